@@ -1,5 +1,4 @@
-"""No call runs more functions than was agreed: that is what keeps it from becoming slow, and it is
-the same on a busy machine."""
+"""No call runs more functions than its budget allows."""
 
 import pytest
 

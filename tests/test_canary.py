@@ -1,5 +1,4 @@
-"""Words planted in every input of the process are in none of its outputs: log, metrics, spans,
-ledger, decision log, explanations, and what clients are told of errors."""
+"""Words planted in every input appear in no log, metric, span, ledger or error."""
 
 from __future__ import annotations
 

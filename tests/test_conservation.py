@@ -1,5 +1,4 @@
-"""Money and tokens are conserved: under faults of every kind, what the records, the log lines, the
-metrics, the ledger and the budget say is the same, and no less than what the upstream reported."""
+"""Records, logs, metrics, ledger and budget agree on money and tokens under faults."""
 
 from __future__ import annotations
 

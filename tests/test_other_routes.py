@@ -1,5 +1,4 @@
-"""Routes that answer no prompt, on every way out: one record, a refusal in the client's own form,
-one line in the log and one in the metrics. tests/test_pipeline.py has all that do."""
+"""Routes without a prompt end with one record, one log line and one metric."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A turn on the loop ends after so much work, whatever was waited for in between. Of one caller's
-work one piece goes on at a time."""
+"""A time slice ends after its work bound. One piece of a caller's work runs at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Rooms crossed: a proxy whose deployments are every guard action x cache x way onward, and an
-upstream that does to each call what was drawn for it. What one call may meet is an enumeration;
-what is tried are sequences over it."""
+"""A proxy whose deployments cross guard actions, caches and retries, and a drawn upstream."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A proxy with everything on, in front of an upstream that takes all it may: what the adversary
-tries, and the promises that each of its requests is held to."""
+"""A proxy with every feature on, a greedy upstream, and the promises that requests must keep."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Others beside the proxy: an upstream and a client on a thread of their own, so that their work is
-none of its event loop's."""
+"""Runs an upstream and a client on a thread of their own, beside the proxy's event loop."""
 
 from __future__ import annotations
 

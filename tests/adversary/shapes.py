@@ -1,5 +1,4 @@
-"""A corpus of hostile texts: each shape is a small piece that is repeated until a text is as long
-as it should be. Whatever reads texts must take twice as long for twice as much of any of them."""
+"""Hostile texts of any length. A reader must take linear time for each of them."""
 
 from __future__ import annotations
 

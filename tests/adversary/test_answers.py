@@ -1,5 +1,4 @@
-"""Whatever JSON an upstream puts in any place of an answer, whole or streamed: the call passes or
-ends as an upstream's fault, never as ours, and is recorded."""
+"""No JSON in any place of an upstream's response makes the proxy fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An upstream that answers in a form that nobody asked it for, whatever its stream ends with: that
-is its fault, said in the client's own words, and no answer without a word."""
+"""A response in an API that was not requested is an error of the upstream."""
 
 from __future__ import annotations
 

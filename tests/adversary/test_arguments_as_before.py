@@ -1,5 +1,4 @@
-"""Reading the values of arguments in one go finds what reading them piece by piece does; and
-whatever escapes they are written with, what is found in them is what their texts say."""
+"""Guards find the same in arguments of tools, whole, in pieces and in any escapes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every bound on an answer, from every client's dialect to every upstream's: what is claimed is
-what the upstream may obey, and a cap holds and never lets a model answer more."""
+"""Claims cover what each upstream may obey, and caps hold, between all dialects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""However a server of chats says its calls of tools, numbered or not, with ids or without, each by
-itself or in turns: clients of each form get the calls that it has made, guarded or not."""
+"""Clients of each API get the same calls of tools, however a chat server numbers them."""
 
 from __future__ import annotations
 

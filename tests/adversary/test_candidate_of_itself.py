@@ -1,5 +1,4 @@
-"""Policies that are a candidate for themselves decide no call otherwise, whatever it leans on and
-however it is passed on, and what is explained of a call is what became of it."""
+"""Policies agree with themselves as a candidate, and an explanation agrees with the call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""No caller has a target closed for others by what its own requests meet there, nor by a probe that
-takes its time."""
+"""One key's failing calls and slow probes open no circuit for other keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Guard actions x cache x retries, hedges, fallbacks, lists of models x what upstreams and clients
-do to a call, in drawn sequences: whatever happens, each call is recorded once, the ledger, the
-metrics, the budget and the records tell the same sum, and nothing stays reserved."""
+"""Drawn sequences of calls, guards, caches and retries keep all accounts equal."""
 
 from __future__ import annotations
 

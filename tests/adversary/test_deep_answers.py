@@ -1,5 +1,4 @@
-"""What an upstream nests, or how many values it sends, is its fault and never ours: a 502, whole
-and streamed, in every place of an answer."""
+"""Responses with too much nesting or too many values are a 502."""
 
 from __future__ import annotations
 

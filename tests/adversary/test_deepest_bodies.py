@@ -1,5 +1,4 @@
-"""The deepest body that is taken is served, under whatever a policy has: what reads it, writes it
-or makes a name of it knows as many levels."""
+"""The deepest accepted body is served under any policy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An answer that repeats its question, shared with a call of another user: nobody reads whom
-another call was for, be the answer kept or still on its way."""
+"""A response that repeats its request shows no user the identity of another."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A field that chooses an address, a secret, a model or another tenant's data is refused wherever
-it occurs in a request; the client's own JSON may use the same names."""
+"""Fields that select addresses, secrets, models or tenants are refused at any depth."""
 
 from __future__ import annotations
 

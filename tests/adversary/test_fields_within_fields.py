@@ -1,5 +1,4 @@
-"""What a client may not choose it may not choose within a tool, a source of a search or a group of
-options either; and what costs more than the prices of a policy say is asked for by nobody."""
+"""Fields that a client may not set are refused within tools, sources and option groups."""
 
 from __future__ import annotations
 

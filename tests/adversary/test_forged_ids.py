@@ -1,5 +1,4 @@
-"""Ids of what providers keep, forged: no client makes one up, changes one, or uses another's, be it
-by one of a million, by pieces of several or by one that is as long as a body."""
+"""Forged ids of stored objects are unknown, whatever they are made of."""
 
 from __future__ import annotations
 

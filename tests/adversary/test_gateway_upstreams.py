@@ -1,5 +1,4 @@
-"""A gateway upstream gets declared and accepted request fields only. Its own settings are not the
-client's to choose, whatever their names."""
+"""Upstreams that are gateways get declared and accepted fields only."""
 
 from __future__ import annotations
 

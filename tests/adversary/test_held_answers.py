@@ -1,5 +1,4 @@
-"""All answers that are held to their end have one bound of bytes together, and give them back on
-every way out; what streams through has none."""
+"""Responses that guards hold share one bound of bytes, and every end releases them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""JSON that its client calls something else, at a path that is passed on: unread it would choose
-the model itself, and say to a server that does not look at the type what no client may say."""
+"""JSON under another media type is refused on passthrough paths."""
 
 from __future__ import annotations
 

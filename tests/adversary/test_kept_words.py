@@ -1,5 +1,4 @@
-"""A megabyte in every place where a client or an upstream may choose the words: what is kept,
-written, counted, traced or shown of the call stays small, and nobody else waits for it."""
+"""Text that clients and upstreams choose takes few bytes wherever it is recorded."""
 
 from __future__ import annotations
 

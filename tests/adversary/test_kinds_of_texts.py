@@ -1,5 +1,4 @@
-"""A text is of one kind, whatever form says it, whole or in a stream: a rule for some kinds reads
-the same of all of them."""
+"""A text has the same kind in every API, whole and streamed."""
 
 from __future__ import annotations
 

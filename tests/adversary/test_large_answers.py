@@ -1,11 +1,4 @@
-"""Whatever an upstream answers, within the bounds of an answer or beyond them, keeps nobody else
-waiting: the event loop never works on one for long, from its first byte to the last word of the
-log, be it whole or streamed, turned, guarded, kept or shown again. What is beyond the bounds is the
-upstream's fault, and what it cost is booked.
-
-The measure is that of ``test_large_bodies``. A call that held the loop is sent again, as to touch
-memory for the first time may take longer than all else on a machine that is short of it.
-"""
+"""Large responses never hold the event loop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""However long the name of a field is, and whatever it is made of: it is refused, unread, and
-nobody waits. Letters are folded by single calls into C, in which no other thread has its turn."""
+"""Long field names are refused without blocking other calls."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What stands within a tool, a call or a part of a chat stays what it is for an upstream of
-Responses, where members of it stand beside its type: no client has its provider run a tool, or
-read what another has left there, by a member that is called as that."""
+"""A member beside a type cannot change the type of a tool, a call or a content part."""
 
 from __future__ import annotations
 

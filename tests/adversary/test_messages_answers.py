@@ -1,5 +1,4 @@
-"""Whatever JSON stands in any one place of an answer that becomes Messages, or was Messages: it is
-read and written, whole and event by event, or is the upstream's fault, never one of ours."""
+"""No JSON in any place of a Messages response makes the proxy fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Requests in which one value has another type: each is sent, or refused with an error that names
-the field, whatever provider it goes to."""
+"""A request with one value of another type is sent, or refused with the field's name."""
 
 from __future__ import annotations
 

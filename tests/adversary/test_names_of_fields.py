@@ -1,5 +1,4 @@
-"""Whatever a field is called that the policy bounds or chooses, and wherever in a request it is: no
-server is told what the policy has not seen."""
+"""No spelling of a field name hides the field from the policy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Numbers of calls that equal a whole number and are none: servers that count in floats, or whose
-numbers are booleans, say two calls, and clients of other forms get two."""
+"""Call indexes that equal an integer but are floats or booleans name different calls."""
 
 from __future__ import annotations
 

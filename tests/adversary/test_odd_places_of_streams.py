@@ -1,6 +1,4 @@
-"""What an upstream writes in places of a stream's choice where few expect a text, how it ends and
-what its members are called: guards read it in any form and in any company, and nothing of it is a
-fault of ours."""
+"""Guards read text in unusual places of streamed choices, and no such place is a failure."""
 
 from __future__ import annotations
 

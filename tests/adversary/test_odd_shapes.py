@@ -1,5 +1,4 @@
-"""Answers in odd shapes that are legal: a client of each form assembles what the upstream wrote, of
-whatever form that is, streamed or whole, guarded or not."""
+"""Clients of each API read unusual but legal responses of every upstream API."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An upstream that cannot serve anybody says so in the words for a request that is at fault: a
-balancer has lost it, its model is no more, our key is none, or nothing is left that pays. No call
-is then its client's fault, whatever the client leans on or names in its body: the alerts count it.
-"""
+"""An outage that an upstream reports as a request error is not the client's fault."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A deployment that takes calls of its listed paths alone takes no other, by whichever route and
-name it is asked: no upstream hears of one, and nothing is charged."""
+"""A deployment for listed paths alone serves no other route."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a guard stops reaches nobody, wherever it stands, in whatever form, and however it is cut:
-no model by a request, no client by an answer. What cannot be read is no `passed`."""
+"""Guarded text reaches nobody, in any place, form or split."""
 
 from __future__ import annotations
 

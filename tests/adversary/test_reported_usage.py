@@ -1,5 +1,4 @@
-"""Whatever an upstream reports as usage: rows, budget, metrics and log agree on tokens and cost,
-and no number makes the money unknown, or larger than can be kept."""
+"""All accounts agree on any usage that an upstream reports."""
 
 from __future__ import annotations
 

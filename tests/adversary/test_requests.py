@@ -1,6 +1,4 @@
-"""Requests that a grammar draws in every dialect are held to what the product promises, whatever
-they say: no failure of ours, no frozen loop, no text unread, nothing beyond the policy, no call
-uncounted and no claim below what is used."""
+"""Requests drawn from a grammar keep every promise of the proxy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Whatever JSON stands in any one place of an answer that becomes a response, or was one: it is
-read and written, or is the upstream's fault. Whatever its items are and however their texts are
-cut: what it says again is what guards have let pass of it."""
+"""No JSON in any place of a response of Responses makes the proxy fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whatever JSON stands in any one place of a request of Responses, or of a chat for an upstream of
-Responses: what the door lets pass crosses, or is refused by name, and is no error of ours."""
+"""No JSON in any place of a Responses request makes the proxy fail."""
 
 from __future__ import annotations
 

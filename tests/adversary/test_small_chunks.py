@@ -1,6 +1,4 @@
-"""A body in chunks of a few bytes costs the loop much more than what it holds: it is taken in
-slices, between which others have their turn, and refused once what frames it is more than a body
-needs."""
+"""Bodies in tiny chunks are read in slices, and refused when framing exceeds its bound."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whatever turns the texts and the calls of an answer take, each client gets them whole and masked,
-whichever API its upstream has."""
+"""Each client gets interleaved texts and calls whole and masked, from any upstream API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Events of a stream whose type is no text: nothing says what they are, so they are passed over or
-are the fault of the upstream, and never of the proxy."""
+"""Events whose type is not a string are ignored, or an error of the upstream."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the status of an upstream means goes through all rooms: fallback, hedge, breaker, cache,
-record, and the client's own dialect. By no request can a target be taken from others."""
+"""The status of an upstream means the same to fallback, hedge, breaker, cache and client."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Upstreams that think, keep silent, or die at work: who waits how long, what is asked again, and
-what it costs."""
+"""Timeouts, retries and costs of upstreams that are slow, silent or die."""
 
 from __future__ import annotations
 

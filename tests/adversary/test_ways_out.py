@@ -1,5 +1,4 @@
-"""Whatever way a call ends, nothing of it is left: no task, no descriptor, no reservation, and no
-reference cycle that holds its texts until the collector comes by."""
+"""No end of a call leaves a task, a descriptor, a reservation or a reference cycle."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What clients may say of bounds, numbers, models, addresses and keys, over the wire: nothing they
-write breaks a call, gives them more than the policy has, or costs others anything."""
+"""Bounds, numbers, models, addresses and keys in requests never exceed the policy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Anthropic's ``POST /v1/messages``, parameter by parameter and field by field: the typed models of
-its SDK are the document."""
+"""Checks Anthropic's ``POST /v1/messages`` against the typed models of its SDK."""
 
 from __future__ import annotations
 

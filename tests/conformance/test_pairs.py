@@ -1,5 +1,4 @@
-"""Each of the 49 pairs of a client's dialect and an upstream's, over sockets: the answer in each
-way it may come, and what becomes of each field of the request, as docs/dialects.md says."""
+"""Checks docs/dialects.md for each of the 49 pairs of client and upstream dialects."""
 
 from __future__ import annotations
 

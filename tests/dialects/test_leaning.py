@@ -1,5 +1,4 @@
-"""Calls that lean on what a provider keeps, over sockets: with guards and cache, retries and
-fallbacks, after a restart, on another replica, for other keys and with ids that were tampered."""
+"""Stored responses with guards, caches, retries, replicas, other keys and forged ids."""
 
 from __future__ import annotations
 

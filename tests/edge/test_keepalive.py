@@ -1,5 +1,4 @@
-"""Keepalive events: a stream that is silent towards its client sends some, and nothing else of the
-call changes but how a failure after them is told."""
+"""Silent streams send keepalives, which change only how a later failure is reported."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The body of a call that is passed on, as its client sends it: what is read, and what is refused
-before anything is asked."""
+"""Reading and refusal of request bodies on passthrough paths."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Streams of upstreams that send pings before any text: the client gets keepalives of its own API,
-whatever its API, the upstream's API and the guards."""
+"""Streams of upstreams that send pings get keepalives of the client's own API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""250 calls at once: as many are admitted as a limit allows, whatever way they then go out, and in
-the end budgets have what was really spent and nothing is held."""
+"""250 concurrent calls never exceed a limit, and every end settles actual usage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Responses made in the background, asked for at two proxies with one Redis: one call is charged,
-also while that is away."""
+"""Two proxies with one Redis charge a background response once, also during an outage."""
 
 from __future__ import annotations
 

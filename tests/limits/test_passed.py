@@ -1,5 +1,4 @@
-"""Paths that are passed on under limits that a Redis shares, while that is away or slow: each limit
-does as its policy says, nothing hangs, and what was spent is told once it is back."""
+"""Limits on passthrough paths follow the policy while Redis is away or slow."""
 
 from __future__ import annotations
 

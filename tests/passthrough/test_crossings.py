@@ -1,5 +1,4 @@
-"""Every kind of body of a call that is passed on, under every guard and limit, on every way out:
-one record, its money, its line, and nothing lost."""
+"""Passthrough bodies of every kind under guards and limits: one record and one bill each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Money and tokens of calls that are passed on: whatever becomes of them, records, log lines,
-metrics, ledger and budget say the same, and every call is told of once."""
+"""All accounts agree on the cost of passthrough calls."""
 
 from __future__ import annotations
 

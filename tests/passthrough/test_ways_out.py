@@ -1,5 +1,4 @@
-"""Every way out of a call that is passed on, priced or not, with and without ``most_usd``: what it
-used and what it is charged, and that budget, ledger, metrics, log and record say the same."""
+"""All accounts agree at every end of a passthrough call, with and without prices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What holds for all policies and all calls: decisions are total, and the same each time; what
-is explained is what is decided, and what is decided is what is done."""
+"""Decisions are total and deterministic, and explanations agree with them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What clients are sent to do, whatever they are, and what an upstream of each API answers: the
-same text, call of a tool, document and thought in the words of a chat, Responses and Messages."""
+"""Tasks of SDK clients, and the responses of an upstream of each API."""
 
 from __future__ import annotations
 

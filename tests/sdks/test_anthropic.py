@@ -1,5 +1,4 @@
-"""Anthropic's own SDK drives the proxy, before upstreams of Messages and before a chat: it parses
-each answer and event as what its typed models say, and raises its own exceptions."""
+"""Anthropic's SDK reads responses and errors of Messages and chat upstreams."""
 
 from __future__ import annotations
 

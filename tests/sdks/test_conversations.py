@@ -1,5 +1,4 @@
-"""OpenAI's SDKs make conversations that the provider keeps, go on with them, read, change and
-delete them, by the ids that the proxy gave."""
+"""OpenAI's SDKs use stored conversations by the ids of the proxy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Clients of every kind do the same errands through the proxy, each before upstreams of its own
-API and of the others: what an application has when it changes no more than its base URL."""
+"""SDK clients do the same tasks through the proxy before upstreams of each API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sends each field that refers to something outside of the request to a running proxy whose policy
-accepts none, in bodies of the SDKs' request types, in batches, on listed paths and in forms."""
+"""No field that refers outside the request reaches the upstream."""
 
 from __future__ import annotations
 

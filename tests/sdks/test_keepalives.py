@@ -1,5 +1,4 @@
-"""Clients read streams with keepalives before the first event and between two events, also by the
-stream helpers of the SDKs, which check the order of the events."""
+"""SDKs read streams with keepalives."""
 
 from __future__ import annotations
 

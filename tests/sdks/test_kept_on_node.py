@@ -1,5 +1,4 @@
-"""OpenAI's SDK on node leans on responses that their provider keeps, and reads the events of a
-server that leaves their numbers out."""
+"""OpenAI's Node SDK uses stored responses and reads events without numbers."""
 
 from __future__ import annotations
 

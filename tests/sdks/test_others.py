@@ -1,5 +1,4 @@
-"""OpenAI's own SDK does what is no chat through the proxy: moderations, pictures, sounds, files,
-batches and vector stores, by paths that a deployment lists."""
+"""OpenAI's SDK uses moderations, images, audio, files, batches and vector stores."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Each field of the SDKs' own request types that refers to something outside of the request is
-refused, wherever the types have it. A field of a new SDK fails here until it is classified."""
+"""Fields of SDK request types that refer outside the request are refused."""
 
 from __future__ import annotations
 

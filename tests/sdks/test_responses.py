@@ -1,5 +1,4 @@
-"""OpenAI's own SDK drives the proxy by Responses, before upstreams of Responses, of a chat and of
-Messages: it parses each answer and event as what its typed models say."""
+"""OpenAI's SDK reads responses of Responses, chat and Messages upstreams."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Each way in which a connection to an upstream fails, over real sockets: operators read the cause
-and the system's text in the log, the span, the explanation, the ledger and a metric; clients read
-neither host names nor the system's text."""
+"""Operators read the cause of a failed connection; clients read no host and no system text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The words of an upstream's error in the client's API: every client and upstream API, whole and
-streamed, before and after the first text."""
+"""Clients of each API read an upstream's error message, whole and streamed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The name of a deployment means all its targets, also where a target's model has that name.
-
-One table of the ways to ask, for what is decided, what is explained, and what is served while one
-of the two targets fails.
-"""
+"""A deployment name means all targets in decisions, explanations and failover."""
 
 from __future__ import annotations
 

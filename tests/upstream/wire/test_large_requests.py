@@ -1,5 +1,4 @@
-"""Requests that are larger than what a socket takes at once: each goes out whole, and an answer
-that comes before its end is read."""
+"""Large requests are sent whole, and early responses are read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Who waits for a body may take what comes without being woken: bytes, times and faults are the
-same."""
+"""A reader that takes bytes without being woken sees the same bytes, times and faults."""
 
 from __future__ import annotations
 
