@@ -98,8 +98,7 @@ def summed(metrics: str, name: str) -> Decimal:
 
 
 class Mixed:
-    """A provider whose first answer to each call goes as drawn, and that answers what is asked
-    after it. Counts whole answers, each of which reports ``REPORTED``."""
+    """A provider whose first response to each call is drawn. Counts whole responses."""
 
     def __init__(self) -> None:
         self.firsts: dict[str, Script] = {}

@@ -87,8 +87,7 @@ MODULES, CALLS = 325, 14_500
 
 @dataclass(frozen=True)
 class Start:
-    """What a process has imported when it is ready, and how many functions of ours it has called:
-    more than once for one that goes on, as a generator."""
+    """What a process has imported when it is ready, and how many of our functions it has called."""
 
     modules: frozenset[str]
     calls: int

@@ -67,8 +67,7 @@ def strings(value: Any, *, names: bool = True) -> list[str]:
 
 
 def tokens_at_least(texts: list[str]) -> int:
-    """Return fewer tokens than any tokenizer makes of texts: an eighth of their ASCII characters,
-    a quarter of their letters of other scripts."""
+    """Return fewer tokens than any tokenizer: 1/8 of ASCII characters, 1/4 of other letters."""
     letters = "".join(texts)
     ascii_ = sum(map(str.isascii, letters))
     other = sum(each.isalpha() for each in letters if not each.isascii())
@@ -127,14 +126,12 @@ class Greedy:
 
 @dataclass
 class Lag:
-    """The longest time that the loop's thread worked without a break, in seconds of its own
-    processor time: other programs on the machine do not change it."""
+    """The longest uninterrupted work of the loop's thread, in seconds of its processor time."""
 
     worst: float = 0.0
 
     async def run(self) -> None:
-        """Look in each round of the loop, but once in a millisecond where rounds are shorter: a
-        timer's call is in the round in which it is due, and what it would wake in the next."""
+        """Look once per round of the loop, at most once per millisecond."""
         loop, last = asyncio.get_running_loop(), time.thread_time()
         timer: asyncio.TimerHandle
 
@@ -167,8 +164,7 @@ class House:
     statuses: dict[int, int] = field(default_factory=dict)
 
     async def send(self, hostile: Hostile) -> int:
-        """Send one request and hold the answer, the upstream's share and the record to what is
-        promised. Return the status."""
+        """Send one request, check every promise, and return the status."""
         gc.collect(0)
         gc.disable()  # it would go through all that the tests themselves hold
         random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it

@@ -37,8 +37,7 @@ ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret"}
 
 
 def deep(value: object, *without: type) -> int:
-    """Return the bytes of a value and of all that it leads to, but for what policies have written
-    and values of the types ``without``."""
+    """Return the bytes reachable from a value, without policies and types in ``without``."""
     seen: set[int] = set()
     total, stack = 0, [value]
     while stack:
@@ -74,8 +73,7 @@ class Spans:
 
 
 class Remains:
-    """The sinks of a process, fed by hand: what each of them holds of one call, and the metrics of
-    all of them."""
+    """The sinks of a process, fed by hand, and what each holds of one call."""
 
     def __init__(self, policies: Path, candidate: Path) -> None:
         self.snapshot = read_folder(policies, ENVIRON)

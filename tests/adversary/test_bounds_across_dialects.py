@@ -136,8 +136,7 @@ Crossing = tuple[dict[str, int], Call, Target, dict[str, Any]]
 
 
 def crossings(door: str) -> Iterator[Crossing]:
-    """Every call of a door that is not refused, with each target that can be asked and what it is
-    sent."""
+    """Yield every call that is accepted, each target for it, and the body sent there."""
     for said in combinations():
         try:
             call = called(door, said)

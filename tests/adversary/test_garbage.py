@@ -217,8 +217,7 @@ async def test_nothing_is_left_of_a_call(
 
 
 async def still(scene: World, others: list[Any]) -> list[str]:
-    """Return what stays alive of calls, however long one waits. Those that were made beside the
-    last one may end later than it, on a busy machine much later."""
+    """Return what stays alive of calls after ``PATIENCE_S``."""
     until = time.monotonic() + PATIENCE_S
     while True:
         scene.proxy.records.clear()

@@ -159,11 +159,7 @@ def reading(charset: str, size: int) -> float:
 
 
 async def grown(here: Place, put: Put, shape: str) -> str | None:
-    """Return by how much a larger text of a shape costs too much, or None.
-
-    Windows of streams may fill more slowly than most do: what seems too much is measured once more
-    from where the first measure ended.
-    """
+    """Return by how much a larger text costs too much, or None. Measures twice before it fails."""
     if put is not streamed:
         return await measured(here, put, shape, SMALL, TIMES, MOST)
     found = None
@@ -177,8 +173,7 @@ async def grown(here: Place, put: Put, shape: str) -> str | None:
 async def measured(
     here: Place, put: Put, shape: str, size: int, times: int, most: float
 ) -> str | None:
-    """Return what two sizes of a text cost, if the larger one costs too much. What seems too much
-    is measured again: the least of several tries counts."""
+    """Return the least of several measured costs of two sizes, if the larger costs too much."""
     large = small = float("inf")
     for _ in range(TRIES):
         large = min(large, await cost(here, put, shape, size * times))

@@ -77,8 +77,7 @@ async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstr
 
 
 async def test_budget_refusal_spends_no_limit(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """They are let in for a kept answer, and there is none: a key that has nothing left must not
-    take the requests of all."""
+    """A key without budget must not use up the requests that all keys share."""
     upstream.answer_with(answer(chat(usage=usage(2_000_000, 0))))
     limits = (
         "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",

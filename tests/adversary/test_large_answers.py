@@ -110,8 +110,7 @@ def streamed(*events: Any) -> list[bytes]:
 
 @dataclass
 class World:
-    """A proxy, and an upstream and a client on a loop of their own. ``answers`` is what the
-    upstream sends."""
+    """A proxy, with its upstream and client on a loop of their own. ``answers`` is streamed."""
 
     proxy: Proxy
     others: Loop
@@ -151,8 +150,7 @@ class World:
         return least, statuses, record
 
     async def kept(self, path: str, body: Json) -> tuple[float, set[str]]:
-        """Send the same body until it does not hold the loop; return for how many seconds it was
-        held at the least, and what the cache had to do with it."""
+        """Send one body until it does not hold the loop; return lag and cache statuses."""
         least, results = inf, set()
         for _ in range(TRIES):
             self.proxy.sink.forget()
@@ -292,8 +290,7 @@ async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("client", ["openai", "portkey"])
 async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
-    """2,048 vectors of 3,072 numbers. A guard has words for clients of Portkey, so that their
-    document is written anew."""
+    """2,048 vectors of 3,072 numbers, rewritten for clients of Portkey by a guard."""
     numbers = b"[" + b",".join(b"-0.0%08d" % (n * 31) for n in range(3072)) + b"]"
     each = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
     sent = b'{"object":"list","data":[' + b",".join([each] * 2048) + b"],"

@@ -64,8 +64,7 @@ SHAPES: dict[str, Any] = {
 
 
 class Heart:
-    """Beats on the loop. ``longest`` is the processor time that the loop's thread used between two
-    beats."""
+    """``longest`` is the processor time of the loop's thread between two beats."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -119,8 +118,7 @@ async def ask(url: str, body: bytes) -> int:
 
 @dataclass
 class Tried:
-    """A call that was sent until it did not hold the loop. ``held`` are the seconds that the loop
-    worked beyond what is free, in the best try."""
+    """A call sent until it did not hold the loop. ``held`` is the least lag beyond what is free."""
 
     bytes: int = 0
     statuses: set[int] = field(default_factory=set)

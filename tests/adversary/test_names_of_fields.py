@@ -37,8 +37,7 @@ async def test_no_group_of_options_chooses_a_model(
 
 
 def spellings(name: str) -> set[str]:
-    """Return names that a server may take for this one, in letters of other sizes and forms, in
-    camel case and with hyphens."""
+    """Return names that a server may read as this one: case, forms, camel case, hyphens."""
     wide = "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in name)
     odd = {name.replace("s", "\u017f"), name.replace("k", "\u212a"), wide}
     first, *others = name.split("_")

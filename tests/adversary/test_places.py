@@ -252,8 +252,7 @@ async def test_nothing_in_any_document_passes_unread(document: Json, drawn: Any)
 
 
 def is_told_apart(document: Json) -> bool:
-    """True if no two choices have one index: their texts are one text to a client, in which the
-    reader here, who undoes more than there is, may find what nobody wrote."""
+    """Return True if no two choices share an index, so that their texts are apart for a client."""
     choices = document.get("choices")
     each = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
     return len({str(one.get("index")) for one in each}) == len(each)

@@ -36,8 +36,7 @@ def head(*lines: str, host: str = "Host: x", version: str = "1.1") -> bytes:
 
 
 async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
-    """Send pieces until an answer comes; give its status and all that comes until the connection
-    ends, which it does without our doing."""
+    """Send pieces until a response comes; return its status and all bytes up to the end."""
     reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
         answering = asyncio.ensure_future(reader.readline())
@@ -91,8 +90,7 @@ async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUp
 
 @for_each("name", ENDLESS)
 async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    """Who goes on sending may find the connection reset before the answer is read. Where all comes
-    at once there is no call yet, and so no record."""
+    """A sender may find the connection reset before it reads the response."""
     with suppress(ConnectionError):
         status, _ = await told(proxy, ENDLESS[name])
         assert status == 400
@@ -104,8 +102,7 @@ async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedU
 
 @pytest.mark.parametrize("path", [ROUTE.path, "/v1/models", "/nothing"])
 async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> None:
-    """Else what is asked next on that connection, perhaps by another client of a proxy in front,
-    would be answered with it."""
+    """A body would be read as the response to the next request on the connection."""
     asked = head("Content-Length: 0", "Connection: close").replace(
         f"POST {ROUTE.path}".encode(), f"HEAD {path}".encode()
     )

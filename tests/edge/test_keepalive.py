@@ -362,8 +362,7 @@ async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstrea
 
 @pytest.mark.parametrize("case", ["whole", "off"])
 async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    """A whole response, and a stream with keepalives turned off, fail with a status of their own,
-    though a stream beside them has had keepalives meanwhile."""
+    """Keepalives of a stream beside them send no head for whole calls or turned-off keepalives."""
     gate, came = asyncio.Event(), asyncio.Event()
 
     async def failing(asked: Asked, wire: Wire) -> None:

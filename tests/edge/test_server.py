@@ -28,8 +28,7 @@ def request(line: str, *fields: str, body: str = BODY) -> bytes:
 
 
 async def until_closed(proxy: Proxy, *pieces: bytes, first: bytes = b"") -> bytes:
-    """Send bytes, piece by piece, and give all that comes until the other side closes. What is
-    ``first`` is a request, whose answer has begun before the pieces follow."""
+    """Send bytes in pieces; return all that comes. The response to ``first`` begins before them."""
     reader, writer = await proxy.connect()
     begun = b""
     try:
@@ -188,8 +187,7 @@ async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
 
 @for_each("count", range(29, 40))
 async def test_a_body_that_came_after_its_head_holds_up_no_later_request(count: int) -> None:
-    """aiohttp's parser counts a request once its body is there, and rests at 32 that were not yet
-    taken: one that was taken before that must not stay in its count."""
+    """aiohttp's parser stops at 32 requests that were not taken, and counts one early."""
     asked = list[str]()
     async with serving(asked) as connected:
         reader, writer = await connected()
@@ -211,8 +209,7 @@ CHANGES = [
 
 @for_each("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
 async def test_upgrade_request_is_the_last_of_its_connection(wish: bytes) -> None:
-    """What stands behind it may be of that protocol; aiohttp's parser drops what has come with it,
-    and takes what comes after that for a request."""
+    """aiohttp's parser would read bytes of the other protocol as a request."""
     asked = list[str]()
     async with serving(asked) as connected:
         reader, writer = await connected()

@@ -67,8 +67,7 @@ class Served:
     heads: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     async def given(self, pieces: Iterable[bytes]) -> bytes:
-        """Hand pieces to a new connection, as if each had come by itself. Return what is answered
-        until the connection ends, which it does without our doing."""
+        """Feed pieces to a new connection; return what it sends up to its end."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         connection = await self.server.made.get()
         for each in pieces:

@@ -35,8 +35,7 @@ UNPRICED = replace(PRICED, prices=())
 
 
 def finished(*targets: Target, team: str = "support", said: dict[str, Any] | None = None) -> Record:
-    """A call that ended well: each target was asked, the last one answered, 5 tokens in and 3 out
-    unless something else is said."""
+    """Return a finished call: the last target answered, with 5 input and 3 output tokens."""
     record = new_record()
     record.join(HEAD)
     record.call = Call(HEAD, {"prompt": "Hi"}, models=("gpt-4o-mini",))
@@ -136,8 +135,7 @@ async def ledgered(
     kind: str = "sqlite",
     policies_too: str = "",
 ) -> AsyncIterator[tuple[Proxy, ClientSession, Path]]:
-    """A proxy that keeps a ledger. Costs are whole micro-USD: 5 tokens in and 3 out cost 22; the
-    deployment ``resilient`` says more, and so may the rest of the policies."""
+    """Run a proxy with a ledger. A call of 5 input and 3 output tokens costs 22 micro-USD."""
     policies = (world(upstream.url, hasty=True) + policies_too).replace(
         "input: 0.15, output: 0.6", "input: 2, output: 4"
     )

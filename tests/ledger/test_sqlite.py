@@ -165,8 +165,7 @@ WORDS_OF_WHY = ", ".join(f"'{word}'" for word in get_args(Why))
 
 
 def made_as(path: Path, check: str) -> tuple[str, str]:
-    """Have a file hold the words of a column as a version of before did, and return the statement
-    that makes its table now, and then."""
+    """Rebuild a column's words as an older version made them; return old and new statements."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         [(made,)] = file.execute(ATTEMPTS_MADE).fetchall()
         file.execute("PRAGMA writable_schema = ON")

@@ -26,8 +26,7 @@ def digest(key: str) -> str:
 
 
 def policies(upstream: str, *, policy: str = POLICY, retry: str = "", timeouts: str = "60s") -> str:
-    """Return policies with two deployments that pass paths on, and one that does not. ``policy`` is
-    what they follow, ``retry`` is how the first one tries again."""
+    """Return policies with two deployments that list paths and one that does not."""
     again = f"\n    retry: {retry}" if retry else ""
     every = ", ".join(f"{each}: {timeouts}" for each in ("connect", "first_byte", "idle", "total"))
     return f"""

@@ -371,8 +371,7 @@ async def test_refresh_without_permission_warns(client: ClientSession) -> None:
 
 
 def blocks(stored: Stored) -> int:
-    """Return how many blocks of memory are in use beside what the test itself has noted. They are
-    counted, as the size of a process depends on what else the machine does."""
+    """Return how many blocks of memory are in use, without what the test itself keeps."""
     stored.log.said.clear()
     stored.clock.slept.clear()
     gc.collect()

@@ -9,8 +9,7 @@ from tests.sdks.results import Step, plain
 
 
 def anthropic(base: str, key: str, step: Step) -> Step:
-    """``with`` are the arguments of the SDK's own method; ``leave`` stops reading after so many
-    events of a stream."""
+    """``with`` are the SDK method's arguments; ``leave`` stops after so many events."""
     from anthropic import Anthropic
 
     client = Anthropic(base_url=base, api_key=key, **{"max_retries": 0, **step.get("client", {})})

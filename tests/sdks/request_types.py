@@ -42,8 +42,7 @@ Field = tuple[Path, bool, Any]
 
 
 def fields_of(kind: Any, path: Path, outer: frozenset[Any]) -> Iterator[Field]:
-    """Yield the paths within a type, each with whether it may be any JSON, and a value of the type
-    with a canary there."""
+    """Yield each path within a type, whether it may be any JSON, and a value with a canary."""
     kind = unwrapped(kind)
     if kind in (object, Any) or is_mapping(kind):
         yield path, True, {CANARY: CANARY}

@@ -48,8 +48,7 @@ TYPED = frozenset({"arguments", "input_examples", "metadata"})
 
 
 def read_fields() -> list[tuple[str, bool, str, Json]]:
-    """Return each path of a request type, whether it may be any JSON, the path of the API and a
-    body with a canary there."""
+    """Return each path of a request type, whether it is any JSON, its API path and a body."""
     needs(PYTHON)
     command = [str(PYTHON), "-m", "tests.sdks.request_types"]
     run = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True)

@@ -92,8 +92,7 @@ REFUSALS = {
 
 @contextmanager
 def refusing(answer: bytes, times: int) -> Iterator[str]:
-    """A server that answers before it has read a request, and closes at once: what still comes is
-    answered with a reset."""
+    """A server that answers and closes before it has read a request, so that bytes meet a reset."""
 
     def serve() -> None:
         for _ in range(times):
