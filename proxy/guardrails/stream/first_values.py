@@ -1,8 +1,8 @@
-"""What places of a stream said first, for those that are read chunk by chunk.
+"""First values of the places of a stream whose texts are inspected document by document.
 
-A name or a field beside the choices is no text that goes on from chunk to chunk, but a client may
-put together what several chunks have there, which nobody has read. So only the first value of a
-place passes, and the same one again.
+A name or a member beside the choices is no text that later documents carry on, but a client may
+join the values of several documents. So only the first value of a place passes, and the same one
+again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from hashlib import blake2b
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.window import Window
-from proxy.guardrails.text.walk import Path, Text
+from proxy.guardrails.text.walk import Text
 
 MOST_PLACES = 1024
-MOST_FILLING = 64  # characters of what fills a chunk
 
-_FILLING: Path = ("obfuscation",)
 _DIGEST_BYTES = 16  # so that neither long names nor long values are kept
 
 
@@ -32,15 +30,15 @@ class FirstValues:
         self._repeats: dict[bytes, bool] = {}
 
     def is_unsure(self, place: tuple[object, ...]) -> bool:
-        """True if the next text of a place may have to be looked at as said again and again."""
+        """Return True if the next text of a place may have to be inspected as repeated."""
         at = _digest(repr(place)) if self._values else b""
         return at in self._values and at not in self._repeats
 
     def passes(
         self, place: tuple[object, ...], text: Text, says_more: Callable[[Text], bool]
     ) -> bool:
-        """True if a text is the first of its place, or the same again: but where it ``says_more``
-        again and again than once, as ``42`` is the number of a card."""
+        """Return True if a text is the first of its place, or equal to it. An equal one does not
+        pass if `says_more`: ``42`` is the number of a card if it is repeated."""
         at, digest = _digest(repr(place)), _digest(text.text)
         first = self._values.get(at)
         if first is None:
@@ -56,7 +54,7 @@ class FirstValues:
 
 
 def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
-    """Return the rules at work that may keep back what they find in a text."""
+    """Return the rules that may hold back their findings in a text."""
     return [
         each
         for each in tallies
@@ -65,7 +63,7 @@ def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
 
 
 def says_more(text: str, tallies: Sequence[RuleTally]) -> bool:
-    """True if rules that look for places find one in a text that is said again and again."""
+    """Return True if rules with a lookback have a finding in a repeated text."""
     anew = [RuleTally(each.rule, each.clock) for each in tallies if each.detector.reach is not None]
     if not anew:
         return False
@@ -75,11 +73,6 @@ def says_more(text: str, tallies: Sequence[RuleTally]) -> bool:
     except GuardBlocked:
         return True
     return any(piece.changed for piece in pieces) or any(each.findings for each in anew)
-
-
-def is_filling(text: Text) -> bool:
-    """True for what OpenAI has in each chunk so that nobody can tell its size."""
-    return text.path == _FILLING and len(text.text) <= MOST_FILLING and text.text.isalnum()
 
 
 def _digest(text: str) -> bytes:

@@ -7,7 +7,7 @@ a message with another number than the first.
 
 from __future__ import annotations
 
-from proxy.guardrails.stream.first_values import FirstValues, is_filling
+from proxy.guardrails.stream.first_values import FirstValues
 from proxy.guardrails.stream.text_filters import TextFilters
 from proxy.guardrails.stream.texts import (
     CHAT,
@@ -53,7 +53,7 @@ class Joinable:
         place = _place(frame, text.path)
         if place is None or self._firsts.passes(place, text, self._filters.says_more):
             return False
-        if not acts and not is_filling(text):
+        if not acts:
             self._filters.leave_unread(text)
         return acts
 

@@ -24,7 +24,6 @@ from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guardrails.text.hosts import is_listed
 from proxy.guardrails.text.link_addresses import MAILTO, Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.text_walker import answer_texts
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.types import Json
 from proxy.types.guard import GuardRule
@@ -123,12 +122,11 @@ class Masks:
             text = "".join(text.replace("\\r", "").replace("\\n", "").split())
         return any(name.rpartition("_")[2] in text for name in self._values)
 
-    def unmasked(self, data: Json, read: Texts | None = None) -> Json:
-        """Put them back into a whole answer; the very same one where there are none. `read` are its
-        texts."""
+    def unmasked(self, data: Json, read: Texts) -> Json:
+        """Return a whole answer with the values. `read` are its texts."""
         changes = {
             text.path: restored
-            for text in (answer_texts(data) if read is None else read).texts
+            for text in read.texts
             if self.concerns(text)
             and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
         }

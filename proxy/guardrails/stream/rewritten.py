@@ -29,7 +29,6 @@ _WRITTEN = re.compile(
     rf"|{_START}[A-Z0-9]*+(?:{_LINE}[A-Za-z0-9]++)++"
 )
 _BEGINS = re.compile(_START)
-_OPENS = re.compile(rf"{_OPEN}\Z")
 _LOOSE = re.compile(rf"{_BREAK}|(?P<line>{_LINE})|(?P<close>{_CLOSE})")
 _PART = re.compile(  # of what stands for less than it has letters, at the end of a text
     r"(?:[ \t]{1,4}\r?|\r|[ \t]{0,4}\\(?:r(?:\\n?)?)?|\\{1,2}|%5?)\Z"

@@ -1,4 +1,4 @@
-"""What the texts of a stream go through: of rules, a window for each text."""
+"""Filters of the texts of a stream. Those of rules are windows."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from proxy.guardrails.text.walk import Text
 
 
 class TextFilters(Protocol):
-    """What the texts of a stream go through, each through one of its own."""
+    """Makes the filter of each text of a stream."""
 
     def concerns(self, text: Text) -> bool:
-        """True if a text goes through a filter at all."""
+        """Return True if a text has a filter."""
 
     def acts(self, text: Text) -> bool:
-        """True if what is found in a text may be kept back."""
+        """Return True if findings in a text may be held back."""
 
     def says_more(self, text: Text) -> bool:
-        """True if a text again and again says what is kept back, and once does not."""
+        """Return True if a repeated text has a finding that the text alone has not."""
 
     def ends(self, text: Text) -> bool:
-        """True if a text ends where its choice does, though more may come."""
+        """Return True if a text ends with its choice, although more may follow."""
 
     def miss(self, text: Text) -> None:
-        """Note that a text that has ended goes on, and is read in two."""
+        """Record that a text went on after its end, so that it was inspected in two."""
 
     def leave_unread(self, text: Text) -> None:
-        """Note that what several chunks say in the place of a text is not read together."""
+        """Record that the texts of several documents at one place were not inspected as one."""
 
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Return a new filter; ``crowded`` if as many texts are held as may be."""
+        """Return a new filter. `crowded`: there are as many filters as are allowed."""
 
 
 @frozen
@@ -46,7 +46,7 @@ class RuleFilters:
 
     tallies: Sequence[RuleTally]
     replace: Replace = named
-    to_last: bool = False  # all that is shown of a text is read as one, whether it has ended or not
+    to_last: bool = False  # a text goes on after its choice has finished
 
     def concerns(self, text: Text) -> bool:
         for each in self.tallies:  # noqa: SIM110  # for each chunk, and a generator costs more

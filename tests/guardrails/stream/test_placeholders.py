@@ -19,6 +19,7 @@ from proxy.guardrails.stream.placeholders import (
     keyed_digest,
     placeholder_key,
 )
+from proxy.guardrails.text.text_walker import answer_texts
 from proxy.guardrails.text.walk import Text
 from proxy.types.guard import Finding
 from tests.for_each import for_each
@@ -230,7 +231,8 @@ def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> N
     arguments = f"{{{quotes}to{quotes}: [{quotes}{written}{quotes}], {quotes}n{quotes}: 1}}"
     data = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
 
-    whole = masks.unmasked(data)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    restored = masks.unmasked(data, answer_texts(data))
+    whole = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
     assert ast.literal_eval(whole) == {"to": [f"to {value}\nnow"], "n": 1}
     for cut in range(len(arguments)):
         window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
