@@ -18,7 +18,7 @@ from proxy.guardrails.text.frame import is_silent
 from proxy.types.events import Frame
 from proxy.types.guard import Action
 from tests.conftest import running_proxy, world
-from tests.doubles import ScriptedUpstream, stream
+from tests.doubles import ScriptedUpstream, block_events, message_events, stream
 from tests.guardrails.doubles import rule as rule_of
 from tests.guardrails.doubles import tallies
 from tests.guardrails.stream import frames as made
@@ -52,6 +52,12 @@ ODD: dict[str, list[Any]] = {
     "old arguments that are an object": [
         {"index": 0, "delta": {"function_call": {"name": "f", "arguments": {"a": WORD}}}}
     ],
+    "a name of a call that is an object": [
+        {"index": 0, "delta": {"tool_calls": [{"function": {"name": {"a": WORD}}}]}}
+    ],
+    "an old name of a call that is an object": [
+        {"index": 0, "delta": {"function_call": {"name": {"a": WORD, WORD: 1}}}}
+    ],
     "no number and one": [{"delta": TWICE["delta"], "finish_reason": WORD}, {"index": 0}],
 }
 POLICY = (
@@ -78,6 +84,29 @@ async def test_an_odd_place_is_read_in_any_form(
     assert response.status == 200
     assert not record.bug
     assert (WORD in text) == (action == "flag")
+
+
+async def test_the_name_of_a_tool_block_may_be_an_object(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    block = {"type": "tool_use", "id": "t", "name": {"a": WORD, WORD: 1}, "input": {}}
+    upstream.answer_with(stream(message_events(block_events(0, block)), done=False))
+    policies = world(upstream.url) + POLICY.format(WORD, "mask")
+    body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    async with (
+        running_proxy(tmp_path / "p", policies) as proxy,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        client.post(
+            "/v1/messages",
+            headers={"x-headrace-deployment": "via-anthropic"},
+            json=body | {"stream": True},
+        ) as response,
+    ):
+        text = await response.text()
+        [record] = await proxy.sink.wait()
+
+    assert (response.status, record.bug) == (200, False)
+    assert WORD not in text
 
 
 VALUES = st.recursive(

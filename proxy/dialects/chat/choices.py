@@ -304,7 +304,7 @@ class ChoiceReader:
         self._counts[number] = position + 1
         part = Part(kind, position, choice=number, closing=closing)
         self._parts[number, key] = part
-        return part, (Begin(part, tool, slot if tool is not None else ()),)
+        return part, (Begin(part, tool, slot if tool is not None and tool.name else ()),)
 
     def _finish(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")

@@ -264,7 +264,7 @@ class MessageReader:
         block = doc["content_block"]
         name, written = block.get("name"), block.get("input")
         call = ToolCall(part.id, name if name.__class__ is str else "")
-        events += (Begin(part, call, ("content_block", "name")),)
+        events += (Begin(part, call, ("content_block", "name") if call.name else ()),)
         ordinary = tables.ORDINARY_BLOCKS["tool_use"]
         if not written:
             return self._documented(events, doc, raw, ordinary)
