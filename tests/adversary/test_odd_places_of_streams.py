@@ -86,6 +86,30 @@ async def test_an_odd_place_is_read_in_any_form(
     assert (WORD in text) == (action == "flag")
 
 
+@pytest.mark.parametrize("usage", [WORD, {"note": WORD}, {WORD: 1}])
+async def test_the_usage_beside_several_texts_is_read(
+    usage: Any, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream([{"choices": [TWICE], "usage": usage}]))
+    policies = world(upstream.url) + POLICY.format(WORD, "mask")
+    body = {
+        "model": "search-answers",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    async with (
+        running_proxy(tmp_path / "p", policies) as proxy,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        client.post("/v1/chat/completions", json=body) as response,
+    ):
+        text = await response.text()
+
+    assert response.status == 200
+    assert '"usage":' in text
+    assert WORD not in text
+
+
 async def test_the_name_of_a_tool_block_may_be_an_object(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -226,10 +226,16 @@ class ChatReader:
             frames.append(self._frame((*before, *events, *natives), part))
             before = []
         if others:
-            frames.append(self._end_of(doc, others, frames))
+            frames.append(self._end_of(doc, others, natives, frames))
         return frames
 
-    def _end_of(self, doc: Json, events: tuple[Event, ...], frames: list[Frame]) -> Frame:
+    def _end_of(
+        self,
+        doc: Json,
+        events: tuple[Event, ...],
+        natives: tuple[Native, ...],
+        frames: list[Frame],
+    ) -> Frame:
         """Return the frame with the usage: the last one if that ends a choice."""
         usage = {"usage": doc["usage"]} if "usage" in doc else {}
         last = frames[-1]
@@ -237,7 +243,7 @@ class ChatReader:
             frames.pop()
             return self._frame((*last.events, *events), {**(last.doc or {}), **usage})
         head = {name: doc[name] for name in IDENTITY if name in doc}
-        return self._frame(events, {**head, "choices": [], **usage})
+        return self._frame((*events, *natives), {**head, "choices": [], **usage})
 
     def _note_shape(self, doc: Json, choices: list[Choice], after: list[Event]) -> None:
         """Keep the shape of a document that is one delta, for the next one."""
