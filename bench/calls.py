@@ -33,7 +33,7 @@ from bench.load import Job
 from bench.policies import NO_MORE, Sizes
 from bench.processes import serving
 from proxy import app
-from proxy.otel_settings import OtelSettings
+from proxy.runtime.otel_settings import OtelSettings
 from proxy.settings import Address, LedgerAt, Settings
 
 WARM, COUNTED, MOST_SHOWN = 50, 100, 400

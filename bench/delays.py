@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.guard_kind import NO_CONTEXT
-from proxy.guardrails.kinds.pii import ENTITIES
-from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.stream.placeholders import Masks, placeholder_key
-from proxy.guardrails.stream.window import Window
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.guard_kind import NO_CONTEXT
+from proxy.guards.kinds.pii import ENTITIES
+from proxy.guards.kinds.table import KINDS
+from proxy.guards.stream.placeholders import Masks, placeholder_key
+from proxy.guards.stream.window import Window
 from proxy.types.guard import GuardRule, Question
 
 KEPT = Path(__file__).parent / "results" / "delays.json"

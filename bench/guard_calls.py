@@ -45,20 +45,20 @@ def first_of(*names: str) -> Any:
 def guards(chosen: str) -> Inspect:
     """Return what has these guards look at a question, or at an answer: by a clock that stands
     still, so that none is late."""
-    engine = first_of("proxy.guardrails.engine:Engine")(lambda: 0.0)
+    engine = first_of("proxy.guards.engine:Engine")(lambda: 0.0)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "policies.yaml").write_text(POLICY + chosen)
         snapshot = first_of("proxy.policy.store:read_folder")(Path(folder), None)
     rules = snapshot.deployments["chat"].guards
     ask = first_of(
-        "proxy.guardrails.text.plain_chat:plain_request",
-        "proxy.guardrails.text.usual:usual_request",
-        "proxy.guardrails.texts:request_texts",
+        "proxy.guards.text.plain_chat:plain_request",
+        "proxy.guards.text.usual:usual_request",
+        "proxy.guards.texts:request_texts",
     )
     tell = first_of(
-        "proxy.guardrails.text.plain_chat:plain_answer",
-        "proxy.guardrails.text.usual:usual_answer",
-        "proxy.guardrails.texts:answer_texts",
+        "proxy.guards.text.plain_chat:plain_answer",
+        "proxy.guards.text.usual:usual_answer",
+        "proxy.guards.texts:answer_texts",
     )
 
     def inspect(body: dict[str, Any], asked: bool) -> Coroutine[Any, Any, Any]:

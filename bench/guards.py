@@ -14,10 +14,10 @@ from typing import cast
 import orjson
 
 from bench.decide import BODY, microseconds
-from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.text_walker import request_texts
-from proxy.guardrails.text.walk import Text
+from proxy.guards.engine import Engine
+from proxy.guards.text.normalize import variants
+from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.walk import Text
 from proxy.policy.store import read_folder
 from proxy.types.guard import Detector, GuardRule
 

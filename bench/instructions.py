@@ -24,15 +24,15 @@ from pathlib import Path
 import uvloop
 
 import proxy.app
-import proxy.turn
+import proxy.runtime.turn
 from bench import load, relay, streams
 from bench.calls import settings
 from bench.load import Job
 from bench.policies import NO_MORE
 from bench.processes import free_port, listens, serving
-from proxy.emit import lines
 from proxy.ledger import writer
-from proxy.otel_settings import BatchBounds
+from proxy.runtime.otel_settings import BatchBounds
+from proxy.telemetry import lines
 
 RELAY = "relay"
 TRACED = "traced"  # everything on, and a sampler that samples every call
@@ -51,7 +51,7 @@ VALGRIND = (
 def gather_longer() -> None:
     """Have as many calls told of together as on a machine that is not slow."""
     vars(proxy.app)["EMIT_EVERY_S"] = GATHERED_S  # which it has from another room
-    proxy.turn.TURN_S = GATHERED_S
+    proxy.runtime.turn.TURN_S = GATHERED_S
     lines.BOUNDS = replace(lines.BOUNDS, gather_s=GATHERED_S)
     writer.BOUNDS = replace(writer.BOUNDS, gather_s=GATHERED_S)
 

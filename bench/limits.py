@@ -26,13 +26,13 @@ from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore
+from proxy.money.usage import Price
 from proxy.policy.review.sample_call import suppose
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from proxy.settings import redis_at
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from proxy.usage import Price
 
 CALLS, AT_ONCE, MOST = 5000, 32, 10**9
 UP = Upstream("up", "openai", "http://127.0.0.1:9")

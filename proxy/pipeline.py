@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 
+from proxy.call.record import Record
 from proxy.errors import ClientGone, ProxyError, Stopping
-from proxy.frozen import frozen
 from proxy.ports import (
     Cache,
     Emitter,
@@ -21,9 +21,9 @@ from proxy.ports import (
     Policies,
     Shown,
 )
-from proxy.record import Record
 from proxy.relay import relay
-from proxy.turn import LoopTurns
+from proxy.runtime.frozen import frozen
+from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Plan
 
 

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from proxy.call.record import Record
 from proxy.errors import ProxyError
-from proxy.record import Record
 from proxy.types import Call, Head, Plan, RequestHead
 from proxy.types.events import Frame
 from proxy.types.guard import GuardEgress

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.call.record import Record
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Shown, Watch
-from proxy.record import Record
-from proxy.turn import LoopTurn, LoopTurns
+from proxy.runtime.turn import LoopTurn, LoopTurns
 from proxy.types.events import Frame
 
 TOGETHER = 64  # frames that are sent at a time

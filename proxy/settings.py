@@ -12,8 +12,8 @@ from dataclasses import field
 from math import inf
 from pathlib import Path
 
-from proxy.frozen import frozen
-from proxy.otel_settings import OtelSettings, otel_settings
+from proxy.runtime.frozen import frozen
+from proxy.runtime.otel_settings import OtelSettings, otel_settings
 
 SECRET_LENGTH = 16
 KEY_SHARE = 2  # of the memory for bodies under way one key may take one part of so many

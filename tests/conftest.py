@@ -22,8 +22,8 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 from proxy import app
 from proxy.settings import Address, Settings
 from tests.doubles import TRUST, MemorySink, ScriptedUpstream, scripted_upstream
-from tests.emit.collector import Collector
 from tests.parts import RunningTest
+from tests.telemetry.collector import Collector
 
 KEY = "hr-test-key"
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, ClassVar
 
+from proxy.call.record import Record
 from proxy.errors import ProxyError
 from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
-from proxy.record import Record
+from proxy.money.usage import Price, in_force, listed
 from proxy.types import Call, Head, Plan
 from proxy.types.events import Frame
 from proxy.upstream.wire.dialing import trusted
-from proxy.usage import Price, in_force, listed
 
 Json = dict[str, Any]
 TRUST = trusted()

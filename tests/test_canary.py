@@ -26,7 +26,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
-from tests.emit.collector import Collector
+from tests.telemetry.collector import Collector
 from tests.test_pipeline import ROUTES, Route
 
 MARK = "cnry"

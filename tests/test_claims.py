@@ -13,10 +13,10 @@ import yaml
 from dashboards.build import BOARDS
 from proxy.cache.redis import Redis
 from proxy.cli import main
-from proxy.emit import catalog
 from proxy.limits.stores.redis import RedisStore
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from proxy.settings import redis_at
+from proxy.telemetry import catalog
 from tests.cache.stores import Clock, Told
 from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims

@@ -14,9 +14,9 @@ import aiohttp
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.emit.log import canonical
 from proxy.ledger.audit import audit
-from proxy.usage import usd_text
+from proxy.money.usage import usd_text
+from proxy.telemetry.log import canonical
 from tests.doubles import (
     Asked,
     Script,

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from proxy import __version__
 from proxy.cli import main
 from proxy.demo.examples import KEY, examples
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder

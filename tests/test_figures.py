@@ -7,29 +7,31 @@ import re
 from pathlib import Path
 from typing import Any
 
-from proxy import egress, ledger, offload, spool, words
+from proxy import egress, ledger
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
 from proxy.dialects import bounds, documents, frame_reader, pieces, shapes
-from proxy.edge import server
-from proxy.emit import chain, decisions, lines, log_limits, registry, sampling, span_queue
-from proxy.guardrails import engine
-from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
-from proxy.guardrails.services import judge, moderation, presidio, webhook
-from proxy.guardrails.text import base64_text, text_walker
-from proxy.guardrails.whole import joined_parts
+from proxy.errors import words
+from proxy.guards import engine
+from proxy.guards.kinds import grounded, pii, secrets, system_prompt
+from proxy.guards.services import judge, moderation, presidio, webhook
+from proxy.guards.text import base64_text, text_walker
+from proxy.guards.whole import joined_parts
 from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import batch, failover
 from proxy.limits.stores import redis as limits_in_redis
-from proxy.otel_settings import BatchBounds
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import call_history
 from proxy.policy.schema import tags
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
 from proxy.prices import checking
+from proxy.runtime import offload, spool
+from proxy.runtime.otel_settings import BatchBounds
+from proxy.server import server
+from proxy.telemetry import chain, decisions, lines, log_limits, registry, sampling, span_queue
 from proxy.types import limit
 from proxy.upstream import answer_reader, client, health
 from proxy.upstream.wire import names

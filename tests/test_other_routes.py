@@ -27,8 +27,8 @@ from tests.doubles import (
     message,
     response,
 )
-from tests.edge.test_drain import connected, stoppable
 from tests.for_each import for_each
+from tests.server.test_drain import connected, stoppable
 from tests.test_pipeline import AZURE, AZURES, BEARER, MESSAGES, PORTKEY, ROUTES, SCALE, VERSION
 
 VECTORS: Json = {

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app.context import new_record
+from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.ports import HandOn
-from proxy.record import Record
 from proxy.relay import relay
-from proxy.turn import TURN_S, LoopTurns
+from proxy.runtime.turn import TURN_S, LoopTurns
 from proxy.types import Head, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.doubles import Unguarded

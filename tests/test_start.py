@@ -74,14 +74,14 @@ asyncio.run(start(Path(sys.argv[1])))
 patterns once it is ready."""
 NEEDLESS = (
     "google.protobuf", "jsonschema_rs", "numpy", "onnxruntime", "opentelemetry", "phonenumbers",
-    "prometheus_client", "proxy.demo.serving", "proxy.guardrails.engine", "proxy.guardrails.kinds.",
-    "proxy.guardrails.matching.gitleaks", "proxy.guardrails.stream", "proxy.guardrails.whole",
+    "prometheus_client", "proxy.demo.serving", "proxy.guards.engine", "proxy.guards.kinds.",
+    "proxy.guards.matching.gitleaks", "proxy.guards.stream", "proxy.guards.whole",
     "proxy.policytest", "proxy.prices", "redis", "requests", "stdnum", "tokenizers",
 )  # fmt: skip
 """What no start needs that sends no spans, and whose policies have no guards."""
-LATER = ("proxy.guardrails.services.judge",)
+LATER = ("proxy.guards.services.judge",)
 """What is imported when a guard asks somebody else."""
-TABLE = "proxy.guardrails.kinds.table"
+TABLE = "proxy.guards.kinds.table"
 MODULES, CALLS = 325, 14_500
 
 
@@ -119,7 +119,7 @@ def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Pa
     kinds = {name.rpartition(".")[2] for name in start.modules if f"{name}.".startswith(NEEDLESS)}
     assert {"injection", "keywords", "pii", "secrets", "phonenumbers", "stdnum"} <= kinds
     assert not {"code", "json_schema", "onnx", "toxicity"} & kinds
-    assert {"proxy.guardrails.engine", "proxy.guardrails.run"} <= start.modules
+    assert {"proxy.guards.engine", "proxy.guards.run"} <= start.modules
     assert not [name for name in start.modules if name.startswith(LATER)]
 
 

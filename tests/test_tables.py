@@ -12,8 +12,8 @@ from typing import Any, get_args
 import pytest
 
 from proxy import errors
-from proxy.attempts import Loss, Money, Outcome, Why
-from proxy.call_facts import CacheResult
+from proxy.call.attempts import Loss, Money, Outcome, Why
+from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.portkey import answer_headers
@@ -22,6 +22,7 @@ from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
 from proxy.ledger.store import Counts
+from proxy.money.usage import Source
 from proxy.policy.review.check_report import check
 from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
@@ -35,7 +36,6 @@ from proxy.settings import (
     redis_at,
 )
 from proxy.types.target import Secret
-from proxy.usage import Source
 from tests.for_each import for_each
 from tests.ledger.kept import PRICED, Told, finished, ledger_at
 from tests.ledger.test_jsonl import lines
@@ -274,7 +274,7 @@ def test_caller_header_matches_page(dialect: str, what: str, header: str) -> Non
 
 
 def test_the_names_of_spans_and_events_are_those_that_are_written() -> None:
-    code = "\n".join(file.read_text() for file in (TOP / "proxy/emit").glob("*.py"))
+    code = "\n".join(file.read_text() for file in (TOP / "proxy/telemetry").glob("*.py"))
     for name in re.findall(r"`((?:headrace|gen_ai)\.[a-z_.]+)(?:\.\*)?`", page("traces.md")):
         assert f'"{name}' in code, name
 

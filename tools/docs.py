@@ -19,12 +19,12 @@ from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
 from proxy.dialects.openai import FIELDS, PATHS
-from proxy.emit.catalog import METRICS
-from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
+from proxy.errors.table import ERROR_TABLE
 from proxy.fields.field_table import ROWS
-from proxy.guardrails.text.walk import SILENT
+from proxy.guards.text.walk import SILENT
 from proxy.limits.kinds import KINDS
+from proxy.telemetry.catalog import METRICS
 from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
 from tools import (
     guard_quality,

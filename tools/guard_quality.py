@@ -17,15 +17,15 @@ from pathlib import Path
 
 import yaml
 
-from proxy.guardrails.kinds import language
-from proxy.guardrails.kinds.grounded import Grounded
-from proxy.guardrails.kinds.injection import Injection
-from proxy.guardrails.kinds.nsfw import Nsfw
-from proxy.guardrails.kinds.relevant import Relevant
-from proxy.guardrails.kinds.topic import Topic
-from proxy.guardrails.kinds.toxicity import Toxicity
-from proxy.guardrails.matching import word_overlap
-from proxy.guardrails.matching.injection_rules import english, other_languages
+from proxy.guards.kinds import language
+from proxy.guards.kinds.grounded import Grounded
+from proxy.guards.kinds.injection import Injection
+from proxy.guards.kinds.nsfw import Nsfw
+from proxy.guards.kinds.relevant import Relevant
+from proxy.guards.kinds.topic import Topic
+from proxy.guards.kinds.toxicity import Toxicity
+from proxy.guards.matching import word_overlap
+from proxy.guards.matching.injection_rules import english, other_languages
 from proxy.types.guard import Detector
 from tools import confidence, hidden, injection_data, made_quality, seam_quality
 from tools.injection_data import Example, Source

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from proxy.config.scalars import Section, descriptions_of
-from proxy.guardrails.guard_kind import NO_CONTEXT, GuardKind, MostCost
-from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.text.frame import SILENT_ANSWER
-from proxy.guardrails.text.walk import SILENT
+from proxy.guards.guard_kind import NO_CONTEXT, GuardKind, MostCost
+from proxy.guards.kinds.table import KINDS
+from proxy.guards.text.frame import SILENT_ANSWER
+from proxy.guards.text.walk import SILENT
 from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.types.guard import Question, is_contextual, is_detector
 from proxy.types.hold import hold_of

@@ -16,10 +16,10 @@ from typing import Any
 
 import aiohttp
 
-from proxy.guardrails.kinds.nli import Entailed
-from proxy.guardrails.services.judge import GROUNDED, Judge
-from proxy.guardrails.services.stage import NoEgress, Reading
-from proxy.guardrails.services.wire import BadAnswer, Unsure
+from proxy.guards.kinds.nli import Entailed
+from proxy.guards.services.judge import GROUNDED, Judge
+from proxy.guards.services.stage import NoEgress, Reading
+from proxy.guards.services.wire import BadAnswer, Unsure
 from proxy.types.guard import GuardEgress, Question
 from tools import confidence
 

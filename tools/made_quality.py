@@ -12,7 +12,7 @@ from pathlib import Path
 import phonenumbers
 import yaml
 
-from proxy.guardrails.kinds.injection import Injection
+from proxy.guards.kinds.injection import Injection
 from proxy.types.guard import Detector
 from tools import confidence
 from tools.hidden import detector

@@ -13,7 +13,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from proxy.guardrails.matching.wordlist import FILE
+from proxy.guards.matching.wordlist import FILE
 from tools.injection_data import member
 
 KINDS = {

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 
-from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.text_walker import request_texts
-from proxy.guardrails.whole.text_batches import RuleInspection, batches
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.text.text_walker import request_texts
+from proxy.guards.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import GuardRule
 from tools import confidence, made_quality
 from tools.hidden import detector

@@ -14,27 +14,14 @@ from functools import partial
 from pathlib import Path
 
 import proxy
-from proxy import cache, edge, ports
+from proxy import cache, ports, server
 from proxy.app import gauges, stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
 from proxy.app.gauges import LoopLag
-from proxy.background import SideTasks, between_calls, running_beside
-from proxy.edge.admin import Access, AdminSources, Readiness, admin_handler
-from proxy.edge.bodies import Bodies, BodyShare
-from proxy.edge.drain import Calls, Drain, Stop
-from proxy.edge.keyless import CrossOrigin, Keyless
-from proxy.edge.listening import listen
-from proxy.edge.request import Bounds, Parsing
+from proxy.call.record import Record
 from proxy.egress import HttpEgress
-from proxy.emit import EMIT_EVERY_S, Emitters, Sink
-from proxy.emit.decisions import Decisions
-from proxy.emit.lines import SCHEMAS, LineWriter, line_logger
-from proxy.emit.log_limits import LogLevel, Quota
-from proxy.emit.metrics import Metrics
-from proxy.frozen import frozen
-from proxy.guardrails.unguarded import GuardsOnDemand
+from proxy.guards.unguarded import GuardsOnDemand
 from proxy.limits import Admission
-from proxy.offload import Offload
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import roster
 from proxy.policy.decide import GuardPolicies
@@ -44,9 +31,22 @@ from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets, watching
-from proxy.record import Record
+from proxy.runtime.background import SideTasks, between_calls, running_beside
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import Offload
+from proxy.runtime.turns import Turns
+from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
+from proxy.server.bodies import Bodies, BodyShare
+from proxy.server.drain import Calls, Drain, Stop
+from proxy.server.keyless import CrossOrigin, Keyless
+from proxy.server.listening import listen
+from proxy.server.request import Bounds, Parsing
 from proxy.settings import Address, Settings
-from proxy.turns import Turns
+from proxy.telemetry import EMIT_EVERY_S, Emitters, Sink
+from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
+from proxy.telemetry.log_limits import LogLevel, Quota
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -138,8 +138,8 @@ async def running(
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.bug, context)
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds, ids, passed = _bounds(context, offload), stores.ids(context), store.passed
-        port = edge.DataPort(via, new_request_id, bounds, calls, keyless, ids, passed)
-        front = edge.data_handler(assembled(store, rooms, emitters), port, bug)
+        port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, passed)
+        front = server.data_handler(assembled(store, rooms, emitters), port, bug)
         handler = _admin(context, rooms, emitters, past, candidate, readiness)
         await prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
@@ -239,9 +239,9 @@ def _guards(
     context: Context, pool: ThreadPoolExecutor | None, outsides: ports.Egress | None
 ) -> ports.Guards:
     """Return what runs guards, in the threads of a pool, with these ways out of the process."""
-    from proxy.guardrails.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
-    from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
-    from proxy.guardrails.stream.placeholders import placeholder_key  # noqa: PLC0415
+    from proxy.guards.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
+    from proxy.guards.run import PolicyGuards  # noqa: PLC0415
+    from proxy.guards.stream.placeholders import placeholder_key  # noqa: PLC0415
 
     settings = context.settings
     waited = partial(context.metrics.observe, "headrace_guard_wait_seconds")
@@ -274,7 +274,7 @@ def _admin(
     calls: CallHistory,
     candidate: Candidate | None,
     readiness: Readiness,
-) -> edge.Handler:
+) -> server.Handler:
     """Return the handler of the admin port."""
     sources = AdminSources(
         settle=emitters.tell,
@@ -356,10 +356,10 @@ async def _candidate(context: Context) -> Candidate | None:
 
 
 async def _listen(
-    opened: AsyncExitStack, handler: edge.Handler, at: Address
-) -> tuple[Address, edge.HttpServer, Stop]:
+    opened: AsyncExitStack, handler: server.Handler, at: Address
+) -> tuple[Address, server.HttpServer, Stop]:
     """Open a listener of a handler: see ``listen``."""
-    listener = edge.HttpServer(
+    listener = server.HttpServer(
         handler,
         access_log=None,
         keepalive_timeout=KEEPALIVE_S,

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 from structlog.typing import FilteringBoundLogger
 
-from proxy.emit.log_limits import LogLevel
-from proxy.emit.metrics import Metrics
-from proxy.frozen import frozen
+from proxy.call.record import Record, TraceIds
 from proxy.ledger import Ledger
-from proxy.record import Record, TraceIds
+from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
+from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.metrics import Metrics
 
 
 @frozen

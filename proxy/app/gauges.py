@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 
-from proxy.emit.decisions import Decisions
-from proxy.emit.metrics import Metrics
-from proxy.frozen import frozen
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import Result
+from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
+from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.metrics import Metrics
 from proxy.types.limit import Claim
 
 READ_S = 1.0

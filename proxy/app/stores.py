@@ -17,7 +17,6 @@ import proxy
 from proxy import ledger
 from proxy.app import telemetry
 from proxy.app.context import Context, new_request_id, since_epoch
-from proxy.background import running_beside
 from proxy.cache.file import ForeignFile
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
@@ -25,7 +24,6 @@ from proxy.cache.semantic import SemanticCache
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.cache.vector_index import VectorIndex
-from proxy.emit.log_limits import Quota
 from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
@@ -33,17 +31,19 @@ from proxy.limits.backfill import Backfill, BackfillUnavailable
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, renewing
+from proxy.money.usage import NANO
 from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
+from proxy.runtime.background import running_beside
 from proxy.settings import BadSetting, LedgerAt, RedisAt
+from proxy.telemetry.log_limits import Quota
 from proxy.types.limit import BudgetQuery, Claim
-from proxy.usage import NANO
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
     from proxy.limits.stores.failover import FailoverStore
-    from proxy.redis import RedisServer
+    from proxy.runtime.redis import RedisServer
 
 
 def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
@@ -144,7 +144,7 @@ async def _close(context: Context, counters: FailoverStore) -> None:
 def _connector() -> Callable[[RedisAt, float], RedisServer]:
     """Return what connects to a shared server. Raise ``BadSetting`` where the extra is missing."""
     try:
-        from proxy.redis import connect  # noqa: PLC0415  # an extra
+        from proxy.runtime.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
         raise BadSetting("HEADRACE_REDIS_URL requires: pip install 'headrace[redis]'") from None
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import proxy
 from proxy.app.context import Context
-from proxy.emit import Sink
-from proxy.emit.chain import BadChain
-from proxy.emit.decisions import Decisions
-from proxy.emit.log import CallLog
-from proxy.emit.log_limits import Quota
-from proxy.emit.metrics import Metrics
 from proxy.policy.catalog import cache_stores, roster, shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting, Settings
+from proxy.telemetry import Sink
+from proxy.telemetry.chain import BadChain
+from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.log import CallLog
+from proxy.telemetry.log_limits import Quota
+from proxy.telemetry.metrics import Metrics
 from proxy.types.outcome import Standing
 
 LOG_EVERY_S = 60.0

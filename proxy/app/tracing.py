@@ -18,13 +18,13 @@ from opentelemetry.util._importlib_metadata import entry_points
 
 import proxy
 from proxy.app.context import Context
-from proxy.emit import Sink
-from proxy.emit.attributes import PROFILES
-from proxy.emit.log_limits import Quota
-from proxy.emit.sampling import CALLS_PER_S, SHARE, RateLimitedSampler, load_sampler
-from proxy.emit.span_queue import CLOSE_S, SpanQueue
-from proxy.emit.trace import Traces
-from proxy.otel_settings import OtelSettings
+from proxy.runtime.otel_settings import OtelSettings
+from proxy.telemetry import Sink
+from proxy.telemetry.attributes import PROFILES
+from proxy.telemetry.log_limits import Quota
+from proxy.telemetry.sampling import CALLS_PER_S, SHARE, RateLimitedSampler, load_sampler
+from proxy.telemetry.span_queue import CLOSE_S, SpanQueue
+from proxy.telemetry.trace import Traces
 
 SAMPLED = "headrace_traces_sampled_total"
 EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
@@ -53,7 +53,7 @@ def metrics(context: Context, otel: OtelSettings) -> tuple[Sink, ...]:
     from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
 
-    from proxy.emit.genai_metrics import GenAiMetrics  # noqa: PLC0415
+    from proxy.telemetry.genai_metrics import GenAiMetrics  # noqa: PLC0415
 
     readers = [
         PeriodicExportingMetricReader(exporter, otel.metric_interval_ms, otel.metric_timeout_ms)

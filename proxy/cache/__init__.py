@@ -16,12 +16,12 @@ from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.key import digest
 from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend
+from proxy.call.record import Record
 from proxy.dialects.request_headers import REFRESH_IGNORED
-from proxy.frozen import frozen
-from proxy.offload import Offload
 from proxy.ports import Forward, Shown
-from proxy.record import Record
-from proxy.turn import LoopTurns
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import Offload
+from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Plan
 
 

@@ -12,9 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from proxy.attempts import Bill
-from proxy.background import ended
-from proxy.billing import Saved
 from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
 from proxy.cache.decoded import DecodedAnswers
@@ -23,16 +20,19 @@ from proxy.cache.flight import Flight, Listener
 from proxy.cache.recorder import AnswerRecorder, choices_wanted, recorder_of
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
+from proxy.call.attempts import Bill
+from proxy.call.billing import Saved
+from proxy.call.record import Record
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES, Offload
+from proxy.money.usage import Tokens, in_force
 from proxy.ports import Forward, Shown
-from proxy.record import Record
-from proxy.turn import LoopTurn, LoopTurns
+from proxy.runtime.background import ended
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.runtime.turn import LoopTurn, LoopTurns
 from proxy.types import CacheRule, Call, Head, Plan
 from proxy.types.events import Frame
-from proxy.usage import Tokens, in_force
 
 TOGETHER = 64  # frames that are sent in one go
 

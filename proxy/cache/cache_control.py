@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from proxy.dialects import request_headers
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 MAX_AGE_S = 10**9  # more digits than that say nothing more
 

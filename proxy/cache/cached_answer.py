@@ -22,11 +22,11 @@ from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.errors import ProxyError
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES
+from proxy.money.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
-from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
 VERSION, PLAIN_VERSION = b"\x04", b"\x05"
 SHORT_BYTES = 2048  # to compress so much takes as long as three of a call's spans, and saves 1 KB

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from proxy.billing import Saved
 from proxy.cache.cached_answer import CachedAnswer
 from proxy.cache.echo import for_call
+from proxy.call.billing import Saved
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Shown
 from proxy.types import Call, Head

@@ -17,7 +17,7 @@ from proxy.dialects.request_headers import passed_headers
 from proxy.dialects.responses.tables import PREVIOUS
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
 
 BYTES = 32

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Self
 
 from proxy.cache.store import StoreEvents
-from proxy.redis import FAULTS, RedisServer
+from proxy.runtime.redis import FAULTS, RedisServer
 
 PREFIX = b"headrace:cache:"
 TIMEOUT_S = 0.25

@@ -14,10 +14,10 @@ from typing import Any
 
 from proxy.cache.cached_answer import CachedAnswer
 from proxy.cache.vector_index import Vector, VectorIndex, parse_vector
-from proxy.call_facts import SemanticResult
-from proxy.frozen import frozen
+from proxy.call.facts import SemanticResult
+from proxy.call.record import Record
 from proxy.ports import Embedder
-from proxy.record import Record
+from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Json, Plan, Semantic
 
 MAX_CHARACTERS = 1024  # of a prompt: embedding models cut longer texts, or blur them

@@ -9,7 +9,7 @@ from dataclasses import field
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 Why = Literal["full", "expired", "dropped", "changed"]
 TAGGED = b"\x02"

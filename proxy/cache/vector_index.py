@@ -14,7 +14,7 @@ from heapq import nsmallest
 from operator import mul
 from typing import Any
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 MAX_VECTORS = 512
 MAX_NUMBERS = 8192

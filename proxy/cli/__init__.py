@@ -7,7 +7,7 @@ import gc
 import click
 
 from proxy import __version__
-from proxy.lazy import LazyTable
+from proxy.runtime.lazy import LazyTable
 from proxy.settings import without_certificates
 
 COMMANDS: LazyTable[click.Command] = LazyTable(

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from proxy.cli.parameters import FILE, Moment, format_option
-from proxy.emit import chain
 from proxy.ledger import audit, now_ms, render, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
+from proxy.telemetry import chain
 
 
 @click.command("usage")

@@ -14,10 +14,10 @@ import yaml
 
 from proxy import settings
 from proxy.cli.keys import new_key
+from proxy.errors.words import counted
 from proxy.migrate import FORMATS
 from proxy.migrate.draft import Draft, slug
 from proxy.types.providers import OPENAI, PROVIDERS, Provider
-from proxy.words import counted
 
 STARTER = Path(__file__).parent / "starter"
 DEPLOYMENT = "support-chat"

@@ -14,8 +14,8 @@ import click
 from proxy import settings
 from proxy.config.scalars import NAME
 from proxy.config.units import duration
+from proxy.errors.words import quoted
 from proxy.settings import Address, BadSetting
-from proxy.words import quoted
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

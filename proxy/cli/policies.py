@@ -12,8 +12,8 @@ import orjson
 from proxy import settings
 from proxy.cli.parameters import FOLDER, MOMENTS, format_option, policies_option
 from proxy.dialects import strict
-from proxy.emit import catalog
 from proxy.errors import ProxyError
+from proxy.errors.words import quoted
 from proxy.policy.catalog import roster
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import no_such, read
@@ -25,7 +25,7 @@ from proxy.policy.schema import editor
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
-from proxy.words import quoted
+from proxy.telemetry import catalog
 
 
 @click.command()

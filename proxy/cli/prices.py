@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from proxy.cli.parameters import format_option, policies_option
+from proxy.errors.words import counted
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review import check_report
 from proxy.prices import checking, listing, renewal
-from proxy.words import counted
 
 UNREADABLE = 2  # same code as for a missing folder
 at_option = click.option(

@@ -18,12 +18,12 @@ import uvloop
 from proxy import app, settings
 from proxy.cli.parameters import FOLDER, admin_option, listen_option
 from proxy.demo.examples import KEY
-from proxy.edge import WeakParser
-from proxy.edge.listening import require_free
-from proxy.freed import release
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
+from proxy.runtime.freed import release
+from proxy.server import WeakParser
+from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
 
 GARBAGE = (200_000, 5, 50)

@@ -32,7 +32,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from proxy.config import units
 from proxy.config.shapes import Requirement
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
 
 

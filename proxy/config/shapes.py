@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 JsonSchema = dict[str, Any]
 

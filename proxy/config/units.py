@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from proxy.usage import NANO, usd_text
+from proxy.money.usage import NANO, usd_text
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from proxy import app
-from proxy.background import running_beside
 from proxy.demo.examples import examples
 from proxy.demo.model import READY_S, ModelUnavailable, model_command, running_model, stopped
 from proxy.demo.simulated import running_simulation
-from proxy.edge.listening import require_free
 from proxy.policy.files.load import load
+from proxy.runtime.background import running_beside
+from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
 
 UPSTREAM = "local"

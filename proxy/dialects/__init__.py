@@ -39,16 +39,16 @@ from proxy.dialects.paths import (
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.signed_calls import without_signatures
 from proxy.errors import BadField, PathNotFound
-from proxy.estimate import field_quarters
-from proxy.field_problems import BAD_NAME
+from proxy.errors.field_problems import BAD_NAME
+from proxy.errors.wire import MethodNotAllowed
+from proxy.errors.words import MAX_NAME
 from proxy.fields.checks import Fields, check_body, misspelled
 from proxy.fields.field_table import ALIKE
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES
+from proxy.money.estimate import field_quarters
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
-from proxy.wire_errors import MethodNotAllowed
-from proxy.words import MAX_NAME
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths

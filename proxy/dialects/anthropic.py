@@ -23,11 +23,11 @@ from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
-from proxy.field_problems import BAD_NAME
+from proxy.errors.field_problems import BAD_NAME
+from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, tokens
 from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json, RequestHead, Secret
-from proxy.words import MAX_NAME, MAX_TEXT
 
 PATHS: Mapping[Endpoint, str] = {
     "chat": "/messages",

@@ -14,7 +14,7 @@ from typing import Protocol
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.fields.checks import Fields
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.events import FamilyName
 from proxy.types.guard import Verdicts

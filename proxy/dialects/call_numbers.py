@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import orjson
 
 from proxy.errors import AnswerTooLarge
-from proxy.index import index_of
 from proxy.types import Json
+from proxy.types.index import index_of
 
 MOST_CALLS = 4096
 """Tool calls of a choice."""

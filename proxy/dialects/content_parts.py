@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
 THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})

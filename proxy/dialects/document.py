@@ -10,9 +10,9 @@ from proxy.dialects.chat.writer import ChatWholeWriter
 from proxy.dialects.family import Family, FamilyWriter, ReadOptions, WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.errors import UpstreamInvalid
+from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import STOP, Event, Extension, FamilyName, Frame, Native, Start, UsageReport
-from proxy.usage import read_usage
 
 COUNT: Final = "input_tokens"
 """The member of a token count."""

@@ -15,8 +15,8 @@ import orjson
 from proxy.dialects.counting import count_values, distinct, read_distinct, values_of
 from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
 
 MOST_VALUES = 100_000

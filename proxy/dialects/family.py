@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Verdicts

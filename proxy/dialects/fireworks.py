@@ -11,7 +11,7 @@ from proxy.dialects import completions, openai, request_headers
 from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField
-from proxy.field_problems import conflicts_with
+from proxy.errors.field_problems import conflicts_with
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Protocol
 
+from proxy.call.meter import frame_quarters
 from proxy.dialects import sse
 from proxy.dialects.base import Server
 from proxy.dialects.documents import Document, Documents, GatheredDocument
@@ -13,8 +14,7 @@ from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.dialects.surrogates import SurrogateJoiner
 from proxy.errors import UpstreamInvalid
-from proxy.meter import frame_quarters
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
 from proxy.types.events import Frame, Stop
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.index import index_of
 from proxy.types import Json
+from proxy.types.index import index_of
 
 
 def _items(value: Any) -> list[Json]:

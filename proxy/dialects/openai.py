@@ -20,7 +20,7 @@ from proxy.dialects.base import (
 from proxy.dialects.bounds import typed
 from proxy.dialects.responses import request
 from proxy.errors import BadField, GuardBlocked, ProxyError
-from proxy.field_problems import NEEDS_LOGPROBS
+from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
 from proxy.types import Endpoint, Json, Secret

@@ -23,8 +23,8 @@ import orjson
 from proxy.dialects.base import Headers
 from proxy.dialects.counting import read_distinct
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
+from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, Word, ascii_word, few, listed, word
 from proxy.types import Call, Json, RequestHead
-from proxy.words import MAX_ID, MAX_NAME, MAX_WORD, Word, ascii_word, few, listed, word
 
 Meaning = Literal["user", "session", "tags", "seconds", "milliseconds", "metadata", "cache"]
 Property = tuple[Word, Word]

@@ -20,10 +20,11 @@ from proxy.dialects.request_headers import SETTINGS, passed_headers
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.ways import beside
 from proxy.errors import BadField, BadRequest
-from proxy.estimate import field_quarters
-from proxy.field_problems import BAD_NAME
+from proxy.errors.field_problems import BAD_NAME
+from proxy.errors.words import MAX_NAME, ascii_word
 from proxy.fields.checks import check_spelling
-from proxy.offload import LARGE_BYTES
+from proxy.money.estimate import field_quarters
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.passthrough import (
     MOST_VALUE,
@@ -34,7 +35,6 @@ from proxy.types.passthrough import (
     fill,
 )
 from proxy.types.way import USES_NOTHING
-from proxy.words import MAX_NAME, ascii_word
 
 MOST_PAIRS = 64  # of one query
 JSON = "application/json"

@@ -13,10 +13,10 @@ from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.frame_reader import MAX_EVENT_BYTES
 from proxy.dialects.pieces import dump
 from proxy.errors import AnswerTooLarge
-from proxy.offload import LARGE_BYTES
+from proxy.money.usage import Tokens
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json, PassedHead
 from proxy.types.events import Event, Frame, Native, UsageReport
-from proxy.usage import Tokens
 
 FindUsage = Callable[[Json], Tokens | None]
 """Returns the tokens that a document reports, None if it reports none."""

@@ -11,11 +11,11 @@ from unicodedata import normalize
 
 from proxy.dialects.permitted import MODEL, check_fields
 from proxy.errors import BadField
-from proxy.field_problems import NOT_ALLOWED, NOT_DECLARED
+from proxy.errors.field_problems import NOT_ALLOWED, NOT_DECLARED
+from proxy.errors.words import ascii_word
 from proxy.fields.spelling import squeezed
 from proxy.types import Target
 from proxy.types.passthrough import Upload
-from proxy.words import ascii_word
 
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MOST_HEAD = 8 * 1024  # bytes of what stands before a part

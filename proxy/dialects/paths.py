@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote
 
+from proxy.errors.words import listed
 from proxy.types import Json, RequestHead
-from proxy.words import listed
 
 Parameters = tuple[tuple[str, str], ...]
 

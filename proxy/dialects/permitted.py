@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import GROUPS
 from proxy.errors import BadField
-from proxy.field_problems import NOT_ALLOWED
+from proxy.errors.field_problems import NOT_ALLOWED
+from proxy.errors.words import ascii_word
 from proxy.fields.field_table import FIELDS
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, FieldRules, field_rules
 from proxy.fields.spelling import squeezed
 from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassedPath
-from proxy.words import ascii_word
 
 SQUEEZED = {name: squeezed(name) for name in FIELDS}
 """The fields of most requests."""

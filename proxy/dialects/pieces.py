@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from proxy.errors import BadRequest
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 PIECE = 64 * 1024  # bytes or characters of one call into C: less than a millisecond
 SHORT = 1024  # characters of a value that is read at first, as most are short

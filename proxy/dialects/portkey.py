@@ -31,9 +31,9 @@ from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
+from proxy.errors.words import MAX_NAME, listed
 from proxy.types import Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
-from proxy.words import MAX_NAME, listed
 
 HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from proxy.dialects.base import Headers, Server
 from proxy.errors import BadRequest
+from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.types import Endpoint, Parent, RequestHead, Secret
-from proxy.words import MAX_NAME, MAX_WORDS
 
 GEMINI_KEY = "x-goog-api-key"
 MAX_TIMEOUT_S = 86_400

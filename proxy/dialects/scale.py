@@ -12,7 +12,7 @@ from typing import Any
 from proxy.dialects import completions, openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Server, TableCells
 from proxy.errors import BadField, ProxyError, UpstreamRefused
-from proxy.field_problems import conflicts_with
+from proxy.errors.field_problems import conflicts_with
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json

@@ -25,9 +25,9 @@ from proxy.errors import (
     UpstreamRejectedKey,
     UpstreamUnavailable,
 )
-from proxy.frozen import frozen
+from proxy.errors.words import MAX_TEXT
+from proxy.runtime.frozen import frozen
 from proxy.types import Json
-from proxy.words import MAX_TEXT
 
 Meaning = Literal[
     "answer",  # an answer follows

@@ -18,7 +18,7 @@ from proxy.dialects.responses.stored import asked_of, kind_of
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest, translated
 from proxy.dialects.ways import beside, target_endpoint
 from proxy.errors import BadField
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, Json, Target
 
 

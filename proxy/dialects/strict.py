@@ -12,9 +12,9 @@ import orjson
 from proxy.dialects.counting import count_values
 from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import BadRequest
-from proxy.offload import LARGE_BYTES
+from proxy.errors.words import ascii_word
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
-from proxy.words import ascii_word
 
 _BESIDE = bytes([code for code in range(256) if code not in b",[{"])
 """Of JSON, what begins no value but the first: all that is left begins one, or is in a text."""

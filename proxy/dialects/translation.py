@@ -19,7 +19,7 @@ from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.dialects.provider_chat import provider_chat
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED, no_endpoint
+from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream

@@ -20,8 +20,8 @@ from proxy.dialects.signed_calls import signed
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import BadField
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Pin, Target, Translated, Way
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from proxy.dialects.parameters import READ, apply_parameters
 from proxy.dialects.permitted import listed_fields
 from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
 from proxy.errors import BadField
-from proxy.field_problems import no_endpoint
+from proxy.errors.field_problems import no_endpoint
 from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
 from proxy.types.providers import ENDPOINTS
 from proxy.types.way import AskedNumbers, ChangedFields

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.causes import ConnectionFailed
+from proxy.call.record import Record
 from proxy.egress.exchange import OwnExchange
 from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
-from proxy.frozen import frozen
+from proxy.errors.causes import ConnectionFailed
 from proxy.ports import Exchange
-from proxy.record import Record
+from proxy.runtime.frozen import frozen
 from proxy.types import Endpoint, Parent, RequestHead, Timeouts
 from proxy.types.roster import internal_key
 from proxy.upstream.reply import Http, Reply

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 from proxy import dialects
+from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.writing import nobody
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.record import Record
 from proxy.types import Call, Head, RequestHead
 from proxy.types.events import Frame
 

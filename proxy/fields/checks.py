@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from proxy.errors import BadField, BadRequest
-from proxy.field_problems import missing
+from proxy.errors.field_problems import missing
+from proxy.errors.words import MAX_LISTED, MAX_NAME, ascii_word
 from proxy.fields.spelling import folded, meant_by, squeezed
-from proxy.frozen import frozen
-from proxy.words import MAX_LISTED, MAX_NAME, ascii_word
+from proxy.runtime.frozen import frozen
 
 Check = Callable[[Any], str | None]
 MAX_TOKENS = 2**53

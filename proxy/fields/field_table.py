@@ -14,7 +14,8 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from proxy.field_problems import STORED_AT_PROVIDER
+from proxy.errors.field_problems import STORED_AT_PROVIDER
+from proxy.errors.words import MAX_MODELS
 from proxy.fields.checks import (
     MAX_TOKENS,
     Fields,
@@ -38,8 +39,7 @@ from proxy.fields.checks import (
     tokens,
     unserved,
 )
-from proxy.frozen import frozen
-from proxy.words import MAX_MODELS
+from proxy.runtime.frozen import frozen
 
 APIS = frozenset(
     {"completions", "chat", "responses", "embeddings", "messages", "messages.open"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 
 @frozen

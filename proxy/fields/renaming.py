@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED
+from proxy.errors.field_problems import NOT_SUPPORTED
 from proxy.fields.field_table import ROWS
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from unicodedata import normalize
 
-from proxy.words import MAX_NAME
+from proxy.errors.words import MAX_NAME
 
 _FORMS_OF_ASCII = re.compile(
     r"[\x00-\x7f\xa0-\u02ff\u1d2c-\u1dbf\u1e00-\u1eff\u2000-\u20cf\u2100-\u218f\u2460-\u24ff"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from proxy.call.record import Record
 from proxy.ledger import call_counters
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.crashes import Crash
@@ -17,7 +18,6 @@ from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
 from proxy.ledger.writer import Writer
 from proxy.ports import EventLog
-from proxy.record import Record
 from proxy.settings import LedgerAt
 
 CLOSE_S = 5.0

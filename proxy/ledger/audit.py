@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from proxy.frozen import frozen
+from proxy.errors.words import counted
 from proxy.ledger import call_counters, render
 from proxy.ledger.crashes import Crash, crashes, read_position
 from proxy.ledger.jsonl import aside_of
 from proxy.ledger.rows import charge_checksum
 from proxy.ledger.sqlite import reading
 from proxy.ledger.statements import Pruned
-from proxy.words import counted
+from proxy.runtime.frozen import frozen
 
 SHOWN = 5
 CHECKS_OF_LAG = 40  # before a ledger that is behind its proxy is a violation

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 SIZE = mmap.PAGESIZE
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # names are random, and opened only if they are new

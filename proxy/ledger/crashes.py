@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from proxy.frozen import frozen
 from proxy.ledger import call_counters
+from proxy.runtime.frozen import frozen
 
 _POSITION = re.compile(r"([0-9a-f]{16}) ([0-9]{1,18})\n")
 

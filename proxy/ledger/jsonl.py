@@ -14,7 +14,7 @@ import orjson
 
 from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
-from proxy.spool import append, is_in_place
+from proxy.runtime.spool import append, is_in_place
 
 BEGIN = b'{"row":'
 CHARGED = ("budget", "scope", "cost_nano_usd")

@@ -9,10 +9,10 @@ from datetime import datetime
 
 import orjson
 
+from proxy.errors.words import counted, word
 from proxy.ledger.spending import SpendingLine, Spent
 from proxy.ledger.statements import Pruned
-from proxy.usage import usd_text
-from proxy.words import counted, word
+from proxy.money.usage import usd_text
 
 MEASURES = (
     "calls",

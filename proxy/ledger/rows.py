@@ -13,13 +13,13 @@ from zlib import crc32
 
 import orjson
 
-from proxy.billing import Billed, Saved
-from proxy.call_facts import CallFacts
-from proxy.record import Record
-from proxy.summary import facts_of
+from proxy.call.billing import Billed, Saved
+from proxy.call.facts import CallFacts
+from proxy.call.record import Record
+from proxy.call.summary import facts_of
+from proxy.errors.words import word
+from proxy.money.usage import TOKEN_TYPES
 from proxy.types import EPOCH
-from proxy.usage import TOKEN_TYPES
-from proxy.words import word
 
 Value = str | int | None
 Row = tuple[Value, ...]

@@ -14,10 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from proxy.attempts import Loss, Money, Why
+from proxy.call.attempts import Loss, Money, Why
 from proxy.ledger import call_counters
 from proxy.ledger.store import MODE, RowsRefused, Unusable
-from proxy.usage import Source
+from proxy.money.usage import Source
 
 APPLICATION = 0x48645263  # "HdRc", in the header of each ledger
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from proxy.frozen import frozen
+from proxy.errors.words import quoted
 from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
+from proxy.runtime.frozen import frozen
 from proxy.types import EPOCH
-from proxy.words import quoted
 
 MILLISECOND = timedelta(milliseconds=1)
 COLUMNS = {

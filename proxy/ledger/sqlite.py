@@ -13,13 +13,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from proxy.frozen import frozen
 from proxy.ledger import call_counters
 from proxy.ledger.crashes import Crash, Position, crashes, mark, read_position, write_position
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import known, migrate, require_current, views
 from proxy.ledger.statements import AT_ONCE, Pruned, bound, insert, prune
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
+from proxy.runtime.frozen import frozen
 
 WAIT_S = 0.5
 READ_WAIT_S = 5.0

@@ -13,8 +13,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-from proxy.frozen import frozen
 from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows, Value
+from proxy.runtime.frozen import frozen
 from proxy.types.windows import Calendar, Unit
 
 MAX_PARAMETERS = 30_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from proxy.frozen import frozen
 from proxy.ledger.rows import Rows
+from proxy.runtime.frozen import frozen
 
 MODE = 0o640  # of the files of a ledger
 TRANSIENT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}

@@ -15,7 +15,7 @@ from proxy.ledger.jsonl import RefusedRows
 from proxy.ledger.rows import CallEntry, Rows, bills_of, joined, rows_of
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 from proxy.ports import EventLog
-from proxy.spool import RETRY_S, Spool, SpoolBounds
+from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 
 MAX_CALLS = 10_000
 SLICE = 32  # calls in a transaction: 2 ms of work

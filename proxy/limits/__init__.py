@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self, TypeVar
 
+from proxy.call.record import Record
 from proxy.errors import GuardBlocked, LimitStoreUnavailable, ProxyError
-from proxy.frozen import frozen
 from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_output, predicted
 from proxy.limits.stores.store import CounterStore
-from proxy.offload import LARGE_BYTES, Offload
-from proxy.record import Record
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.types import Call, Plan
 from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
 from proxy.types.limit import Claim, Limit, LimitRefusal

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from proxy.attempts import Attempt
-from proxy.billing import Billing, BudgetCharge
+from proxy.call.attempts import Attempt
+from proxy.call.billing import Billing, BudgetCharge
+from proxy.call.record import Record
 from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import answers_of, most_thought
 from proxy.dialects.upstream_request import parameters, translated
 from proxy.errors import BadField
-from proxy.estimate import (
+from proxy.limits.most_expensive import highest_cost
+from proxy.money.estimate import (
     NONE_KNOWN,
     NOTHING_HIDDEN,
     HiddenOutput,
     body_quarters,
     whole_tokens,
 )
-from proxy.limits.most_expensive import highest_cost
-from proxy.record import Record
+from proxy.money.usage import in_force
 from proxy.types import (
     UNBILLED,
     UNCHANGED,
@@ -39,7 +40,6 @@ from proxy.types.limit import MOST, CallSize, Claim, ClaimTemplate, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
 from proxy.types.way import USES_NOTHING
-from proxy.usage import in_force
 
 A_USER = "\0user\0"  # stands in a scope for who calls: no name of the policy has such a character
 ONLY = (0,)  # the index of the model call of nearly every call

@@ -11,9 +11,9 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
+from proxy.money.usage import PAID, Price, in_force
 from proxy.types.limit import MOST, CallSize
 from proxy.types.reasoning import may_reason
-from proxy.usage import PAID, Price, in_force
 
 INPUT, OUTPUT = PAID.index("input"), PAID.index("output")
 _WISHES = ("modalities", "response_modalities", "output_modalities")

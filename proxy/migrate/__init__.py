@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.lazy import LazyTable
 from proxy.migrate.draft import Draft
+from proxy.runtime.lazy import LazyTable
 
 FORMATS: LazyTable[Callable[[Any, str, Mapping[str, str]], Draft]] = LazyTable(
     {"litellm": "proxy.migrate.litellm:draft_of", "portkey": "proxy.migrate.portkey:draft_of"}

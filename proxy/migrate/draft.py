@@ -11,11 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
-from proxy import usage
 from proxy.config.scalars import check_url
 from proxy.dialects import DIALECTS
+from proxy.errors.words import few, word
+from proxy.money import usage
 from proxy.types.providers import BY_WORD
-from proxy.words import few, word
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_WEIGHT = 1_000_000  # of a target in a policy

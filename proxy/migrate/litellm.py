@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from proxy.errors.words import MAX_NAME
 from proxy.migrate.draft import (
     ConfigPart,
     Draft,
@@ -21,7 +22,6 @@ from proxy.migrate.draft import (
     whole_weight,
 )
 from proxy.types.providers import BY_WORD, Provider, variable_of
-from proxy.words import MAX_NAME
 
 SERVED = frozenset({"chat", "embedding", "responses", "completion"})
 """Modes that need no passthrough path."""

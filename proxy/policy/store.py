@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from proxy.errors import Unauthorized
-from proxy.freed import release, uncollected
-from proxy.frozen import frozen
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide import ActivePolicy, identify
 from proxy.policy.decide.snapshot import Snapshot
@@ -19,6 +17,8 @@ from proxy.policy.files.load import read
 from proxy.policy.files.revocations import Revocations, read_revocations
 from proxy.policy.files.source import PolicyError, unexpected
 from proxy.ports import EventLog
+from proxy.runtime.freed import release, uncollected
+from proxy.runtime.frozen import frozen
 from proxy.types import RequestHead
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses import conversations
 from proxy.dialects.writing import nobody
+from proxy.money.usage import read_usage
 from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.events import (
@@ -23,7 +24,6 @@ from proxy.types.events import (
     Start,
     UsageReport,
 )
-from proxy.usage import read_usage
 
 CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at": 0}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}

@@ -13,11 +13,10 @@ import orjson
 from proxy import dialects
 from proxy.app import Rooms, assembled
 from proxy.cache import NullCache
+from proxy.call.record import Record, TraceIds
 from proxy.dialects import Received, writing
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.writing import answer_writer
-from proxy.edge import headers
-from proxy.emit import Emitters
 from proxy.errors import (
     ProxyError,
     Unauthorized,
@@ -25,10 +24,9 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.frozen import frozen
-from proxy.guardrails.engine import Engine
-from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.run import PolicyGuards
+from proxy.guards.engine import Engine
+from proxy.guards.kinds.table import KINDS
+from proxy.guards.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.stores.memory import MemoryStore
@@ -38,7 +36,9 @@ from proxy.policy.review.sample_call import example, path_of, read_supposed
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
-from proxy.record import Record, TraceIds
+from proxy.runtime.frozen import frozen
+from proxy.server import headers
+from proxy.telemetry import Emitters
 from proxy.types import Call, Head, Json, Plan, RequestHead, Timeouts
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule, is_service

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 
 from proxy.dialects import sse
-from proxy.frozen import frozen
+from proxy.money.usage import NANO
 from proxy.policytest.cases import Expect
 from proxy.policytest.harness import Played
+from proxy.runtime.frozen import frozen
 from proxy.types import Json
-from proxy.usage import NANO
 
 MISSING = "nothing"
 TEXT_FIELDS = ("prompt", "messages", "input", "suffix", "tools", "functions")

@@ -14,6 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from proxy.errors.words import counted, quoted
+from proxy.money.usage import in_force
 from proxy.policy import schema
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
@@ -21,8 +23,6 @@ from proxy.policy.files.load import Loaded, note, read
 from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem
 from proxy.policy.review.check_report import CheckReport, invalid
 from proxy.types import Target
-from proxy.usage import in_force
-from proxy.words import counted, quoted
 
 MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 

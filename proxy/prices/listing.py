@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from proxy.frozen import frozen
+from proxy.money.usage import Price, in_force, listed
 from proxy.policy import schema
 from proxy.policy.catalog import roster
 from proxy.policy.compile.targets import price_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded
 from proxy.prices.rows import TYPES
+from proxy.runtime.frozen import frozen
 from proxy.types import Target
-from proxy.usage import Price, in_force, listed
 
 OWN = "target"
 

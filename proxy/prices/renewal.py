@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files.load import note
 from proxy.policy.files.source import Document, KeyPath, PolicyError
 from proxy.policy.files.yaml_reader import read_file
 from proxy.prices.rows import Rows, Table, TableChanges, merged, row_of, written
+from proxy.runtime.frozen import frozen
 
 FILE, LICENCE = "prices.yaml", "prices.LICENSE"
 HINT = "the package genai-prices is not installed. Run: pip install 'headrace[prices]'"

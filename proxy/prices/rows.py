@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
-from proxy.frozen import frozen
 from proxy.policy import schema
+from proxy.runtime.frozen import frozen
 
 TYPES = (
     "input", "cached_input", "cache_write", "cache_write_1h", "output", "reasoning", "audio_input",

@@ -10,7 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from proxy.errors import RefusedByRule
-from proxy.frozen import frozen, memo
+from proxy.errors.words import Word
+from proxy.runtime.frozen import frozen, memo
 from proxy.types.cache_rule import CACHE_STORES as CACHE_STORES
 from proxy.types.cache_rule import CacheRule as CacheRule
 from proxy.types.cache_rule import Semantic as Semantic
@@ -28,7 +29,6 @@ from proxy.types.way import UNBILLED as UNBILLED
 from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint
 from proxy.types.way import Way as Way
-from proxy.words import Word
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath, PassedRequest, Upload
@@ -108,8 +108,8 @@ class Call:
     the names asked for, several only in the multi-model dialect. ``wants_usage`` says that the
     client expects a usage chunk at the end of its stream. ``names`` are those by which it wrote
     fields that have several. ``size`` is that of the body as it came, in bytes; of a large one
-    ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
-    names its turns: those of its key, or of a guard and the key for which it asks. ``pin`` is where
+    ``quarters`` are the estimates of its fields, see ``proxy.money.estimate``. ``caller`` names its
+    turns: those of its key, or of a guard and the key for which it asks. ``pin`` is where
     the state is kept that it leans on: no other target may be asked. ``item_ids`` are those of
     items in ``body``, where names by their places here stand for them: as the client knows them,
     each with the provider's own. ``signatures`` are those of tool calls in ``body``, by their ids.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 
 @frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 
 @frozen

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
-from proxy.usage import Tokens
+from proxy.money.usage import Tokens
 
 Json = dict[str, Any]
 Slot = tuple[str | int, ...]
@@ -194,8 +194,8 @@ class Frame(NamedTuple):
     unchanged to a client of the same family, and any edit or move of the frame removes them. Bytes
     without a document are those of a passthrough response that is not JSON.
     `model_call` is the index of the model call in the plan. `size` is the number of bytes that the
-    frame was made of where that is large (above `proxy.offload.LARGE_BYTES`), otherwise 0; such a
-    frame has the estimate of its output in `quarters` of a token. `last`: no other frame follows,
+    frame was made of where that is large (above `proxy.runtime.offload.LARGE_BYTES`), otherwise 0;
+    such a frame has the estimate of its output in `quarters` of a token. `last`: no frame follows,
     for any model call.
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 

@@ -15,11 +15,11 @@ from math import ceil, gcd
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from proxy.errors import LimitExceeded
-from proxy.frozen import frozen
+from proxy.errors.words import MAX_NAME, ascii_word, counted
+from proxy.money.usage import Tokens
+from proxy.runtime.frozen import frozen
 from proxy.types.target import Target
 from proxy.types.windows import Calendar
-from proxy.usage import Tokens
-from proxy.words import MAX_NAME, ascii_word, counted
 
 Counting = Literal["rate", "budget", "lease"]
 OnStoreError = Literal["local", "open", "closed"]

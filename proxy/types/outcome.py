@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types.limit import Claim, Limit, LimitRefusal
 
 NEVER = -1

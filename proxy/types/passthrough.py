@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 MOST_PATH = 1024  # characters of a path
 MOST_QUERY = 2048  # characters of a query

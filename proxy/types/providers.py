@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types.way import Endpoint
 
 Thoughts = Literal["optional", "required", "refused"]

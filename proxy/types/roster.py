@@ -7,7 +7,7 @@ from dataclasses import field
 from datetime import date
 from typing import Literal
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types import Target
 from proxy.types.limit import Limit
 

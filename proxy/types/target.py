@@ -10,10 +10,10 @@ from hashlib import sha256
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import LIMITED
 from proxy.fields.rules import FieldRules, Verdict, field_rules
-from proxy.frozen import frozen, memo
+from proxy.money.usage import Price, in_force
+from proxy.runtime.frozen import frozen, memo
 from proxy.types.providers import OPENAI, Provider
 from proxy.types.way import Endpoint, TargetEndpoint, Way
-from proxy.usage import Price, in_force
 
 NO_PRICE = "no known price"
 CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month"]
 Bounds = tuple[int, int, int, int]

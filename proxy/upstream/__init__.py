@@ -13,7 +13,8 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from proxy.attempts import Why
+from proxy.call.attempts import Why
+from proxy.call.record import Record
 from proxy.dialects import DIALECTS, LEANING
 from proxy.dialects.statuses import meaning_of
 from proxy.dialects.upstream_request import UpstreamRequest, build_request
@@ -25,12 +26,11 @@ from proxy.errors import (
     UpstreamError,
     UpstreamStale,
 )
-from proxy.freed import let_frames_go
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Answer, Review, Settlements
-from proxy.record import Record
-from proxy.turn import LoopTurns
+from proxy.runtime.freed import let_frames_go
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Head, Plan, Target
 from proxy.upstream.answer_reader import reader_of, remaining, shown_of
 from proxy.upstream.fan_out import FanOut

@@ -14,9 +14,9 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import FrameReader, Rewrite, StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.errors import UpstreamInvalid
+from proxy.errors.words import MAX_WORD, few
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
-from proxy.words import MAX_WORD, few
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import AnswerIds, ResponseIds

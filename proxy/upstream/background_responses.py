@@ -11,13 +11,13 @@ from proxy.dialects.responses.sealing import ResponseIds
 from proxy.dialects.responses.tables import UNFINISHED, member
 from proxy.dialects.responses.usage import chat_usage
 from proxy.errors import UpstreamUnavailable
-from proxy.frozen import frozen
+from proxy.errors.words import MAX_ID, word_of
+from proxy.money.usage import read_usage
 from proxy.ports import Settlements
+from proxy.runtime.frozen import frozen
 from proxy.types import Json, Pin
 from proxy.types.events import Frame
 from proxy.upstream.forwarded import OpenAttempt
-from proxy.usage import read_usage
-from proxy.words import MAX_ID, word_of
 
 ANSWERED = ("completed", "incomplete")
 """Statuses of a response whose model has answered."""

@@ -10,8 +10,8 @@ from operator import itemgetter
 from typing import Self
 
 from proxy.errors import ProxyError
-from proxy.freed import let_frames_go
 from proxy.ports import Answer, HandOn, Review
+from proxy.runtime.freed import let_frames_go
 from proxy.types import Head
 from proxy.types.events import Fault, Frame
 from proxy.upstream.retry import most_useful

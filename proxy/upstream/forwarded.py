@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Self
 
-from proxy.attempts import Attempt
+from proxy.call.attempts import Attempt
+from proxy.call.record import Record
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Document
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
@@ -21,11 +22,12 @@ from proxy.errors import (
     UpstreamStale,
     UpstreamTimeout,
 )
-from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES, Offload
+from proxy.errors.words import MAX_ID, ascii_word
+from proxy.money.usage import read_usage
 from proxy.ports import HandOn
-from proxy.record import Record
-from proxy.turn import LoopTurns
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Head, Json, Target
 from proxy.types.events import Delta, Extension, Frame
 from proxy.upstream.health import Slot
@@ -33,8 +35,6 @@ from proxy.upstream.own_secrets import conceal
 from proxy.upstream.preamble import is_preamble
 from proxy.upstream.refusal import blame
 from proxy.upstream.reply import MemoryShare, Reply
-from proxy.usage import read_usage
-from proxy.words import MAX_ID, ascii_word
 
 BURST = 16 * 1024  # bytes of events that arrive at once
 NOTHING: Json = {}

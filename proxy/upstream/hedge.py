@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from proxy.attempts import Why
+from proxy.call.attempts import Why
 from proxy.errors import ProxyError
-from proxy.freed import let_frames_go
-from proxy.frozen import frozen
+from proxy.runtime.freed import let_frames_go
+from proxy.runtime.frozen import frozen
 from proxy.upstream.forwarded import Forwarded
 from proxy.upstream.retry import most_useful
 

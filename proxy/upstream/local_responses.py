@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.document import COUNT, document_frame
-from proxy.estimate import body_quarters, whole_tokens
-from proxy.offload import Offload
+from proxy.money.estimate import body_quarters, whole_tokens
 from proxy.ports import HandOn
+from proxy.runtime.offload import Offload
 from proxy.types import Call, Head, Json, Plan
 from proxy.types.events import Frame
 from proxy.types.target import ListedModel

@@ -8,9 +8,9 @@ from string import ascii_lowercase, ascii_uppercase
 from urllib.parse import urlsplit
 
 from proxy.errors import ProxyError
+from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Upstream
 from proxy.types.target import CREDENTIAL_WORDS
-from proxy.words import MAX_ID, MAX_TEXT
 
 LEAST_PART = 8  # characters of a credential that tell nothing yet
 STARS = "***"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from proxy.call.meter import Meter
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
 from proxy.dialects.frame_reader import FrameReader
@@ -18,7 +19,7 @@ from proxy.dialects.passed_answer import (
 )
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import ProxyError
-from proxy.meter import Meter
+from proxy.money.usage import Json, Tokens, read_usage
 from proxy.types import Head, Target
 from proxy.types.passthrough import PassedPath
 from proxy.types.way import USES_NOTHING
@@ -26,7 +27,6 @@ from proxy.upstream.answer_reader import ANSWER_BYTES, check_encoding, shown_of
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 from proxy.upstream.retry import AttemptContext, is_untaken
-from proxy.usage import Json, Tokens, read_usage
 
 CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Input tokens that Anthropic counts separately: read from a cache, and written to one."""

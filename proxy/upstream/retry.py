@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from proxy.attempts import Attempt
+from proxy.call.attempts import Attempt
+from proxy.call.record import Record
 from proxy.errors import (
     AnswerTooLarge,
     BadField,
@@ -18,8 +19,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.frozen import frozen
-from proxy.record import Record
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Retry
 
 NOT_ASKED = (CircuitOpen, UpstreamBusy)

@@ -10,15 +10,15 @@ import orjson
 from hypothesis import strategies as st
 
 from proxy.dialects.responses.tables import BY_KIND
-from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.stream.filter import StreamFilter
 from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Action
 from tests.dialects.test_responses import streamed
 from tests.doubles import Json, block_events, message_events, response, response_events
 from tests.golden.pipeline import Pipeline, written
-from tests.guardrails.doubles import tallies
-from tests.guardrails.stream.test_words import made
+from tests.guards.doubles import tallies
+from tests.guards.stream.test_words import made
 
 CARD = "4111 1111 1111 1111"
 SAYS = f"my card is {CARD}, is it not"

@@ -13,23 +13,23 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from proxy.emit.decisions import decision
-from proxy.emit.lines import line_logger
-from proxy.emit.log import CallLog
-from proxy.emit.log_limits import LogLevel
-from proxy.emit.metrics import Metrics
-from proxy.emit.trace import Traces
+from proxy.call.record import Record
+from proxy.call.summary import facts_of
 from proxy.ledger.rows import entry_of, rows_of
+from proxy.money.usage import Price
 from proxy.policy.catalog import roster
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.store import read_folder
-from proxy.record import Record
-from proxy.summary import facts_of
+from proxy.telemetry.decisions import decision
+from proxy.telemetry.lines import line_logger
+from proxy.telemetry.log import CallLog
+from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.trace import Traces
 from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
-from proxy.usage import Price
 
 TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # these the policies have written
 OF_THE_CALL = (Call, RequestHead, Plan)  # these end with it

@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from tests.guardrails.text.test_walk import MARK, SHAPES
+from tests.guards.text.test_walk import MARK, SHAPES
 
 Form = Callable[[str], str]
 

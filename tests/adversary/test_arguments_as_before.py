@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.stream.arguments import ArgumentsWindow
-from proxy.guardrails.stream.text_filter import ReleasedPiece
-from proxy.guardrails.stream.window import Window
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.text_filter import ReleasedPiece
+from proxy.guards.stream.window import Window
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.for_each import for_each
-from tests.guardrails.doubles import Ticks
+from tests.guards.doubles import Ticks
 from tools.hidden import detector
 
 FINDERS = {

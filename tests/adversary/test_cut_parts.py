@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.text_walker import answer_texts, request_texts
+from proxy.guards.engine import Engine, Inspection
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.text_walker import answer_texts, request_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMED
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
-from tests.guardrails.doubles import Ticks, pieces
-from tests.guardrails.test_reported import ask
-from tests.guardrails.test_run import guarded
-from tests.guardrails.whole.test_text_batches import KEY, OWN
+from tests.guards.doubles import Ticks, pieces
+from tests.guards.test_reported import ask
+from tests.guards.test_run import guarded
+from tests.guards.whole.test_text_batches import KEY, OWN
 from tests.test_pipeline import ROUTES
 from tools.hidden import detector
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.text.payloads import data_of
+from proxy.guards.text.payloads import data_of
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
-from tests.guardrails.test_reported import ask
-from tests.guardrails.test_run import guarded
+from tests.guards.test_reported import ask
+from tests.guards.test_run import guarded
 from tests.test_pipeline import ROUTES, Route
 
 Json = dict[str, Any]

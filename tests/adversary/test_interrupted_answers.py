@@ -15,9 +15,9 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.app.context import new_record
+from proxy.call.record import Record
 from proxy.limits.claims import estimated, hidden_output
 from proxy.policy.review.sample_call import suppose
-from proxy.record import Record
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import running_proxy, world

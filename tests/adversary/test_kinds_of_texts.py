@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from proxy.guardrails.stream.texts import delta_texts, other_texts
-from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.text.text_walker import collect_texts, request_texts
-from proxy.guardrails.text.walk import Text
+from proxy.guards.stream.texts import delta_texts, other_texts
+from proxy.guards.text.native import native_walk
+from proxy.guards.text.text_walker import collect_texts, request_texts
+from proxy.guards.text.walk import Text
 from proxy.types.events import FamilyName
 from tests.adversary.answers import frames_of, item, part_events
 from tests.doubles import Json, block_events, message, message_events, response, response_events

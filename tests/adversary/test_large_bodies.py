@@ -25,11 +25,11 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
-from proxy.estimate import HiddenOutput
+from proxy.money.estimate import HiddenOutput
 from tests.adversary.others import Loop, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy, response
-from tests.guardrails.growth import lines
+from tests.guards.growth import lines
 from tests.test_pipeline import BEARER
 
 BYTES = 16 * 1024 * 1024 - 4096

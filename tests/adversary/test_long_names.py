@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.errors.words import MAX_NAME
 from proxy.fields.spelling import folded
-from proxy.words import MAX_NAME
 from tests.adversary.shapes import SHAPES, text
 from tests.adversary.test_names_of_fields import GROUPS
 from tests.adversary.test_what_a_request_may_say import ROUTES, ask, proxied

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.text.frame import is_silent
+from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.text.frame import is_silent
 from proxy.types.events import Frame
 from proxy.types.guard import Action
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, block_events, message_events, stream
-from tests.guardrails.doubles import rule as rule_of
-from tests.guardrails.doubles import tallies
-from tests.guardrails.stream import frames as made
+from tests.guards.doubles import rule as rule_of
+from tests.guards.doubles import tallies
+from tests.guards.stream import frames as made
 from tests.test_pipeline import BEARER
 
 WORD = "hippo"

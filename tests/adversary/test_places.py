@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.text_walker import answer_texts, request_texts
-from proxy.guardrails.text.walk import Texts
+from proxy.guards.engine import Engine, Inspection
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.text_walker import answer_texts, request_texts
+from proxy.guards.text.walk import Texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
 from tests.adversary.test_hidden_words import NAMED, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
-from tests.guardrails.doubles import Ticks
-from tests.guardrails.stream import frames as made
-from tests.guardrails.test_coverage import bodies, fed, planted
-from tests.guardrails.test_reported import ask
-from tests.guardrails.test_run import guarded
-from tests.guardrails.text.test_walk import MARK, PATHS
+from tests.guards.doubles import Ticks
+from tests.guards.stream import frames as made
+from tests.guards.test_coverage import bodies, fed, planted
+from tests.guards.test_reported import ask
+from tests.guards.test_run import guarded
+from tests.guards.text.test_walk import MARK, PATHS
 from tests.test_pipeline import ROUTES, Route
 from tools.hidden import detector
 

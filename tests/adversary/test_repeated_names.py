@@ -17,10 +17,10 @@ from proxy.dialects.documents import Documents
 from proxy.dialects.portkey import CONFIG, _object
 from proxy.dialects.strict import read_json
 from proxy.errors import BadRequest, UpstreamInvalid
-from proxy.guardrails.kinds.json_schema import JsonSchema
-from proxy.guardrails.services import wire
-from proxy.offload import LARGE_BYTES
+from proxy.guards.kinds.json_schema import JsonSchema
+from proxy.guards.services import wire
 from proxy.policy.review.diff import read_call
+from proxy.runtime.offload import LARGE_BYTES
 from tests.dialects.test_counting import JSON
 from tests.for_each import for_each
 

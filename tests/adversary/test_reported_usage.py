@@ -11,10 +11,10 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.billing import MAX_COST
-from proxy.emit.log import canonical
+from proxy.call.billing import MAX_COST
+from proxy.money.usage import MAX_TOKENS, Price, Tokens
 from proxy.policy.schema.prices import MOST_USD
-from proxy.usage import MAX_TOKENS, Price, Tokens
+from proxy.telemetry.log import canonical
 from tests.adversary.test_money_of_every_way_out import read
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream

@@ -12,9 +12,9 @@ from proxy.dialects.responses.request import RULES
 from proxy.dialects.responses.to_chat import chat_of
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
-from proxy.guardrails.context import question_of
-from proxy.guardrails.text.signed import without_broken
-from proxy.guardrails.text.text_walker import request_texts
+from proxy.guards.context import question_of
+from proxy.guards.text.signed import without_broken
+from proxy.guards.text.text_walker import request_texts
 from tests.adversary.test_messages_answers import with_odd
 from tests.adversary.test_messages_requests import CHAT
 from tests.doubles import Json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from proxy.emit.log import canonical
 from proxy.settings import LedgerAt
+from proxy.telemetry.log import canonical
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import kept

@@ -27,7 +27,7 @@ from tests.servers import eventually
 from tests.test_pipeline import BEARER, ROUTES
 
 TIMES = 8
-SERVER = "proxy.edge.server"
+SERVER = "proxy.server.server"
 """Its connections and requests are aiohttp's, which ties them together when a body is left unread:
 they hold no text by then."""
 OURS = str(Path(proxy.__file__).parent)

@@ -11,11 +11,11 @@ import pytest
 
 from proxy.app.gauges import LAG_EVERY_S, Enforcement, LoopLag, policies
 from proxy.app.telemetry import enforcing
-from proxy.emit.metrics import Metrics
 from proxy.policy.catalog import roster
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
-from tests.guardrails.growth import lines
+from proxy.telemetry.metrics import Metrics
+from tests.guards.growth import lines
 from tests.policy.review.test_check_growth import SIZES, TIMES, folder
 from tests.policy.test_store import Events
 

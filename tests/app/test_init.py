@@ -10,22 +10,22 @@ from pathlib import Path
 import aiohttp
 
 from proxy import app
-from proxy.background import running_beside
-from proxy.edge.admin import Readiness
-from proxy.edge.drain import Calls
-from proxy.emit.metrics import Metrics
-from proxy.guardrails.kinds.injection import LONGEST
-from proxy.guardrails.kinds.pii import Pii
-from proxy.guardrails.kinds.secrets import Secrets
-from proxy.guardrails.matching.injection_rules import LanguageBook, english
-from proxy.guardrails.matching.phrase_rules import PhraseRules
+from proxy.guards.kinds.injection import LONGEST
+from proxy.guards.kinds.pii import Pii
+from proxy.guards.kinds.secrets import Secrets
+from proxy.guards.matching.injection_rules import LanguageBook, english
+from proxy.guards.matching.phrase_rules import PhraseRules
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
+from proxy.runtime.background import running_beside
+from proxy.server.admin import Readiness
+from proxy.server.drain import Calls
 from proxy.settings import Address, Settings
+from proxy.telemetry.metrics import Metrics
 from tests.conftest import world
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
-from tests.guardrails.matching.test_injection_languages import TEXTS as LANGUAGES
+from tests.guards.matching.test_injection_languages import TEXTS as LANGUAGES
 from tests.policy.test_cold_starts import GUARDS, TEXTS, with_more
 from tests.test_pipeline import BEARER, ROUTES
 

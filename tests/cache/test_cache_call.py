@@ -27,7 +27,7 @@ from tests.doubles import (
     piece,
     stream,
 )
-from tests.edge.test_exchange import settled
+from tests.server.test_exchange import settled
 from tests.test_pipeline import BEARER, ROUTES, texts
 
 ROUTE = ROUTES["openai"]

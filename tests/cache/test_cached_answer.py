@@ -26,9 +26,9 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import WriteOptions
 from proxy.errors import UpstreamInvalid
+from proxy.money.usage import Tokens
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResult
-from proxy.usage import Tokens
 from tests.doubles import chat_events, legacy
 from tests.for_each import for_each
 from tests.golden.pipeline import CLIENTS, call_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.cache.cached_answer import AnswerMetadata, CachedAnswer
 from proxy.cache.decoded import LARGEST, MOST, DecodedAnswers
-from proxy.usage import Tokens
+from proxy.money.usage import Tokens
 
 ABOUT = AnswerMetadata(
     at=1.0, streamed=False, upstream="openai", model="m", tokens=Tokens(), family="chat"

@@ -14,7 +14,7 @@ from proxy.cache.memory import Memory
 from proxy.cache.redis import Redis
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import AnswerStore
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from tests.cache.stores import Clock, Told, until
 from tests.servers import running_cluster, running_server
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from proxy.cache.flight import Flight, Listener
+from proxy.call.record import Record
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
-from proxy.record import Record
 from proxy.types import Call, Head, Json, RequestHead
 from proxy.types.events import STOP, Frame
 from tests.doubles import PATIENCE_S

@@ -12,6 +12,7 @@ import pytest
 from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, digest, secret_of
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
+from proxy.money.usage import Price
 from proxy.types import (
     CacheRule,
     Call,
@@ -26,7 +27,6 @@ from proxy.types import (
     Upstream,
 )
 from proxy.types.limit import Limit
-from proxy.usage import Price
 from tests.for_each import for_each
 
 SECRET = b"s" * 32

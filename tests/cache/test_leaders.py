@@ -11,9 +11,9 @@ import pytest
 from proxy.app.context import new_record
 from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
+from proxy.call.record import Record
 from proxy.errors import ClientGone
 from proxy.ports import Shown
-from proxy.record import Record
 from proxy.types import Head
 from proxy.types.events import STOP, Frame
 from tests.cache.test_cache_call import (
@@ -38,7 +38,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
-from tests.edge.test_exchange import settled
+from tests.server.test_exchange import settled
 from tests.test_pipeline import texts
 
 

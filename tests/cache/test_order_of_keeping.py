@@ -12,8 +12,8 @@ import pytest
 from proxy.app.context import new_record
 from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
+from proxy.call.record import Record
 from proxy.ports import Shown, Watch
-from proxy.record import Record
 from proxy.types import Call, Head, Plan
 from proxy.types.events import STOP, Finish, Frame
 from tests.cache.test_cache_call import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cache.redis import CONNECTIONS, PREFIX, WAITING_BYTES, Redis
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from tests.cache.stores import Clock, Told
 from tests.doubles import PATIENCE_S
 from tests.servers import Cluster, Server, running_server

@@ -12,9 +12,9 @@ from proxy.cache.cached_answer import AnswerMetadata, CachedAnswer, dump, inflat
 from proxy.cache.recorder import recorder_of
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
+from proxy.money.usage import Tokens
 from proxy.types import CacheRule, Head
 from proxy.types.events import Delta, FamilyName, Frame, Kind, Part
-from proxy.usage import Tokens
 from tests.golden.pipeline import PAIRS, Pipeline, call_of, documents_of, written
 from tests.golden.recording import read
 from tests.golden.replay import MODEL

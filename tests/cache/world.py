@@ -14,20 +14,20 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from proxy import edge
+from proxy import server
 from proxy.app.context import new_record, new_span_id
 from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
 from proxy.cache.store import CacheBackend
-from proxy.edge.drain import Calls
-from proxy.edge.request import Bounds
-from proxy.emit import Emitters
-from proxy.emit.metrics import Metrics
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import roster
 from proxy.policy.decide import ActivePolicy, KeyCaller
 from proxy.policy.store import read_folder
 from proxy.ports import Guards
+from proxy.server.drain import Calls
+from proxy.server.request import Bounds
+from proxy.telemetry import Emitters
+from proxy.telemetry.metrics import Metrics
 from proxy.types import CacheRule, Call, Plan, RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -158,9 +158,9 @@ async def cached_proxy(
             start_record=new_record,
         )
         numbers = iter(range(1_000_000))
-        handler = edge.data_handler(
+        handler = server.data_handler(
             pipeline,
-            edge.DataPort(
+            server.DataPort(
                 via="via",
                 new_id=lambda: f"req_{next(numbers)}",
                 bounds=Bounds(),
@@ -168,7 +168,7 @@ async def cached_proxy(
             ),
             on_bug=lambda bug, request_id: bugs.append(bug),
         )
-        runner = web.ServerRunner(edge.HttpServer(handler, access_log=None), shutdown_timeout=1)
+        runner = web.ServerRunner(server.HttpServer(handler, access_log=None), shutdown_timeout=1)
         await runner.setup()
         opened.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()

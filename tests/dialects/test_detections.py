@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.detections import detections
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Stage
 from tests.for_each import for_each
 

@@ -8,9 +8,9 @@ import pytest
 from proxy.dialects.document import EMBEDDINGS
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.errors import UpstreamInvalid
+from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
 from proxy.types.events import Extension, Frame, Start, UsageReport
-from proxy.usage import Tokens
 from tests.checked import OrderChecker
 
 CALL = Call(RequestHead("openai", "embeddings", "/v1/embeddings", "req_1"), {"input": "a"})

@@ -19,7 +19,7 @@ from proxy.dialects.documents import (
 )
 from proxy.dialects.pieces import PieceReader, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from tests.dialects.test_pieces import DOCUMENTS, SIZES, VALUES
 from tests.for_each import for_each
 

@@ -15,7 +15,7 @@ from proxy.dialects.findings import (
 )
 from proxy.dialects.hooks import hook_results
 from proxy.errors import UpstreamFinding
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Verdicts
 from tests.for_each import for_each
 

@@ -15,7 +15,7 @@ from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.openai import OPENAI
 from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, RequestHead
 from proxy.types.events import STOP, Delta, Frame, Part
 from tests.doubles import event

@@ -18,8 +18,8 @@ from proxy.dialects import (
 )
 from proxy.dialects.translation import translate
 from proxy.errors import NotFound
+from proxy.errors.wire import MethodNotAllowed
 from proxy.types import RequestHead, Target, Upstream
-from proxy.wire_errors import MethodNotAllowed
 from tests.for_each import for_each
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.dialects import openai
 from proxy.errors import BadField, UpstreamUnavailable
-from proxy.wire_errors import MethodNotAllowed
+from proxy.errors.wire import MethodNotAllowed
 from tests.for_each import for_each
 
 

@@ -11,8 +11,8 @@ from aiohttp import ClientSession
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, model_info
 from proxy.errors import BadRequest
+from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.types import Call, RequestHead
-from proxy.words import MAX_NAME, MAX_WORDS
 from tests.conftest import KEY as OWN
 from tests.for_each import for_each
 

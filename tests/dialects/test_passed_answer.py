@@ -16,9 +16,9 @@ from proxy.dialects.passed_answer import (
     shown_headers,
 )
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.money.usage import Tokens
 from proxy.types.events import UsageReport
 from proxy.upstream.passed import passed_tokens
-from proxy.usage import Tokens
 from tests.for_each import for_each
 
 LIMIT = 1000

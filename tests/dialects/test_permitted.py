@@ -12,7 +12,7 @@ from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS, LIMITED
 from proxy.types import Json, Upstream
 from tests.for_each import for_each
-from tests.guardrails.growth import lines
+from tests.guards.growth import lines
 
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}
 

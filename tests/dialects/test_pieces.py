@@ -21,7 +21,7 @@ from proxy.dialects.pieces import (
     write_pieces,
 )
 from proxy.errors import BadRequest
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from tests.for_each import for_each
 
 SIZES = st.integers(12, 40)  # two escapes that belong together fit in

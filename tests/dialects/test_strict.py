@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.strict import read_json
 from proxy.errors import BadRequest
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from tests.for_each import for_each
 
 JSON_VALUES = st.recursive(

@@ -11,7 +11,7 @@ import pytest
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.upstream_request import build_request, translated
 from proxy.errors import BadField
-from proxy.offload import LARGE_BYTES
+from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Changes, RequestHead, Secret, Target, Upstream
 
 UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secret("sk"))

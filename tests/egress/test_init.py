@@ -13,16 +13,16 @@ import pytest
 from proxy.app import Rooms, assembled
 from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
+from proxy.call.record import Record
 from proxy.egress import MOST_BYTES, HttpEgress, HttpGuardEgress, TooMuch
-from proxy.emit import Emitters
 from proxy.errors import LimitExceeded, NotFound, ProxyError
-from proxy.guardrails.engine import Engine
-from proxy.guardrails.run import PolicyGuards
+from proxy.guards.engine import Engine
+from proxy.guards.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import GuardPolicies
 from proxy.policy.store import read_folder
-from proxy.record import Record
+from proxy.telemetry import Emitters
 from proxy.types import RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -40,7 +40,7 @@ from tests.doubles import (
     hang,
     head,
 )
-from tests.guardrails.elsewhere import ways
+from tests.guards.elsewhere import ways
 
 BODY = {"messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}
 POLICIES = """

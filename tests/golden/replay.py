@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.summary import facts_of
+from proxy.call.summary import facts_of
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
     Asked,

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
+from proxy.call.record import Record, TraceIds
 from proxy.errors import GuardBlocked
-from proxy.guardrails.engine import Engine
-from proxy.guardrails.kinds.keywords import Keywords
-from proxy.guardrails.run import PolicyGuards
+from proxy.guards.engine import Engine
+from proxy.guards.kinds.keywords import Keywords
+from proxy.guards.run import PolicyGuards
 from proxy.ports import Watch
-from proxy.record import Record, TraceIds
 from proxy.types import Head, Plan
 from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Guarding, GuardRule
@@ -24,7 +24,7 @@ from tests.golden.recording import read
 from tests.golden.replay import MARKER, MODEL, events_of
 from tests.golden.test_markers import SILENT, Marked, all_marked, escaped, marked_streams
 from tests.golden.texts import texts_of
-from tests.guardrails.doubles import Ticks
+from tests.guards.doubles import Ticks
 
 WORDS = Keywords("word", ["Paris", "secret"])
 MARKERS = Keywords("word", [MARKER], whole_words=False)

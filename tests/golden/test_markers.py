@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.text import frame
+from proxy.guards.text import frame
 from tests.golden.events import Event, Path, events, object_paths, string_paths, value_at
 from tests.golden.recording import NAMES, Recording, read
 from tests.golden.replay import MARKER, Replay, clients

@@ -15,12 +15,12 @@ from aiohttp import ClientSession
 
 from proxy import ledger
 from proxy.app.context import new_record
+from proxy.call.record import Record
 from proxy.ledger import Ledger
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
-from proxy.record import Record
+from proxy.money.usage import Price
 from proxy.settings import LedgerAt
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
-from proxy.usage import Price
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, usage
 from tests.frames import whole_frame

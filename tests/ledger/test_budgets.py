@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.billing import BudgetCharge
+from proxy.call.billing import BudgetCharge
+from proxy.call.record import Record
 from proxy.ledger.budgets import NEVER_MS, spent
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Unusable
 from proxy.limits.kinds import KINDS
-from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types.limit import BudgetQuery, Limit
 from proxy.types.windows import Calendar

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.attempts import Attempt
+from proxy.call.attempts import Attempt
+from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
 from proxy.ledger.budgets import spent
@@ -21,7 +22,6 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.catalog import budgets
 from proxy.policy.store import read_folder
-from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
 from proxy.types.limit import BudgetQuery, Claim, Limit

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.billing import BudgetCharge
+from proxy.call.billing import BudgetCharge
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, aside_of
 from proxy.ledger.rows import entry_of, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten

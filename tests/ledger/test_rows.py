@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from proxy.app.context import new_record
+from proxy.call.meter import Meter
+from proxy.call.record import Record
 from proxy.errors import ClientGone
+from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, entry_of, rows_of
-from proxy.meter import Meter
-from proxy.record import Record
+from proxy.money.usage import Price, read_usage
 from proxy.types import Call
-from proxy.usage import Price, read_usage
-from proxy.words import MAX_WORD, MAX_WORDS
 from tests.doubles import usage
 from tests.for_each import for_each
 from tests.ledger.kept import HEAD, PRICED, UNPRICED, finished

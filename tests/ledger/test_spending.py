@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from proxy.call.record import Record
 from proxy.ledger.spending import SpendingLine, Spent, spent
 from proxy.ledger.store import Unusable
-from proxy.record import Record
 from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
 
 NOW = datetime.now(UTC)

@@ -10,12 +10,12 @@ from typing import get_args
 
 import pytest
 
-from proxy.attempts import Money, Why
+from proxy.call.attempts import Money, Why
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import ATTEMPT, CALL, Rows, entry_of, joined, rows_of
 from proxy.ledger.schema import APPLICATION
 from proxy.ledger.store import Counts, Unusable, Unwritten
-from proxy.usage import Source
+from proxy.money.usage import Source
 from tests.ledger.conftest import Stores
 from tests.ledger.kept import PRICED, finished, kept
 

@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from proxy.app.telemetry import writer_failed
-from proxy.emit.metrics import Metrics
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import RefusedRows, aside_of
 from proxy.ledger.rows import Row, Rows, entry_of
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer
+from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at, ledgered, until
 from tests.test_pipeline import BEARER

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from proxy.settings import LedgerAt
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream

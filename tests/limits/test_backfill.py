@@ -13,6 +13,7 @@ from itertools import permutations
 
 import pytest
 
+from proxy.call.record import Record, TraceIds
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Admission
 from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
@@ -20,12 +21,11 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import TIMEOUT_S, RedisStore
 from proxy.limits.stores.store import LedgerRun, StoreUnavailable
-from proxy.record import Record, TraceIds
-from proxy.redis import connect
+from proxy.money.usage import Price
+from proxy.runtime.redis import connect
 from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target, Upstream
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from proxy.usage import Price
 from tests.limits.world import NOON, Clock, claims
 from tests.servers import Server
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from proxy.call.meter import Meter
+from proxy.call.record import Record, TraceIds
 from proxy.dialects.bounds import ASSUMED_TOKENS
-from proxy.estimate import NOTHING_HIDDEN, HiddenOutput
-from proxy.guardrails.kinds.length import Length
+from proxy.guards.kinds.length import Length
 from proxy.limits.claims import actuals, claims_of, estimated, hidden_output
 from proxy.limits.kinds import KINDS
-from proxy.meter import Meter
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput
+from proxy.money.usage import Price, read_usage
 from proxy.policy.review.sample_call import suppose
-from proxy.record import Record, TraceIds
 from proxy.types import Call, Changes, ModelCall, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from proxy.usage import Price, read_usage
 from tests.doubles import legacy, legacy_events, usage
 from tests.for_each import for_each
 from tests.frames import stream_frames, whole_frame

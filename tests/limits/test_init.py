@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from proxy.emit.log import canonical
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check_report import check
 from proxy.policy.store import read_folder
+from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     ScriptedUpstream,

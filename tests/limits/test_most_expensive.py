@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from proxy.limits.claims import claims_of
 from proxy.limits.most_expensive import most_cost
+from proxy.money.usage import IMAGES, PAID, TOKEN_TYPES, Price, Tier, Tokens
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, ScopedLimit, Target
-from proxy.usage import IMAGES, PAID, TOKEN_TYPES, Price, Tier, Tokens
 from tests.for_each import for_each
 from tests.limits.test_claims import AT, MONEY, UP, plan
 

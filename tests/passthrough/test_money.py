@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 from aiohttp import ClientSession
 
-from proxy.emit.log import canonical
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
+from proxy.telemetry.log import canonical
 from tests.conftest import running_proxy
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, cut_before_head, hang, head
 from tests.ledger.kept import kept

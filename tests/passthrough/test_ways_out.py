@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import aiohttp
 from aiohttp import ClientSession
 
-from proxy.emit.log import canonical
-from proxy.estimate import body_quarters, whole_tokens
 from proxy.ledger.audit import audit
+from proxy.money.estimate import body_quarters, whole_tokens
 from proxy.settings import LedgerAt
+from proxy.telemetry.log import canonical
 from tests.conftest import KEY, running_proxy
 from tests.doubles import (
     Asked,

@@ -11,7 +11,7 @@ from proxy.policy.catalog import ActiveBudgets, budgets
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from tests.conftest import world
-from tests.guardrails.growth import lines
+from tests.guards.growth import lines
 from tests.policy.review.test_check_growth import SIZES, folder
 
 POLICIES = """

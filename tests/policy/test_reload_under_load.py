@@ -16,16 +16,16 @@ from typing import ClassVar
 from aiohttp import ClientSession, web
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy import edge
+from proxy import server
 from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
-from proxy.edge.drain import Calls
-from proxy.edge.request import Bounds
-from proxy.emit import Emitters, Sink
-from proxy.emit.metrics import Metrics
+from proxy.call.record import Record
 from proxy.pipeline import Pipeline
 from proxy.policy.store import PolicyFolder, PolicyStore
-from proxy.record import Record
+from proxy.server.drain import Calls
+from proxy.server.request import Bounds
+from proxy.telemetry import Emitters, Sink
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -172,12 +172,12 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
             emitter=Emitters((metrics, sink), lambda sink, error: None),
             start_record=new_record,
         )
-        handler = edge.data_handler(
+        handler = server.data_handler(
             pipeline,
-            edge.DataPort(via="via", new_id=new_request_id, bounds=Bounds(), calls=calls),
+            server.DataPort(via="via", new_id=new_request_id, bounds=Bounds(), calls=calls),
             on_bug=lambda bug, request_id: None,
         )
-        runner = web.ServerRunner(edge.HttpServer(handler, access_log=None), shutdown_timeout=1)
+        runner = web.ServerRunner(server.HttpServer(handler, access_log=None), shutdown_timeout=1)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.background import running_beside
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
+from proxy.runtime.background import running_beside
 from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
 from tests.conftest import running_proxy, world

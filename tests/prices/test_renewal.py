@@ -12,11 +12,11 @@ import pytest
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
+from proxy.money.usage import listed
 from proxy.policy.files import price_table
 from proxy.policy.files.load import load
 from proxy.policy.files.source import PolicyError
 from proxy.prices import renewal
-from proxy.usage import listed
 from tests.cli.test_init import headrace
 from tests.for_each import for_each
 

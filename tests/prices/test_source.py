@@ -11,9 +11,9 @@ from importlib import metadata
 
 import pytest
 
+from proxy.money.usage import Price, Tier, Tokens
 from proxy.policy import schema
 from proxy.policy.files import load, price_table
-from proxy.usage import Price, Tier, Tokens
 
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")

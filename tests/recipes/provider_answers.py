@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.usage import Tokens
+from proxy.money.usage import Tokens
 from tests.doubles import Asked, Script, Wire, event, head, piece
 
 Json = dict[str, Any]

@@ -10,12 +10,12 @@ from tests.recipes.copies import copied
 def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A metric", "acme")
     copy.add_item(
-        "proxy/emit/catalog/table.py",
+        "proxy/telemetry/catalog/table.py",
         "CALLS",
         'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", labels.DEPLOYMENT)',
     )
     copy.add_at_end(
-        "proxy/emit/call_metrics.py",
+        "proxy/telemetry/call_metrics.py",
         "count",
         'series["headrace_acme_calls_total", deployment].value += 1',
     )

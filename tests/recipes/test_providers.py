@@ -15,10 +15,10 @@ import pytest
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import beside
+from proxy.money.usage import TOKEN_TYPES, in_force
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Target
-from proxy.usage import TOKEN_TYPES, in_force
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each

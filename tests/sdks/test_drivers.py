@@ -19,8 +19,8 @@ from tests.doubles import (
     response,
     stream,
 )
-from tests.guardrails.echoes import echoing
-from tests.guardrails.test_run import guarded
+from tests.guards.echoes import echoing
+from tests.guards.test_run import guarded
 from tests.sdks.conftest import Drive
 
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]

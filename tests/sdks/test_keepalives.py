@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, Asked, ScriptedUpstream, Wire, event, head, piece
-from tests.edge.test_keepalive import EVENTS, SILENCE_S
 from tests.sdks.conftest import Drive
 from tests.sdks.errands import APIS
 from tests.sdks.test_errands import CLIENTS
+from tests.server.test_keepalive import EVENTS, SILENCE_S
 
 KEEPALIVES = (b": keep-alive\n\n", b"event: keepalive\n", b"event: ping\n")
 CHAT = {"messages": [{"role": "user", "content": "Where?"}]}

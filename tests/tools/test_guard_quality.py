@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.kinds.nsfw import Nsfw
+from proxy.guards.kinds.nsfw import Nsfw
 from tools import confidence, guard_quality
 
 

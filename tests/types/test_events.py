@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.money.usage import Tokens
 from proxy.types.events import (
     STOP,
     Begin,
@@ -16,7 +17,6 @@ from proxy.types.events import (
     Start,
     UsageReport,
 )
-from proxy.usage import Tokens
 from tests.checked import checked
 
 START = Start("id", "model", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.types.guard import Guarding, GuardRule, StageRules
-from tests.guardrails.doubles import AsAsked, Elsewhere, rule
+from tests.guards.doubles import AsAsked, Elsewhere, rule
 
 
 def test_rules_are_told_apart_by_who_looks() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proxy.attempts import Attempt
+from proxy.call.attempts import Attempt
 from proxy.dialects.document import document_frame
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger.audit import audit

@@ -35,8 +35,8 @@ from tests.doubles import (
     piece,
     scripted_upstream,
 )
-from tests.emit.collector import Collector, said
 from tests.servers import free_port, program
+from tests.telemetry.collector import Collector, said
 from tests.test_pipeline import BEARER
 from tests.upstream.wire.test_dialing import black_hole
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import ClientSession
 
-from proxy.words import MAX_TEXT
+from proxy.errors.words import MAX_TEXT
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
     Asked,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.emit.log import canonical
+from proxy.telemetry.log import canonical
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
 

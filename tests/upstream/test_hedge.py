@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from proxy.attempts import Why
+from proxy.call.attempts import Why
 from proxy.upstream.forwarded import Forwarded
 from proxy.upstream.hedge import HedgedRequest
 from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy

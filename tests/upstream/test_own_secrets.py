@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.emit.log import canonical
 from proxy.errors import UpstreamFinding, UpstreamRefused
+from proxy.telemetry.log import canonical
 from proxy.types import Secret, Upstream
 from proxy.upstream.own_secrets import conceal, concealed
 from tests.conftest import Proxy

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from proxy.money.usage import Tokens
 from proxy.upstream.passed import passed_tokens
-from proxy.usage import Tokens
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head
 from tests.for_each import for_each

@@ -32,7 +32,7 @@ from tests.doubles import (
     text_events,
     text_item,
 )
-from tests.edge.test_keepalive import EVENTS, REQUESTS, SILENCE_S, Stream
+from tests.server.test_keepalive import EVENTS, REQUESTS, SILENCE_S, Stream
 
 SERVED = b"Instead."
 PREAMBLES = {"chat": 1, "messages": 3, "responses": 4}

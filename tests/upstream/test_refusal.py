@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRefused
+from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Call, Endpoint, Pin, RequestHead, Secret, Target, Upstream
 from proxy.types.passthrough import PassedRequest
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.refusal import MAX_RETRY_AFTER_S, MOST_VALUES, blame, refusal, retry_after
-from proxy.words import MAX_ID, MAX_TEXT
 from tests.for_each import for_each
 
 NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}

@@ -20,7 +20,6 @@ from proxy.dialects.documents import MOST_VALUES
 from proxy.dialects.shapes import fits, one_of
 from proxy.dialects.signed_calls import signature_of
 from proxy.errors import AnswerTooLarge
-from proxy.index import index_of
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
@@ -34,6 +33,7 @@ from proxy.types.events import (
     Slot,
     ToolCall,
 )
+from proxy.types.index import index_of
 
 _EMPTY = frozenset(
     {"annotations", "audio", "content", "function_call", "reasoning", "reasoning_content"}

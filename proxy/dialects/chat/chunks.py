@@ -10,6 +10,7 @@ import orjson
 from proxy.dialects.chat.one_text import alone
 from proxy.dialects.chat.tables import INPUTS
 from proxy.dialects.messages.usage import BESIDE
+from proxy.money.usage import Tokens
 from proxy.types import Json
 from proxy.types.events import (
     CALLS,
@@ -26,7 +27,6 @@ from proxy.types.events import (
     UsageReport,
     replaced,
 )
-from proxy.usage import Tokens
 
 MEMBERS: Final[dict[Kind, str]] = {
     "text": "content",

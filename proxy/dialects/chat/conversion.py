@@ -8,9 +8,9 @@ from proxy.dialects.chat.writer import Converter
 from proxy.dialects.content_parts import joined_message
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.logprobs import LegacyLogprobs, Lengths, chat_form, legacy_form
-from proxy.index import index_of
 from proxy.types import Json
 from proxy.types.events import FamilyName
+from proxy.types.index import index_of
 
 
 def to_chat(options: WriteOptions, family: FamilyName) -> Converter | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.dialects.call_numbers import CallNumbers
 from proxy.errors import UpstreamInvalid
-from proxy.index import index_of
 from proxy.types import Json
+from proxy.types.index import index_of
 
 # Said once, or said again as it was: all other texts come in pieces.
 _ONCE = frozenset({"finish_reason", "id", "name", "object", "role", "type"})

@@ -15,7 +15,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.shapes import fits
 from proxy.errors import UpstreamInvalid
-from proxy.index import index_of
+from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
     STOP,
@@ -30,7 +30,7 @@ from proxy.types.events import (
     Start,
     UsageReport,
 )
-from proxy.usage import read_usage
+from proxy.types.index import index_of
 
 _new: Final = tuple.__new__
 """Makes a named tuple of all of its fields, in a third of the time that its class takes."""

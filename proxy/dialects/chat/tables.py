@@ -16,7 +16,7 @@ from proxy.dialects.shapes import (
     nullable,
     one_of,
 )
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types.events import FamilyName, FinishReason, Kind
 
 MAX_PARTS: Final = 16_384

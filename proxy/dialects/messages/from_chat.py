@@ -13,7 +13,7 @@ from typing import Any
 from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.tools import CHOICES, TIERS, tool_use
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import Conversions, to_api
 from proxy.types import Json

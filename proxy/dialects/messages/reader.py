@@ -14,6 +14,7 @@ from proxy.dialects.messages.usage import BESIDE, chat_usage
 from proxy.dialects.messages.whole import stream_events
 from proxy.dialects.shapes import Shape, fits, is_name
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
     SHOWN,
@@ -33,7 +34,6 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.usage import read_usage
 
 MAX_BLOCKS = 4096
 """Blocks that are open at a time, and blocks of a stream whose parts are inspected or cross."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.dialects.messages.tools import CHOICES, TIERS, tool_call
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import PATHS, Conversions, from_api
 from proxy.types import Json

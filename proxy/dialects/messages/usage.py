@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from proxy.money.usage import Tokens
 from proxy.types import Json
-from proxy.usage import Tokens
 
 BESIDE = ("cache_creation", "server_tool_use")
 """Groups of counts that chat answers have under the same names."""

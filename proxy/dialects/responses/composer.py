@@ -21,6 +21,7 @@ from proxy.dialects.responses.tables import (
 from proxy.dialects.responses.usage import response_usage, status_of
 from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.sse import named_event
+from proxy.money.usage import Tokens
 from proxy.types import Call, Json
 from proxy.types.events import (
     CALLS,
@@ -38,7 +39,6 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.usage import Tokens
 
 _REPEATED: Json = {
     "background": False,

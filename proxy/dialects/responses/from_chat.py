@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.dialects.responses.to_chat import LOGPROBS
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED
+from proxy.errors.field_problems import NOT_SUPPORTED
 from proxy.fields.renaming import to_api
 from proxy.types import Json
 

@@ -27,7 +27,7 @@ from proxy.dialects.responses.sealing import (
 )
 from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS, UNSTORED
 from proxy.errors import BadField
-from proxy.field_problems import STORED_AT_PROVIDER, missing
+from proxy.errors.field_problems import STORED_AT_PROVIDER, missing
 from proxy.types import Call, Json, Pin, RequestHead
 
 STAND_IN_BYTES = 24  # nobody finds a text that leads to a given id of a provider

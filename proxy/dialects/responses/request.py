@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.errors import BadField
-from proxy.field_problems import missing
+from proxy.errors.field_problems import missing
 from proxy.types import Json
 
 SEND_ITEM = "Send the item itself: clients do so with store: false."

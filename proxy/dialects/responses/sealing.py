@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.errors import BadField, NotFound
-from proxy.field_problems import conflicts_with, missing
-from proxy.frozen import frozen, memo
+from proxy.errors.field_problems import conflicts_with, missing
+from proxy.errors.words import MAX_ID, ascii_word
+from proxy.runtime.frozen import frozen, memo
 from proxy.types import Call, Endpoint, Json, Pin, RequestHead
-from proxy.words import MAX_ID, ascii_word
 
 IN_ITEMS = ("id", "approval_request_id")
 IN_EVENTS = ("item_id", "first_id", "last_id")

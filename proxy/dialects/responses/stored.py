@@ -13,10 +13,10 @@ from typing import NamedTuple
 from proxy.dialects.document import Content
 from proxy.dialects.responses.usage import chat_usage
 from proxy.errors import BadField, UpstreamInvalid
-from proxy.estimate import value_quarters
+from proxy.money.estimate import value_quarters
+from proxy.money.usage import read_usage
 from proxy.types import Json, RequestHead
 from proxy.types.events import UsageReport
-from proxy.usage import read_usage
 
 INPUT_ITEMS, CANCEL = "/input_items", "/cancel"
 MOST_INCLUDED = 16

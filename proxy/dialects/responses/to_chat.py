@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.dialects.responses.tables import objects
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import PATHS, from_api, has_other
 from proxy.types import Json

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.dialects.responses.tables import BY_CALL, member, objects, string
+from proxy.money.usage import Tokens, read_usage
 from proxy.types import Json
 from proxy.types.events import Event, Finish, FinishReason, Start, UsageReport
-from proxy.usage import Tokens, read_usage
 
 _FINISHES: Mapping[str, FinishReason] = {
     "max_output_tokens": "length",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from proxy.money.usage import Tokens
 from proxy.types.limit import Limit, LimitKind
-from proxy.usage import Tokens
 
 
 class Concurrency(LimitKind):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
+from proxy.money.usage import Tokens
 from proxy.types.limit import MOST, CallSize, LimitKind
-from proxy.usage import Tokens
 
 
 class TokenRate(LimitKind):

@@ -7,8 +7,8 @@ from datetime import date
 
 from proxy.errors import BudgetExceeded
 from proxy.limits.most_expensive import highest_cost
+from proxy.money.usage import NANO, Tokens, usd_text
 from proxy.types.limit import CallSize, Limit, LimitKind, LimitRefusal
-from proxy.usage import NANO, Tokens, usd_text
 
 
 class UsdBudget(LimitKind):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from proxy.frozen import frozen
 from proxy.limits.stores.store import StoreUnavailable
+from proxy.runtime.frozen import frozen
 
 MOST_WAITING = 10_000
 BATCH = 64

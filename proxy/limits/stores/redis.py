@@ -17,12 +17,12 @@ from typing import Any, Literal, Self, cast
 
 from redis.exceptions import NoScriptError
 
-from proxy.frozen import frozen
 from proxy.limits.stores import wire
 from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.limits.stores.wire import BillState, Wire
-from proxy.redis import FAULTS, RedisServer, cause_of_fault
+from proxy.runtime.frozen import frozen
+from proxy.runtime.redis import FAULTS, RedisServer, cause_of_fault
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing, outcome
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types.limit import RENEW_S, Claim
 from proxy.types.outcome import Outcome, Standing
 

@@ -10,6 +10,8 @@ from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import way_of
 from proxy.errors import BadField
+from proxy.errors.words import quoted
+from proxy.money.usage import NANO
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.keys import sorted_tags
@@ -21,8 +23,6 @@ from proxy.policy.files.source import KeyPath
 from proxy.types import Retry, Target
 from proxy.types.guard import UNGUARDED
 from proxy.types.providers import EMBEDDINGS
-from proxy.usage import NANO
-from proxy.words import quoted
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath, PassedPaths

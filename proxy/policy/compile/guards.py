@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, cast
 
 from proxy.config.scalars import references, referring_keys
-from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import (
+from proxy.errors.words import quoted
+from proxy.guards.guard_kind import (
     NO_CONTEXT,
     GuardContext,
     GuardKind,
@@ -17,15 +17,16 @@ from proxy.guardrails.guard_kind import (
     WrongKey,
     only_under,
 )
-from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.text.clusters import compositions
-from proxy.guardrails.text.hosts import entry_of
+from proxy.guards.kinds.table import KINDS
+from proxy.guards.text.clusters import compositions
+from proxy.guards.text.hosts import entry_of
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.guards import AnyGuard, GuardConfig, Plugged
+from proxy.runtime.frozen import frozen
 from proxy.types.guard import (
     BLOCKED,
     TOO_EXPENSIVE,
@@ -42,7 +43,6 @@ from proxy.types.guard import (
     is_preparable,
 )
 from proxy.types.hold import hold_of
-from proxy.words import quoted
 
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"

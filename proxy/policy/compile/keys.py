@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
 
+from proxy.errors.words import quoted
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, VirtualKey
 from proxy.types import Target
 from proxy.types.target import ListedModel
-from proxy.words import quoted
 
 SEVERAL_OWNERS = "headrace"
 """Owner of a name that leads to models of several owners."""

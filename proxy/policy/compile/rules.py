@@ -8,6 +8,7 @@ from typing import get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.dialects import DIALECTS
+from proxy.errors.words import quoted
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import GuardCompiler, captured
@@ -21,7 +22,6 @@ from proxy.types import UNCHANGED, CacheRule, Changes, Endpoint, Refusal, Scoped
 from proxy.types.guard import Guarding
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from proxy.words import quoted
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = tuple(endpoint for endpoint in get_args(Endpoint) if endpoint != "models")

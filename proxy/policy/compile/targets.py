@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from proxy import usage
+from proxy.errors.words import quoted
+from proxy.money import usage
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.routes import Candidates, Routes
@@ -17,7 +18,6 @@ from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.load import note
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.types import ScopedLimit, Target, Upstream
-from proxy.words import quoted
 
 WeightedTarget = tuple[Target, int | None]
 REMEDY = "Give all targets a weight, set balance, or move this one to fallback."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import BadField, NotFound, Unauthorized
-from proxy.frozen import frozen
+from proxy.errors.words import ascii_word
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
 from proxy.policy.decide.model_calls import effects_by, rule_model_call
@@ -18,9 +18,9 @@ from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, guards_of, limits_of, unlike
 from proxy.policy.decide.selection import join_tags, listed_models, select_deployment
 from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, Snapshot, VirtualKey
+from proxy.runtime.frozen import frozen
 from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
-from proxy.words import ascii_word
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, tzinfo
 from operator import attrgetter
 from typing import Literal, NamedTuple, Protocol
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types import Call
 
 

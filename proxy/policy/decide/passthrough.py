@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, TooLarge
-from proxy.field_problems import ambiguous, no_deployment, no_model, too_large
+from proxy.errors.field_problems import ambiguous, no_deployment, no_model, too_large
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call
 from proxy.types.passthrough import MOST_QUERY, PassedPath, PassedRequest

@@ -8,7 +8,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.responses.sealing import unknown_id
 from proxy.dialects.ways import target_endpoint
 from proxy.errors import BadField, NotFound
-from proxy.field_problems import ambiguous
+from proxy.errors.field_problems import ambiguous
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call, Pin, Plan
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from proxy.money.usage import in_force
 from proxy.policy.decide.snapshot import Deployment
 from proxy.types import UNBILLED, Call, ModelCall, Refusal, ScopedLimit, Target
 from proxy.types.guard import Guarding
 from proxy.types.target import lack
-from proxy.usage import in_force
 
 FREE_OUTPUT = frozenset({"embeddings", "passthrough"})
 """Endpoints whose output may be free."""

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import field, fields
 from typing import NamedTuple
 
-from proxy.frozen import frozen
 from proxy.policy.decide.conditions import facts_of, missed
 from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
 from proxy.policy.decide.rules import Rule
 from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
 
 PLAN_FIELDS = tuple(each.name for each in fields(Plan) if each.init)

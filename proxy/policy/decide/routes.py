@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, Target
 
 

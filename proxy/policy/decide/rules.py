@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from proxy.dialects.bounds import BOUNDS
-from proxy.frozen import frozen
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, facts_read
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import KeyPath
+from proxy.runtime.frozen import frozen
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
 from proxy.types.guard import CostCap, Guarding, GuardRule
 from proxy.types.target import titles

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound
-from proxy.field_problems import ambiguous, no_deployment, no_model
+from proxy.errors.field_problems import ambiguous, no_deployment, no_model
+from proxy.errors.words import ascii_word, listed
 from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
 from proxy.types import Call, RequestHead
 from proxy.types.target import ListedModel
-from proxy.words import ascii_word, listed
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath

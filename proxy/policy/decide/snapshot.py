@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from proxy.frozen import frozen, memo
 from proxy.policy.decide.conditions import KnownFacts, facts_read
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.tags import TagPattern
+from proxy.runtime.frozen import frozen, memo
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding, Preparable
 from proxy.types.target import ListedModel

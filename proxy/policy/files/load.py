@@ -15,15 +15,15 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from proxy.frozen import frozen
-from proxy.guardrails.kinds.table import KINDS
+from proxy.errors.words import listed, quoted
+from proxy.guards.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
 from proxy.policy.files.source import Document, KeyPath, SourceLocation, path_text, unexpected
 from proxy.policy.files.yaml_reader import read_file, read_limited
 from proxy.policy.schema.guards import GuardConfig, config_of, installed
-from proxy.words import listed, quoted
+from proxy.runtime.frozen import frozen
 
 MAX_ENTRIES = 1000
 MAX_WALKED = 100_000

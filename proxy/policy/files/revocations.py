@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from proxy.frozen import frozen
 from proxy.policy.files.load import MAX_WALKED, files_below, printable, shown_as
 from proxy.policy.files.source import Document, Problem, problem_at, unexpected
 from proxy.policy.files.yaml_reader import parse, read_bytes
 from proxy.policy.schema.keys import NOT_A_REVOCATION, is_revocation
+from proxy.runtime.frozen import frozen
 
 SECTION = "revoked"
 MAY_REVOKE = re.compile(rb"revoked|\0|\\[xuU]")

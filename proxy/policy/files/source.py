@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import Any
 
-from proxy.frozen import frozen
+from proxy.runtime.frozen import frozen
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indexes that lead to a part of the policies."""

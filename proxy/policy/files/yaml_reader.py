@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
+from proxy.errors.words import quoted
 from proxy.policy.files.source import Document, KeyPath, SourceLocation, unexpected
-from proxy.words import quoted
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from proxy import summary
+from proxy.call import summary
+from proxy.call.record import Record
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
+from proxy.errors.words import MAX_NAME, MAX_WORDS, few
+from proxy.money.usage import usd_text
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import CallExplanation, Reason, explain
 from proxy.policy.schema.rules import Cap, Set
-from proxy.record import Record
 from proxy.types import Call, RequestHead
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
-from proxy.usage import usd_text
-from proxy.words import MAX_NAME, MAX_WORDS, few
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""

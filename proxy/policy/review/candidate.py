@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from proxy.call.record import Record
 from proxy.errors import Unauthorized
+from proxy.errors.words import counted
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import (
@@ -19,8 +21,6 @@ from proxy.policy.review.compare import (
     key_difference,
 )
 from proxy.policy.review.explain import CallExplanation, Reason
-from proxy.record import Record
-from proxy.words import counted
 
 MAX_CHANGES = 200
 MAX_EXAMPLES = 5

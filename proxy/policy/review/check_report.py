@@ -9,13 +9,13 @@ from pathlib import Path
 
 import orjson
 
-from proxy.frozen import frozen
+from proxy.errors.words import counted
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read, shown_as
 from proxy.policy.files.source import PolicyError, Problem
 from proxy.policy.review.lint import gateway_notes, warnings
 from proxy.policy.review.lint_guards import delay_notes, opaque_notes, restore_notes
-from proxy.words import counted
+from proxy.runtime.frozen import frozen
 
 
 @frozen

@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args
 from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError
-from proxy.frozen import frozen
+from proxy.errors.words import word
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import limit_text
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
 from proxy.types.target import titles
-from proxy.words import word
 
 Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",

@@ -11,11 +11,11 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from proxy.dialects.counting import read_distinct
+from proxy.errors.words import counted
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_call
 from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Endpoint, RequestHead
-from proxy.words import counted
 
 SECTIONS = {
     "deployments": "deployment",

@@ -11,17 +11,17 @@ from typing import Any
 
 from proxy.dialects.upstream_request import rule_changes
 from proxy.errors import BadField, ProxyError, Unauthorized
-from proxy.frozen import frozen
+from proxy.errors.words import MAX_LISTED, counted
 from proxy.limits.claims import claims_of, predicted
+from proxy.money.usage import in_force, usd_text
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json, Plan, ScopedLimit
 from proxy.types.guard import Guarding
 from proxy.types.limit import Claim
 from proxy.types.target import titles
-from proxy.usage import in_force, usd_text
-from proxy.words import MAX_LISTED, counted
 
 EMPTY_TEXTS: Mapping[str, Json] = {
     "chat": {"messages": [{"role": "user", "content": ""}]},

@@ -7,7 +7,7 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from proxy.dialects import DIALECTS
-from proxy.frozen import frozen
+from proxy.errors.words import quoted
 from proxy.policy import schema
 from proxy.policy.compile.deployments import embedding_deployments
 from proxy.policy.compile.rules import written
@@ -16,8 +16,8 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, maybe
 from proxy.policy.files.source import Finding, KeyPath, Problem, problem_at
 from proxy.policy.review import lint_deployments, lint_guards, lint_limits, lint_rules
+from proxy.runtime.frozen import frozen
 from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
-from proxy.words import quoted
 
 ENDPOINT_PATHS = sorted(
     {path for dialect in DIALECTS.values() for path in dialect.server.paths.values()},

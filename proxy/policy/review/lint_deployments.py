@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from proxy.errors.words import quoted
 from proxy.policy.compile.targets import REMEDY, named_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import overriding_rule
 from proxy.types.passthrough import PassedPath, PassedPaths
 from proxy.types.way import USES_NOTHING
-from proxy.words import quoted
 
 STORED = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from proxy.config.scalars import references
-from proxy.guardrails.stream.words import LEAST_REACH
+from proxy.errors.words import listed, quoted
+from proxy.guards.stream.words import LEAST_REACH
 from proxy.policy import schema
 from proxy.policy.catalog import services_of
 from proxy.policy.compile.deployments import DEFAULT_POLICY
@@ -17,7 +18,6 @@ from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.guards import AnyGuard
 from proxy.types.guard import Detector, GuardRule, Question, is_contextual, is_detector, is_service
 from proxy.types.hold import hold_of
-from proxy.words import listed, quoted
 
 CHARACTERS_PER_WORD = 6
 """Average, with the space."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from proxy.errors import ProxyError
+from proxy.errors.words import quoted
 from proxy.limits.claims import claims_of
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import ALWAYS
@@ -20,7 +21,6 @@ from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import example, suppose
 from proxy.types import Call, ScopedLimit
 from proxy.types.limit import Claim
-from proxy.words import quoted
 
 
 def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from proxy.errors.words import quoted
 from proxy.policy import schema
 from proxy.policy.decide.conditions import (
     ALWAYS,
@@ -24,7 +25,6 @@ from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
 from proxy.policy.schema.tags import Glob
-from proxy.words import quoted
 
 
 def findings(snapshot: Snapshot) -> Iterator[Finding]:

@@ -44,11 +44,11 @@ from proxy.config.shapes import (
     some,
 )
 from proxy.dialects import PATTERNS, ROUTES
+from proxy.errors.words import MAX_MODELS
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
 from proxy.types import CACHE_STORES
 from proxy.types.way import ABOUT_STATE, TargetEndpoint
-from proxy.words import MAX_MODELS
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath

@@ -31,11 +31,11 @@ from pydantic_core import CoreSchema
 
 from proxy.config.scalars import Duration, Label, Name, Section
 from proxy.config.shapes import Requirement, equals, filled, needs, no, one
-from proxy.guardrails.kinds.table import KINDS
+from proxy.errors.words import quoted
+from proxy.guards.kinds.table import KINDS
 from proxy.policy.schema.deployments import TargetConfig
 from proxy.settings import restore_certificates
 from proxy.types.guard import Action, Looking
-from proxy.words import quoted
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 Kind = Literal[

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 
 from proxy.config.scalars import VISIBLE, Section
 from proxy.config.shapes import Requirement, equals, has, one
-from proxy.frozen import frozen
-from proxy.guardrails.matching.re2set import compiled as re2_compiled
+from proxy.guards.matching.re2set import compiled as re2_compiled
+from proxy.runtime.frozen import frozen
 
 MAX_VALUE = 64
 MAX_KEPT = 256

@@ -29,7 +29,7 @@ from proxy.config.scalars import (
     text,
 )
 from proxy.dialects import DIALECTS
-from proxy.words import quoted
+from proxy.errors.words import quoted
 
 FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}

@@ -10,8 +10,8 @@ import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
-from proxy.causes import cause_of
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors.causes import cause_of
 from proxy.upstream.reply import Take
 from proxy.upstream.wire.alarm import SLACK_S, Alarm
 from proxy.upstream.wire.head import BROKEN, CLOSED, ResponseHead, protocol_error

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from proxy.causes import cause_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.errors.causes import cause_of
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.names import Names
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.turns import Turns
+from proxy.runtime.turns import Turns
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Origin
 

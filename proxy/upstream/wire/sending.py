@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 
 from proxy.errors import RequestTimeout, TooLarge, UpstreamTimeout
-from proxy.field_problems import too_large
-from proxy.frozen import frozen
+from proxy.errors.field_problems import too_large
+from proxy.runtime.frozen import frozen
 from proxy.types.passthrough import Upload
 from proxy.upstream.wire.connection import Connection
 

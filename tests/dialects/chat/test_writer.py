@@ -12,6 +12,7 @@ import pytest
 from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import FamilyWriter, WriteOptions
+from proxy.money.usage import Tokens
 from proxy.types import Call
 from proxy.types.events import (
     STOP,
@@ -30,7 +31,6 @@ from proxy.types.events import (
     UsageReport,
 )
 from proxy.types.guard import GuardResult, Verdicts
-from proxy.usage import Tokens
 from tests.dialects.chat.replay import (
     RECORDINGS,
     call_for,

@@ -13,6 +13,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader, message_reader
 from proxy.dialects.sequencer import Sequencer
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
 from proxy.types.events import (
     Attach,
@@ -28,7 +29,6 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.usage import Tokens
 from tests.checked import checked
 from tests.doubles import block_events, message, message_events, text_events
 from tests.for_each import for_each

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects.messages.usage import chat_usage, messages_usage
+from proxy.money.usage import read_usage
 from proxy.types import Json
-from proxy.usage import read_usage
 from tests.for_each import for_each
 
 

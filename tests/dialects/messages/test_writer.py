@@ -12,6 +12,7 @@ import pytest
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.messages.family import MESSAGES
+from proxy.money.usage import Tokens
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
@@ -28,7 +29,6 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.usage import Tokens
 from tests.checked import checked
 from tests.dialects.messages.test_reader import (
     CALL,

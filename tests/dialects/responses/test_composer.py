@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from proxy.money.usage import Tokens
 from proxy.types.events import (
     STOP,
     Attach,
@@ -20,7 +21,6 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.usage import Tokens
 from tests.dialects.responses.frames import written
 from tests.dialects.test_responses import accumulated, streamed
 from tests.doubles import Json

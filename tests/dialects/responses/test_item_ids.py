@@ -14,8 +14,8 @@ import pytest
 from proxy.dialects.responses.item_ids import MOST_IDS, leaning, own_items
 from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.text.text_walker import collect_texts, request_texts
+from proxy.guards.text.native import native_walk
+from proxy.guards.text.text_walker import collect_texts, request_texts
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, SECRET, House, house

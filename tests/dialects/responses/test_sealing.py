@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from proxy.app import gauges
 from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
-from proxy.emit.metrics import Metrics
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.text.text_walker import collect_texts
+from proxy.guards.text.native import native_walk
+from proxy.guards.text.text_walker import collect_texts
 from proxy.settings import Address, Settings, from_environment
+from proxy.telemetry.metrics import Metrics
 from proxy.types import Call, Pin, RequestHead
 from tests.doubles import Json, response, text_item
 from tests.for_each import for_each

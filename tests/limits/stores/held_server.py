@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.redis import RedisServer, Word
+from proxy.runtime.redis import RedisServer, Word
 from tests.servers import eventually
 
 

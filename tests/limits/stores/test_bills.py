@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from proxy.limits.stores import wire
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import LedgerRun
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from proxy.types.limit import LEASE_S
 from tests.limits.conftest import shared
 from tests.limits.stores.held_server import HeldServer

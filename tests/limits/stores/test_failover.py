@@ -14,13 +14,13 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.background import running_beside
 from proxy.limits.claims import charges_of
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
+from proxy.runtime.background import running_beside
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.outcome import Outcome
 from proxy.types.windows import Calendar

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
-from proxy.redis import connect
+from proxy.runtime.redis import connect
 from proxy.settings import redis_at
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar

@@ -13,14 +13,14 @@ from uuid import uuid4
 import pytest
 
 from proxy.app.context import new_record
-from proxy.background import running_beside
 from proxy.errors import BudgetExceeded
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
-from proxy.redis import connect
+from proxy.runtime.background import running_beside
+from proxy.runtime.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
 from tests.limits.stores.slow_wire import SlowWire, slow_wire

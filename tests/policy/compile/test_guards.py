@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guardrails.kinds.injection import _english
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.injection import _english
+from proxy.guards.kinds.table import KINDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.types.guard import is_detector
 from tests.for_each import for_each
-from tests.guardrails.networks import classifier
+from tests.guards.networks import classifier
 
 POLICIES = """\
 upstreams:

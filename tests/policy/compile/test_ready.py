@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guardrails.kinds.onnx import HINT, NEEDED
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.onnx import HINT, NEEDED
+from proxy.guards.kinds.table import KINDS
 from tests.policy.compile.test_guards import POLICIES, SONG, WRITTEN
 
 LOOKS = """
@@ -34,7 +34,7 @@ def profile(frame, event, _):
             frame = frame.f_back
         loaded.append(f"compile in {frame.f_code.co_filename}")
 
-from proxy.guardrails.services.stage import NoEgress, Reading
+from proxy.guards.services.stage import NoEgress, Reading
 from proxy.policy.store import read_folder
 from proxy.types.guard import Question
 
@@ -96,7 +96,7 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
     if any(find_spec(name) is None for name in NEEDED):
         assert not os.environ.get("CI"), HINT
         pytest.skip(HINT)
-    from tests.guardrails.networks import classifier  # noqa: PLC0415  # an extra
+    from tests.guards.networks import classifier  # noqa: PLC0415  # an extra
 
     model = classifier(tmp_path / "model", {"?": (1.0, 2.0)}, ["a", "rival"])
     pairs = classifier(tmp_path / "pairs", {"?": (1.0, 2.0)}, ["contradiction", "entailment"])

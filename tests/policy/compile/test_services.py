@@ -7,9 +7,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.guardrails.services.judge import ByQuestion, Judge
-from proxy.guardrails.services.moderation import Moderation
-from proxy.guardrails.services.webhook import Webhook
+from proxy.guards.services.judge import ByQuestion, Judge
+from proxy.guards.services.moderation import Moderation
+from proxy.guards.services.webhook import Webhook
 from proxy.policy.store import read_folder
 from proxy.types.guard import Looking
 

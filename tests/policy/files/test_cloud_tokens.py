@@ -16,7 +16,6 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from proxy.background import running_beside
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import beside
 from proxy.policy.files.cloud_tokens import (
@@ -30,6 +29,7 @@ from proxy.policy.files.cloud_tokens import (
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.watch import Look, look_at_secrets, renewing
+from proxy.runtime.background import running_beside
 from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each

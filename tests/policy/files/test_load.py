@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.files.load import known_keys, load, maybe, secret
 from proxy.policy.files.source import KeyPath, PolicyError

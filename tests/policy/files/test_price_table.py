@@ -7,10 +7,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import proxy
+from proxy.money.usage import Price
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files import price_table
 from proxy.policy.store import read_folder
-from proxy.usage import Price
 from tests.for_each import for_each
 
 TOP = Path(__file__).parents[3]

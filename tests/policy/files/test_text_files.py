@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proxy.config.scalars import referring_keys
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guards.kinds.table import KINDS
 from proxy.policy.files.load import MAX_TEXT_BYTES, TEXT_KEYS, read_texts, text_names
 from tests.for_each import for_each
 

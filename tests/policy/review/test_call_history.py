@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from proxy.call.record import Record, TraceIds
 from proxy.errors import Unauthorized
 from proxy.limits.kinds import KINDS
+from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import MAX_CALLS, CallHistory, without_texts
 from proxy.policy.store import read_folder
-from proxy.record import Record, TraceIds
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import outcome
 from proxy.types.windows import Calendar
-from proxy.usage import NANO
 from tests.conftest import KEY, world
 from tests.policy.deciding import decide
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proxy.policy.review.check_report import check
 from tests.for_each import for_each
-from tests.guardrails.growth import lines
+from tests.guards.growth import lines
 
 SIZES = {"keys": 60, "deployments": 30, "policies": 15}
 TIMES = 4

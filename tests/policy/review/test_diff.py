@@ -10,11 +10,11 @@ import orjson
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.emit.log import canonical
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
 from proxy.policy.review.diff import Replay, changes, replay
 from proxy.policy.store import read_folder
+from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, world
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER

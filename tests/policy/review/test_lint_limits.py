@@ -10,7 +10,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import lint_limits
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
-from tests.guardrails.growth import lines
+from tests.guards.growth import lines
 from tests.policy.review.test_lint_rules import found
 
 TOKENS = "limits: [{name: few, tokens: 800 per minute}]"

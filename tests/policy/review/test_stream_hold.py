@@ -8,16 +8,16 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.guardrails.guard_kind import NO_CONTEXT
-from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.stream.window import Window
-from proxy.guardrails.text.base64_text import open_run
+from proxy.guards.guard_kind import NO_CONTEXT
+from proxy.guards.kinds.table import KINDS
+from proxy.guards.stream.window import Window
+from proxy.guards.text.base64_text import open_run
 from proxy.policy.review.lint_guards import delay_notes
 from proxy.policy.store import read_folder
 from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import world
 from tests.for_each import for_each
-from tests.guardrails.doubles import pieces, tallies
+from tests.guards.doubles import pieces, tallies
 
 SOON = "delayed by a word or two, and longer only while text may become a finding"
 CASES = {

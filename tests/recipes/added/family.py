@@ -15,9 +15,9 @@ from proxy.dialects.family import Family, ReadOptions, RequestForm, WriteOptions
 from proxy.errors import UpstreamInvalid
 from proxy.fields.checks import objects, required
 from proxy.fields.field_table import fields_of
+from proxy.money.usage import read_usage
 from proxy.types import Json, events
 from proxy.types.events import CALLS, Begin, Delta, End, Event, Finish, Frame, Part, Slot, Start
-from proxy.usage import read_usage
 
 WORDS: dict[str, str] = {"stop": "said", "length": "full", "tool_calls": "called"}
 REASONS: dict[str, events.FinishReason] = {"said": "stop", "full": "length", "called": "tool_calls"}

@@ -1,0 +1,175 @@
+"""The meter of an answer: what a model has written, and what its upstream says it used.
+
+What nobody reports is estimated, by ``proxy.money.estimate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from proxy.errors.words import MAX_ID, Word, word, word_of
+from proxy.money.estimate import (
+    NOTHING_HIDDEN,
+    HiddenOutput,
+    interrupted_tokens,
+    text_quarters,
+    whole_tokens,
+)
+from proxy.money.usage import MAX_TOKENS, Source, Tokens, Usage
+from proxy.types.events import (
+    Begin,
+    Delta,
+    Event,
+    FamilyName,
+    Finish,
+    Frame,
+    Kind,
+    Start,
+    UsageReport,
+)
+
+MAX_FINISHES = 128  # choices of one answer whose ends are noted
+THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
+CHATS: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
+"""The families whose own finish reasons are recorded."""
+UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
+"""Kinds of text that no estimate counts: the audio itself was the output."""
+
+
+def frame_quarters(frame: Frame) -> int:
+    """Estimate the output in a frame, in quarters of a token."""
+    quarters = 0
+    for event in frame.events:
+        if type(event) is Delta:
+            if event.part.kind not in UNCOUNTED_TEXT:
+                quarters += text_quarters(event.text)
+        elif type(event) is Begin and event.call is not None:
+            quarters += text_quarters(event.call.name)
+    return quarters
+
+
+def _is_text(event: Event) -> bool:
+    """Return True for text or a part of a tool call, but not for thoughts."""
+    if type(event) is Delta:
+        return event.part.kind not in THOUGHTS and bool(event.text)
+    return type(event) is Begin and event.call is not None
+
+
+class Meter:
+    """Counts one leg's answer while it passes. Moments are monotonic seconds. ``text_at`` is that
+    of the first text of a stream that is no thought, before which ``thought_quarters`` came.
+
+    ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
+    more text follows is not the last word. Without ``estimates`` only reported usage counts, and
+    its source is ``unreported`` if there is none.
+    """
+
+    __slots__ = (
+        "answer_id",
+        "answer_model",
+        "estimates",
+        "finish_reasons",
+        "first_token_at",
+        "invalid_usage",
+        "last_token_at",
+        "output_quarters",
+        "reported",
+        "reported_quarters",
+        "text_at",
+        "thought_quarters",
+        "unreported",
+    )
+
+    def __init__(self, *, estimates: bool = True, unreported: Source = "none") -> None:
+        self.estimates = estimates
+        self.unreported = unreported
+        self.answer_id: Word | None = None
+        self.answer_model: Word | None = None
+        self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
+        self.text_at: float | None = None
+        self.output_quarters = self.thought_quarters = 0
+        self.reported: Tokens | None = None
+        self.reported_quarters = 0
+        self.invalid_usage = 0
+        self.finish_reasons: dict[int, Word] = {}
+
+    def feed(self, frame: Frame, now: float) -> None:
+        """Take one frame of an answer."""
+        events, doc = frame.events, frame.doc
+        if len(events) > 1 or (events and type(events[0]) is not Delta):
+            for event in events:
+                self._note(event, frame.family)
+        if self.answer_id is None and doc is not None:  # some name it in a later chunk
+            self.answer_id = word_of(doc.get("id"), MAX_ID)
+            self.answer_model = word_of(doc.get("model"), MAX_ID)
+        size = frame_quarters(frame) if frame.quarters is None else frame.quarters
+        if size:
+            self._add(events, size, now)
+        if len(events) > 1 or (events and type(events[0]) is UsageReport):
+            for event in events:
+                if type(event) is UsageReport:
+                    self.report(event.tokens)
+
+    def _note(self, event: Event, family: FamilyName) -> None:
+        """Note the identity of an answer, or how one of its choices finished."""
+        if type(event) is Start:
+            self.answer_id = word_of(event.id, MAX_ID)
+            self.answer_model = word_of(event.model, MAX_ID)
+        elif type(event) is Finish:
+            known = self.finish_reasons
+            if event.choice in known or len(known) < MAX_FINISHES:
+                is_own = event.reason == "other" or family in CHATS
+                known[event.choice] = word((is_own and event.native) or event.reason)
+
+    def _add(self, events: Iterable[Event], size: int, now: float) -> None:
+        """Count events with output of ``size`` quarters of a token."""
+        if self.text_at is None and not self.finish_reasons:
+            if any([_is_text(event) for event in events]):
+                self.text_at = now
+            else:
+                self.thought_quarters += size
+        self.output_quarters += size
+        self.last_token_at = now
+        if self.first_token_at is None:
+            self.first_token_at = now
+
+    def report(self, tokens: Tokens | None) -> None:
+        """Take reported usage, None for an invalid value."""
+        if tokens is None:
+            self.invalid_usage += 1
+        else:
+            self.reported, self.reported_quarters = tokens, self.output_quarters
+
+    def settle(
+        self,
+        prompt_quarters: Callable[[], int],
+        *,
+        finished: bool,
+        hidden_output: Callable[[], HiddenOutput] = lambda: NOTHING_HIDDEN,
+    ) -> Usage:
+        """Return what was used: as reported at the end of the answer, else by the estimate.
+
+        Of an answer that was not read to its end it is the larger of both; the estimate includes
+        what the model may have written without sending it, ``hidden_output``. What was reported
+        before more text came is no more than a lower bound either; its 0 for the prompt is no
+        report.
+        Of one that is not estimated nothing is known that was not reported, read to its end or not.
+        """
+        reported = self.reported
+        if not self.estimates and (finished or reported is None):
+            return Usage(reported or Tokens(), self.unreported if reported is None else "provider")
+        if finished and reported is not None and self.reported_quarters >= self.output_quarters:
+            return Usage(reported, "provider")
+        completion = whole_tokens(self.output_quarters)
+        if not finished:
+            thoughts = whole_tokens(self.thought_quarters)
+            written = interrupted_tokens(thoughts, completion - thoughts, hidden_output())
+            larger = (reported or Tokens()).at_least(
+                whole_tokens(prompt_quarters()), min(written, MAX_TOKENS)
+            )
+            return Usage(larger, "partial_estimate")
+        known = reported or Tokens()
+        prompt = 0 if known.prompt_total else whole_tokens(prompt_quarters())
+        larger = known.at_least(prompt, completion)
+        return Usage(larger, "provider" if larger == reported else "partial_estimate")

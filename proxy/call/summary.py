@@ -1,0 +1,204 @@
+"""Works out once what is told of a call: names, durations, sums."""
+
+from __future__ import annotations
+
+from proxy.call.attempts import Attempt, Outcome
+from proxy.call.billing import lost
+from proxy.call.facts import CallFacts, Failure, Side
+from proxy.call.meter import Meter
+from proxy.call.record import Record
+from proxy.errors import (
+    LimitExceeded,
+    LimitStoreUnavailable,
+    PathNotFound,
+    ProxyError,
+    Unauthorized,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFinding,
+    UpstreamRefused,
+)
+from proxy.errors.words import MAX_WORDS, word
+from proxy.types.guard import GuardResult, Stage, Verdicts
+
+FINISHES = frozenset(
+    {
+        "content_filter",
+        "end_turn",
+        "eos",
+        "eos_token",
+        "error",
+        "function_call",
+        "length",
+        "max_tokens",
+        "model_length",
+        "stop",
+        "stop_sequence",
+        "tool_calls",
+        "tool_use",
+    }
+)
+
+
+def facts_of(record: Record) -> CallFacts:
+    """Return what is told of a call. Of one that has ended it is worked out once."""
+    if record.facts is not None:
+        return record.facts
+    facts = CallFacts()
+    _set_asked(facts, record)
+    _set_served(facts, record)
+    _set_decided(facts, record)
+    if record.ended is not None:
+        record.facts = facts
+    return facts
+
+
+def _set_asked(facts: CallFacts, record: Record) -> None:
+    """Set who has asked for what."""
+    head, call, plan = record.head, record.call, record.plan
+    facts.trace_id = record.ids.trace_id
+    facts.server_span = record.ids.server_span
+    facts.started_at = record.started_at
+    facts.request_id = record.request_id
+    facts.key = record.key
+    facts.credential = record.credential
+    facts.policy = record.revision
+    facts.deployment = plan.deployment if plan else None
+    facts.tags = plan.tags if plan else None
+    facts.dropped_tags = plan.dropped_tags if plan else 0
+    facts.properties = head.properties if head else ()
+    facts.rules = plan.rules if plan else ()
+    facts.shadow_rules = plan.shadow_rules if plan else ()
+    facts.dialect = head.dialect if head else None
+    facts.endpoint = head.endpoint if head else None
+    facts.route = head.route if head else None
+    facts.method = head.method if head else "POST"
+    facts.is_stream = call.stream if call else None
+    facts.models = [word(model) for model in call.models[:MAX_WORDS]] if call else None
+    facts.asked_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
+    facts.cache_store = plan.cache.store if plan and plan.cache else None
+
+
+def _set_served(facts: CallFacts, record: Record) -> None:
+    """Set how the call ended, when, and what it has used."""
+    attempts, billing, meters = record.attempts, record.billing, record.meters()
+    outcome = record.outcome
+    billed = record.judged(outcome)
+    duration_s = (record.ended or record.started) - record.started
+    overhead_s = duration_s - record.waited - _upstreams_s(attempts)
+    facts.duration_s = duration_s
+    facts.ttft_s = _first_token(meters, record.started)
+    facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
+    facts.status = record.status
+    facts.outcome = outcome
+    facts.failure = _failure(record.error, outcome) if record.error is not None else None
+    facts.attempts = billed
+    facts.served = _served(record) if len(attempts) > 1 else attempts[0] if attempts else None
+    facts.first_sent = record.first_sent
+    facts.source = billing.source
+    facts.tokens = billing.tokens
+    facts.cost = billing.cost
+    facts.lost_cost = lost(billed)
+    facts.finish_reasons = _finish_reasons(meters)
+    facts.skips = record.skips
+    facts.upstream_findings = _findings(attempts)
+
+
+def _set_decided(facts: CallFacts, record: Record) -> None:
+    """Set what limits, guards and the cache have decided."""
+    verdicts = record.verdicts()
+    facts.limits = record.admission.decisions() if record.admission is not None else ()
+    facts.charges = record.charges
+    facts.verdicts = _merged(verdicts) if verdicts else verdicts
+    facts.each_verdict = verdicts
+    facts.cache = record.cache
+    facts.semantic_match = record.semantic_match
+    facts.lookup_s = record.looked
+    facts.saved = record.saved
+
+
+def _served(record: Record) -> Attempt:
+    if record.serving:
+        return next(reversed(record.serving.values()))
+    return record.attempts[-1]
+
+
+def _findings(attempts: list[Attempt]) -> list[tuple[str, UpstreamFinding]]:
+    """Return what the guards of upstreams have found, each with the name of its upstream."""
+    found: list[tuple[str, UpstreamFinding]] = []
+    for attempt in attempts:
+        if attempt.findings:
+            found += [(attempt.target.upstream.name, each) for each in attempt.findings]
+    return found[:MAX_WORDS]
+
+
+def _first_token(meters: list[Meter], started: float) -> float | None:
+    first: float | None = None
+    for meter in meters:
+        at = meter.first_token_at
+        if at is not None and (first is None or at < first):
+            first = at
+    return None if first is None else first - started
+
+
+def _upstreams_s(attempts: list[Attempt]) -> float:
+    """Return the seconds from the begin of the first attempt to the end of the last."""
+    last: float | None = None
+    for attempt in attempts:
+        if attempt.ended is not None and (last is None or attempt.ended > last):
+            last = attempt.ended
+    return 0.0 if last is None else last - attempts[0].started
+
+
+def _failure(error: ProxyError, outcome: Outcome) -> Failure:
+    refused = error if isinstance(error, LimitExceeded | LimitStoreUnavailable) else None
+    unauthorized = error if isinstance(error, Unauthorized) else None
+    is_upstreams = isinstance(error, UpstreamError | UpstreamDenied)
+    side: Side = "upstream" if is_upstreams else "proxy"
+    is_about_request = isinstance(error, UpstreamRefused | UpstreamDenied)  # may quote the prompt
+    return Failure(
+        code=error.code,
+        side="client" if outcome == "client_abort" else side,
+        upstream_status=error.upstream_status,
+        limit=refused.limit if refused else None,
+        lapse=unauthorized.lapse if unauthorized else None,
+        lapsed_key=unauthorized.key if unauthorized else None,
+        wanted=error.wanted if isinstance(error, PathNotFound) else None,
+        cause=error.cause,
+        text=error.system_text,
+        upstream_type=None if is_about_request else error.upstream_type,
+        upstream_code=None if is_about_request else error.upstream_code,
+    )
+
+
+def _finish_reasons(meters: list[Meter]) -> list[str]:
+    """Return why answers ended, in known words only: an upstream may write anything."""
+    reasons: set[str] = set()
+    for meter in meters:
+        for number in meter.finish_reasons:
+            reason: str = meter.finish_reasons[number]
+            reasons |= {reason if reason in FINISHES else "other"}
+    return sorted(reasons)
+
+
+def _merged(verdicts: Verdicts) -> Verdicts:
+    """Return what guards said, as one where one of them has said the same of several answers."""
+    if len({(stage, result.guard) for stage, result in verdicts}) == len(verdicts):
+        return verdicts
+    merged: dict[tuple[object, ...], tuple[Stage, GuardResult]] = {}
+    for stage, result in verdicts:
+        key = stage, result.guard, result.verdict, result.shadow, result.error
+        known = merged.get(key)
+        merged[key] = (stage, result if known is None else _joined(known[1], result))
+    return verdicts if len(merged) == len(verdicts) else list(merged.values())
+
+
+def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
+    kinds = {**one.findings, **other.findings}
+    return one._replace(
+        findings={kind: one.findings.get(kind, 0) + other.findings.get(kind, 0) for kind in kinds},
+        score=max(one.score, other.score),
+        bytes=one.bytes + other.bytes,
+        fields=one.fields + other.fields,
+        seconds=one.seconds + other.seconds,
+    )

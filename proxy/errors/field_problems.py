@@ -1,0 +1,69 @@
+"""Problems of requests that several modules report, each worded once.
+
+The problem of a field is a clause that follows its name: ``model: must be a string``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from proxy.errors.words import MAX_NAME, ascii_word, listed
+
+BAD_NAME = f"must be a string of at most {MAX_NAME} characters"
+NEEDS_LOGPROBS = "requires logprobs: true"
+NOT_ALLOWED = "clients may not set this field"
+NOT_DECLARED = (
+    'clients may not set this field, unless the path lists it under "fields" or the upstream '
+    "accepts it"
+)
+NOT_SUPPORTED = "this value is not supported by the upstream that serves this model"
+STORED_AT_PROVIDER = (
+    "must not refer to content stored at the provider, because guards cannot inspect it"
+)
+
+
+def missing(expected: str) -> str:
+    """Return the problem of a required field, which must be what ``expected`` describes."""
+    return f"is required and must be {expected}"
+
+
+def conflicts_with(other: str) -> str:
+    return f"cannot be combined with {other}"
+
+
+def unsupported_type(kind: object) -> str:
+    """Return the problem of a part whose type the upstream's API lacks."""
+    return f'type "{ascii_word(str(kind))}" is not supported by the upstream that serves this model'
+
+
+def no_endpoint(endpoint: str) -> str:
+    """Return the problem of a model whose upstream lacks an endpoint."""
+    return f"the upstream that serves this model has no {endpoint} endpoint"
+
+
+def too_large(max_bytes: int) -> str:
+    """Return the message for a body of more bytes."""
+    return f"The request body must not exceed {max_bytes} bytes."
+
+
+def no_deployment(name: str, problem: str = "does not exist") -> str:
+    """Return the message for a deployment that a key cannot use."""
+    return f'Deployment "{ascii_word(name)}" {problem}, or this key may not use it.'
+
+
+def no_model(models: Sequence[str], where: str = "") -> str:
+    """Return the message for models that no deployment of a key serves."""
+    several, together = ("s", " together") if len(models) > 1 else ("", "")
+    return (
+        f"No deployment of this key serves the model{several} {listed(models)}{together}{where}. "
+        "GET /v1/models lists the models of this key."
+    )
+
+
+def ambiguous(subject: str, deployments: Collection[str]) -> str:
+    """Return the problem of a call that several deployments can serve."""
+    names = listed(sorted(deployments))
+    return (
+        f"{subject} is served by several deployments ({names}). "
+        "Choose one with the header x-headrace-deployment."
+    )

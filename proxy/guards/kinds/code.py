@@ -1,0 +1,119 @@
+"""Code: fenced blocks, and lines that hardly anything but code has.
+
+It misses hidden code, and code without a fence and without such a line.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from proxy.config.scalars import Section
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.partial_match import Shape, Shapes
+from proxy.guards.matching.re2set import Characters, Pattern, encoded, prefilter
+from proxy.types.guard import Finding
+
+REACH = 2000
+OTHER = "code"
+
+_LANGUAGES = tomllib.loads((Path(__file__).parent / "data" / "code.toml").read_text("utf-8"))
+CUES: dict[str, list[str]] = {kind: language["cues"] for kind, language in _LANGUAGES.items()}
+PROSE = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
+KINDS = {name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()}
+FENCE = r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
+# A fence without a word also closes a block; the rest of the line decides.
+ENDS = r"[ \t]*(?:\n|\z)"
+
+
+class Code:
+    """Finds code; the kind is a language of the data file, or ``code``.
+
+    A block ends at its closing fence or after the lookback. A single line has a lower score.
+    """
+
+    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")
+
+    kinds = frozenset({*CUES, OTHER})
+
+    def __init__(self) -> None:
+        cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
+        self.hold = Shapes([Shape(FENCE), *map(Shape, cues)], opened={0: self._open_block})
+        self._sieve = self.hold.found
+        self.may_find = prefilter([self._sieve])
+        self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
+        self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
+        self._closes = {
+            mark: Pattern(rf"(?m)^[ \t>*-]{{0,8}}{mark}{{3,20}}[ \t]*(?:\n|\z)") for mark in "`~"
+        }
+
+    reach = REACH
+
+    def find(self, text: str) -> Sequence[Finding]:
+        data = encoded(text)
+        hits = self._sieve.hits(data)
+        if not hits:
+            return ()
+        blocks = list(self._blocks(data)) if hits[0] == 0 else []
+        lines = [
+            (*spans[0], kind, 0.6)
+            for hit in hits
+            if hit
+            for kind, pattern in self._cues[hit - 1 : hit]
+            for spans in pattern.every(data)
+        ]
+        characters = Characters(text, data)
+        return [
+            characters.finding(start, end, kind, score)
+            for start, end, kind, score in _apart(blocks + lines)
+        ]
+
+    def _blocks(self, data: bytes) -> Iterator[Place]:
+        end = 0
+        while opened := self._fence.search(data, end):
+            (start, end), mark, word = opened
+            named = data[slice(*word)].decode().casefold()
+            if not named and self._ends.match(data[end : end + REACH]):
+                continue
+            closing = self._closes[chr(data[mark[0]])].search(
+                data, end, min(start + REACH, len(data))
+            )
+            end = closing[0][1] if closing else min(start + REACH, len(data))
+            if named not in PROSE:
+                yield start, end, KINDS.get(named, OTHER), 1.0
+
+    def _open_block(self, data: bytes, start: int) -> int:
+        """Return the start of a block without its end."""
+        while opened := self._fence.search(data, start):
+            (begin, start), mark, word = opened
+            if word[0] == word[1] and (ends := self._ends.match(data[start:])):
+                if data[start : start + ends[1]].endswith(b"\n"):
+                    continue
+                return begin
+            limit = begin + REACH
+            closing = self._closes[chr(data[mark[0]])].search(data, start, min(limit, len(data)))
+            start = closing[0][1] if closing else limit
+            closed = closing is not None and data[start - 1 : start] == b"\n"
+            if not closed and limit > len(data):
+                return begin
+        return len(data)
+
+
+Place = tuple[int, int, str, float]
+
+
+def _apart(places: Sequence[Place]) -> list[Place]:
+    """Return the places that do not begin within another one, from the left."""
+    result: list[Place] = []
+    for place in sorted(places, key=lambda each: (each[0], -each[3])):
+        if not result or place[0] >= result[-1][1]:
+            result.append(place)
+    return result
+
+
+class CodeConfig(Section):
+    """Program code."""
+
+
+KIND = GuardKind(CodeConfig, lambda keys, context: Code())

@@ -1,0 +1,90 @@
+"""Passages of protected texts in a response, and responses made mostly of them.
+
+The texts come from the policy. Translations and other wordings are not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from proxy.config.scalars import FileName, Reference, Section, Share
+from proxy.dialects.detections import similarity
+from proxy.guards.guard_kind import GuardContext, GuardKind
+from proxy.guards.matching.passages import Passages, compared_words
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding
+from proxy.types.hold import Hold
+
+GRAM = 5  # words of a sequence for the share of a text
+LEAST_GRAMS = 20  # sequences of a response that is compared as a whole
+MOST = 1024 * 1024  # characters of all texts together
+
+
+class Copyright:
+    """Finds passages of ``words`` words, and whole texts of which at least ``share`` of the short
+    sequences are known. Without ``share``, a stream is not delayed to its end.
+
+    Raises ``ValueError`` for no texts, for too long texts, and for a text that is too short.
+    """
+
+    __slots__ = ("_alike", "_passages", "_share")
+
+    def __init__(self, texts: Sequence[str], words: int, share: float | None) -> None:
+        if not texts:
+            raise ValueError("must have texts to look for")
+        if sum(map(len, texts)) > MOST:
+            raise ValueError(f"texts must have at most {MOST} characters together")
+        for number, text in enumerate(texts, 1):
+            if sum(1 for _ in compared_words(text)) < words:
+                raise ValueError(f"text {number} must have at least {words} words")
+        self._passages = Passages(texts, words)
+        self._share = share
+        self._alike = Passages(texts if share is not None else (), GRAM)
+
+    @property
+    def reach(self) -> int | None:
+        return self._passages.reach if self._share is None else None
+
+    @property
+    def hold(self) -> Hold | None:
+        """Partial matches of passages; the share needs the whole text."""
+        return self._passages.hold if self._share is None else None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        if self._share is not None:
+            share, sequences = self._alike.share(text)
+            if sequences >= LEAST_GRAMS and share >= self._share:
+                return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
+        return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]
+
+
+class CopyrightConfig(Section):
+    """Passages of protected texts, and responses that consist mostly of such passages."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because quotations may be lawful."""
+    texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
+    """Protected texts."""
+    texts_from: Annotated[list[FileName], Reference("text")] = Field(default_factory=list)
+    """Files with protected texts, in the policy folder."""
+    words: Annotated[int, Field(ge=5, le=100)] = 20
+    """Minimum number of consecutive words of a passage."""
+    share: Share | None = 0.5
+    """Maximum share of a response that may consist of five-word sequences of the texts. With null
+    only passages are found, and streams are not delayed to their end."""
+
+
+def _make(keys: CopyrightConfig, context: GuardContext) -> Copyright:
+    texts = [*keys.texts, *(context.texts[name] for name in keys.texts_from)]
+    return Copyright(texts, keys.words, keys.share)
+
+
+KIND = GuardKind(
+    CopyrightConfig,
+    _make,
+    detections=(DetectionFormat("copyright_ip", "copyright_ip_similarity", similarity),),
+    example={"texts": ["word " * 20]},
+)

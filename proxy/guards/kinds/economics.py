@@ -1,0 +1,35 @@
+"""Bounds the estimated cost of a call. It inspects no text: the limiter checks it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from proxy.config.scalars import PositiveUsd, Section
+from proxy.config.shapes import Requirement, names, no, some
+from proxy.guards.guard_kind import GuardContext, GuardKind, MostCost, only_under
+from proxy.money.usage import NANO
+
+
+class EconomicsConfig(Section):
+    """Calls whose estimated maximum cost is too high. Allowed under `input` only."""
+
+    REQUIREMENTS = (
+        Requirement(
+            no(some(names("roles"), names("fields"), names("deadline"))),
+            "must not set roles, fields or deadline, because it inspects no text",
+        ),
+    )
+
+    action: Literal["block", "flag"] = "block"
+    """Action on calls that may cost more: `block` or `flag`."""
+    max_cost_usd: PositiveUsd
+    """Maximum cost of a call in USD."""
+
+
+def _make(keys: EconomicsConfig, context: GuardContext) -> MostCost:
+    if context.stage == "output":
+        raise ValueError(only_under("economics", "input"))
+    return MostCost(int(keys.max_cost_usd * NANO))
+
+
+KIND = GuardKind(EconomicsConfig, _make, example={"max_cost_usd": 1})

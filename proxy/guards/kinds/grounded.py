@@ -1,0 +1,157 @@
+"""Sentences of a response without support in the context, as far as words, numbers and names show.
+
+It finds facts that the context does not mention and facts that a sentence of it contradicts: other
+numbers and names, a negation, an opposite. It misses swapped subjects and objects, and
+contradictions in other words. It also finds true sentences in other words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from proxy.config.scalars import Certain, Section
+from proxy.dialects.detections import inverse, none_found
+from proxy.guards.guard_kind import ByContext, GuardContext, GuardKind
+from proxy.guards.kinds.nli import Entailed
+from proxy.guards.matching import polarity, word_overlap
+from proxy.guards.matching.word_overlap import Sentence
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding, Question
+
+KINDS = ("number", "name", "negation", "unsupported")
+MIN_STEMS = 4  # of a sentence without a number or name that is checked for support
+MOST_PAIRS = 20_000  # sentences compared for one response: about 20 ms
+LONGEST = 64 * 1024  # characters of a context: about 100 ms
+ALIKE = 0.5  # share of a sentence's stems in one of the context that makes both comparable
+
+
+class Grounded:
+    """Finds sentences of a response whose lack of support by one context is at least ``threshold``.
+
+    The context is read with the first response. Takes time in the product of both lengths. Raises
+    ``ValueError`` if that is too much: with a part of the context, true sentences would look
+    invented.
+    """
+
+    reach = None
+
+    def __init__(self, context: str, threshold: float = 0.5) -> None:
+        self._context, self._threshold = context, threshold
+        self._clauses = cache(polarity.clauses)
+
+    @property
+    def weight(self) -> int:
+        return len(self._context)
+
+    @cached_property
+    def _sentences(self) -> tuple[Sentence, ...]:
+        return tuple(word_overlap.sentences(self._context))
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        return frozenset[str]().union(*(sentence.stems for sentence in self._sentences))
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(word_overlap.numbers(self._context))
+
+    def find(self, text: str) -> Sequence[Finding]:
+        sentences = [
+            sentence
+            for sentence in word_overlap.sentences(text)
+            if _has_facts(sentence) or len(sentence.stems) >= polarity.SHARED
+        ]
+        if len(self._context) > LONGEST or len(sentences) * len(self._sentences) > MOST_PAIRS:
+            raise ValueError("too long to compare")
+        judged = [(sentence, *self.judge(sentence)) for sentence in sentences]
+        return [
+            Finding(sentence.start, sentence.end, kind=kind, score=score)
+            for sentence, kind, score in judged
+            if score >= self._threshold
+        ]
+
+    def judge(self, sentence: Sentence) -> tuple[str, float]:
+        """Return the kind and the score of the strongest doubt about a sentence."""
+        return max(self._doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
+
+    def _doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
+        doubts = []
+        near = self._nearest(sentence)
+        if sentence.numbers - self._numbers:
+            doubts.append(("number", 0.9))
+        elif near and sentence.numbers - frozenset().union(*(each.numbers for each in near)):
+            doubts.append(("number", 0.55))
+        if sentence.names - self._stems:
+            doubts.append(("name", 0.8))
+        clauses = [clause for each in near for clause in self._clauses(each.text)]
+        if kind := polarity.contradiction(polarity.clauses(sentence.text), clauses):
+            doubts.append((kind, 0.7))
+        if _has_facts(sentence):
+            doubts.append(("unsupported", round(1 - self._support(sentence, near), 2)))
+        return doubts
+
+    def _nearest(self, sentence: Sentence) -> list[Sentence]:
+        """Return up to two sentences of the context that share most stems, the nearest first."""
+        size = len(sentence.stems) or 1
+        shares = [
+            (len(sentence.stems & other.stems) / size, -index)
+            for index, other in enumerate(self._sentences)
+        ]
+        best = sorted(shares, reverse=True)[:2]
+        return [self._sentences[-index] for share, index in best if share >= ALIKE]
+
+    def _support(self, sentence: Sentence, near: Sequence[Sentence]) -> float:
+        """Return the share of facts that the context has, weighted by the nearest sentences."""
+        facts = sentence.stems | sentence.numbers
+        if not facts:
+            return 1.0
+        known = len(facts & (self._stems | self._numbers)) / len(facts)
+        together = frozenset[str]().union(*(each.stems | each.numbers for each in near))
+        return 0.7 * known + 0.3 * len(facts & together) / len(facts)
+
+
+def _has_facts(sentence: Sentence) -> bool:
+    return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_STEMS
+
+
+class GroundedConfig(Section):
+    """Sentences of a response without support in the `context` of the call, judged by words,
+    numbers and names, or by your own model."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because of false positives."""
+    threshold: Certain = 0.5
+    """Minimum confidence that a sentence lacks support."""
+    nli: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
+    """Folder with an ONNX model that judges entailment, contradiction or both."""
+
+
+def grounded(threshold: float) -> ByContext[Grounded]:
+    def about(question: Question) -> Grounded | None:
+        return Grounded(question.context, threshold) if question.context.strip() else None
+
+    return ByContext(about)
+
+
+def _make(keys: GroundedConfig, context: GuardContext) -> ByContext[Grounded] | Entailed:
+    return Entailed(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
+
+
+KIND = GuardKind(
+    GroundedConfig,
+    _make,
+    fields=frozenset({"content"}),
+    answers=True,
+    detections=(
+        DetectionFormat(
+            "hallucination", "is_hallucination", lambda found: {"is_hallucination": found.any}
+        ),
+        DetectionFormat(
+            "adherence", "adherence_score", inverse("adherence_score"), summary=none_found
+        ),
+    ),
+)

@@ -1,0 +1,101 @@
+"""Prompt injection and jailbreaks, found by rules.
+
+Rules miss paraphrases, and instructions that look like any other. docs/guard-quality.md has the
+figures. For more, use `onnx` with a classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+
+from proxy.config.scalars import Certain, Section
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.injection_negation import AFTER, BEFORE
+from proxy.guards.matching.injection_rules import LanguageBook, english
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.partial_match import Holds
+from proxy.guards.matching.phrase_rules import PhraseRules
+from proxy.guards.matching.re2set import Prefilter, encodable
+from proxy.runtime.frozen import frozen
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding, MayFind
+from proxy.types.hold import Hold
+
+LONGEST = 240  # characters of a finding
+APPLICATION = frozenset({"system", "developer"})  # roles of the application's own messages
+KINDS = tuple(dict.fromkeys(rule.kind for rule in english().rules))
+
+
+@frozen
+class Injection:
+    """Finds injections by rules. ``threshold`` is the minimum score, above 0 and up to 1."""
+
+    threshold: float = 0.95
+    reach = BEFORE + LONGEST + AFTER
+
+    @property
+    def may_find(self) -> MayFind:
+        rules, others = _english(), _languages()
+        return Prefilter(
+            (*(each.sieve for each in rules.sets), others.openings.sieve),
+            confirm=lambda lines: rules.may_find(lines) or others.may_find(lines),
+        )
+
+    @property
+    def hold(self) -> Hold:
+        return Holds([_english().hold, _languages().hold])
+
+    def prepare(self) -> None:
+        _languages().prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        yield from _english().load_rest()
+        yield from _languages().load_rest()
+
+    def find(self, text: str) -> Sequence[Finding]:
+        text = encodable(text)
+        is_harmless = english().context.is_harmless
+        return apart(
+            finding
+            for finding in chain(_english().find(text), _languages().find(text))
+            if finding.score >= self.threshold and not is_harmless(text, finding.start, finding.end)
+        )
+
+
+@lru_cache(maxsize=1)
+def _languages() -> LanguageBook:
+    return LanguageBook(LONGEST, after=AFTER)
+
+
+@lru_cache(maxsize=1)
+def _english() -> PhraseRules:
+    """Compile the rules once: they are the same for every guard."""
+    return PhraseRules(english().rules, LONGEST, after=AFTER)
+
+
+class InjectionConfig(Section):
+    """Prompt injection in the text of users, tools and files, found by rules. An instruction that
+    a text forbids is not a finding, nor one that an English text quotes as an attack. Messages of
+    the roles `system` and `developer` are inspected only if `roles` contains them."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because of false positives."""
+    threshold: Certain = 0.95
+    """Minimum confidence of a finding."""
+
+
+KIND = GuardKind(
+    InjectionConfig,
+    lambda keys, context: Injection(keys.threshold),
+    cased=False,
+    roles_left_out=APPLICATION,
+    detections=(
+        DetectionFormat(
+            "injection_attack",
+            "injection_attack",
+            lambda found: {"safe": f"{1 - found.score:.3f}", "attack": f"{found.score:.3f}"},
+        ),
+    ),
+)

@@ -1,0 +1,82 @@
+"""Responses that are not JSON, or do not match a schema.
+
+A schema with external references is refused. Its patterns take linear time. An object with the same
+name twice is not JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NoReturn
+
+import jsonschema_rs
+from pydantic import Field, WithJsonSchema
+
+from proxy.config.scalars import Section
+from proxy.dialects.counting import read_distinct
+from proxy.guards.guard_kind import GuardKind
+from proxy.types.guard import Finding
+
+MOST_CHARACTERS = 200
+
+
+class JsonSchema:
+    """Finds a whole text that is not JSON (``invalid_json``) or does not match the schema
+    (``invalid_schema``). White space around JSON is allowed, a fenced block is not.
+
+    Raises ``ValueError`` for an invalid schema.
+    """
+
+    __slots__ = ("_validator",)
+
+    def __init__(self, schema: Mapping[str, Any] | bool = True) -> None:
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                schema if isinstance(schema, bool) else dict(schema),
+                retriever=_refuse,
+                pattern_options=jsonschema_rs.RegexOptions(),
+            )
+        except ValueError as error:
+            raise ValueError("must be a valid JSON schema without external references") from error
+
+    reach = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        kind, _ = self.problem(text)
+        return () if kind is None else (Finding(0, len(text), kind),)
+
+    def problem(self, text: str) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
+        """Return the problem and the path of the schema that it violates, at most 200 characters.
+
+        The path has no part of the text, not even a name.
+        """
+        try:
+            value = read_distinct(text.encode())
+        except ValueError:
+            return "invalid_json", ""
+        error = next(self._validator.iter_errors(value), None)
+        if error is None:
+            return None, ""
+        return "invalid_schema", ".".join(map(str, error.schema_path))[:MOST_CHARACTERS]
+
+
+def _refuse(address: str) -> NoReturn:
+    raise LookupError("external references are not allowed")
+
+
+class JsonSchemaConfig(Section):
+    """Responses that are not JSON of a given schema."""
+
+    json_schema: Annotated[
+        dict[str, Any] | Literal[True],
+        Field(alias="schema"),
+        WithJsonSchema({"anyOf": [{"type": "object"}, {"const": True}]}),
+    ] = True
+    """JSON Schema. Default: any JSON."""
+
+
+KIND = GuardKind(
+    JsonSchemaConfig,
+    lambda keys, context: JsonSchema(keys.json_schema),
+    fields=frozenset({"content"}),
+)

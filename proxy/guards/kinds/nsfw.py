@@ -1,0 +1,39 @@
+"""Sexual content in English, by a list of words, and sexual words near one for a child.
+
+A finding is a word, not a verdict on the text: medicine and law use some of them, and a scene in
+clean words is not found.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from proxy.config.scalars import Section, Share
+from proxy.dialects.detections import share
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.wordlist import WordList
+from proxy.types.detections import DetectionFormat
+
+Nsfw = partial(WordList, ("sexual", "minors"))
+
+
+class NsfwConfig(Section):
+    """Sexual content, by a list of English words. It misses scenes without such words, and may flag
+    medical and legal texts."""
+
+    threshold: Share = 0.4
+    """Minimum severity of a word."""
+
+
+KIND = GuardKind(
+    NsfwConfig,
+    lambda keys, context: Nsfw(keys.threshold),
+    cased=False,
+    detections=(
+        DetectionFormat(
+            "nsfw",
+            "nsfw",
+            lambda found: {"sfw": share(1 - found.score), "nsfw": share(found.score)},
+        ),
+    ),
+)

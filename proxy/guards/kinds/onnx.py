@@ -1,0 +1,215 @@
+"""A classifier of your own: a folder with an ONNX model, its tokenizer and the names of its labels.
+
+The usual tools export such a folder: ``model.onnx``, ``tokenizer.json`` and ``config.json`` with
+``id2label``. A long text is judged in overlapping windows, one at a time for each call, in threads
+of the model. It needs the extra ``onnx``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+from weakref import WeakValueDictionary
+
+import orjson
+from pydantic import Field, StringConstraints
+
+from proxy.config.scalars import Certain, Label, Section
+from proxy.guards.aside import Aside
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.re2set import encodable
+from proxy.guards.model_pool import ModelPool
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
+
+MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
+NEEDED = ("numpy", "onnxruntime", "tokenizers")
+HINT = "needs the extra: pip install 'headrace[onnx]'"
+TOKENS, OVERLAP = 256, 64  # of a window, and of two neighboring windows
+LONGEST = 64 * 1024  # characters of a text that is judged
+
+
+class Unjudged(Exception):
+    """The text is too long, or the output of the model is invalid."""
+
+
+@frozen
+class Network:
+    """A loaded model with its inputs and labels. ``several`` labels may apply to one text."""
+
+    session: Any
+    tokenizer: Any
+    inputs: frozenset[str]
+    labels: tuple[str, ...]
+    several: bool
+
+    def windows(self, text: str) -> list[Any]:
+        first = self.tokenizer.encode(text)
+        return [first, *first.overflowing]
+
+    def related(self, known: str, claim: str) -> dict[str, float]:
+        """Judge a pair of texts. Raises ``Unjudged``."""
+        return self.judge(self.tokenizer.encode(known, claim))
+
+    def judge(self, window: Any) -> dict[str, float]:
+        """Return the probability of each label. Raises ``Unjudged``."""
+        import numpy as np  # noqa: PLC0415  # an extra
+
+        ids = np.asarray([window.ids], np.int64)
+        tensors = {
+            "input_ids": ids,
+            "attention_mask": np.asarray([window.attention_mask], np.int64),
+            "token_type_ids": np.asarray([window.type_ids], np.int64),
+        }
+        given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
+        logits = self.session.run([self.session.get_outputs()[0].name], given)[0]
+        numbers = [float(each) for each in logits.ravel()]
+        if len(numbers) != len(self.labels) or not all(map(math.isfinite, numbers)):
+            raise Unjudged
+        if self.several:
+            shares = [1 / (1 + math.exp(-number)) if number > -700 else 0.0 for number in numbers]
+        else:
+            powers = [math.exp(number - max(numbers)) for number in numbers]
+            shares = [power / sum(powers) for power in powers]
+        return dict(zip(self.labels, shares, strict=True))
+
+
+class Model:
+    """A model and its threads, shared by all guards that name its files."""
+
+    __slots__ = ("__weakref__", "network", "pool")
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.pool = ModelPool()
+
+
+class Onnx:
+    """Finds windows with a label of ``labels`` and at least its probability.
+
+    Raises ``ValueError`` without the extra, for missing or broken files, and for unknown labels.
+    """
+
+    __slots__ = ("_labels", "_model")
+
+    def __init__(self, folder: str, labels: Mapping[str, float]) -> None:
+        self._model = load(Path(folder))
+        for name in labels:
+            if name not in self._model.network.labels:
+                known = ", ".join(self._model.network.labels[:20])
+                raise ValueError(f"the model has no label {name!r}; its labels are {known}")
+        self._labels = dict(labels)
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
+        with self._model.pool.call(outside.caller) as aside:
+            return [await self._judged(encodable(text.text), aside) for text in texts]
+
+    async def _judged(self, text: str, aside: Aside) -> Sequence[Finding]:
+        if len(text) > LONGEST:
+            raise Unjudged
+        network = self._model.network
+        findings: list[Finding] = []
+        for window in await aside(partial(network.windows, text)):
+            span = _span(window)
+            if span is not None:  # one turn for each, so that a late call ends soon
+                shares = await aside(partial(network.judge, window))
+                findings += (
+                    Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
+                    for label, least in self._labels.items()
+                    if shares[label] >= least
+                )
+        return apart(findings)
+
+
+def _span(window: Any) -> tuple[int, int] | None:
+    """Return the span of a window in characters; None if it has special tokens only."""
+    pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
+    spans = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
+    return (spans[0][0], spans[-1][1]) if spans else None
+
+
+_loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+"""Models by the identity of their files, as long as an active policy or a call uses them."""
+
+
+def load(folder: Path) -> Model:
+    """Return a model that is ready to judge. Models with the same files are shared, so that a
+    reload does not load a second one. Raises ``ValueError`` with the reason if it cannot."""
+    if any(find_spec(name) is None for name in NEEDED):
+        raise ValueError(HINT)
+    for name in (MODEL, TOKENIZER, CONFIG):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name} does not exist")
+    files = _identity(folder)
+    model = _loaded.get(files)
+    if model is None:
+        try:
+            model = _loaded[files] = Model(_network(folder))
+        except Exception as error:  # each of the libraries has its own kinds
+            raise ValueError(
+                f"the model in {folder} cannot be loaded: {type(error).__name__}"
+            ) from error
+    return model
+
+
+def _identity(folder: Path) -> tuple[object, ...]:
+    """Return values that change when a file is replaced."""
+    states = ((folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG))
+    each = ((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states)
+    return (folder.resolve(), *each)
+
+
+def _network(folder: Path) -> Network:
+    import onnxruntime  # noqa: PLC0415  # an extra
+    from tokenizers import Tokenizer  # noqa: PLC0415  # an extra
+
+    config = orjson.loads((folder / CONFIG).read_bytes())
+    labels = {int(number): str(name) for number, name in config["id2label"].items()}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the pool has the threads
+    options.enable_cpu_mem_arena = False  # frees the memory of a long text
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        str(folder / MODEL), options, providers=["CPUExecutionProvider"]
+    )
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.no_padding()
+    size = next(each.shape for each in session.get_inputs() if each.name == "input_ids")[1]
+    if isinstance(size, int):  # some models are exported for one number of tokens
+        tokenizer.enable_padding(length=size)
+    else:  # some models count two positions that are no tokens
+        positions = int(config.get("max_position_embeddings", TOKENS + 2))
+        size = min(TOKENS, max(2 * OVERLAP, positions - 2))
+    tokenizer.enable_truncation(size, stride=OVERLAP)
+    network = Network(
+        session=session,
+        tokenizer=tokenizer,
+        inputs=frozenset(each.name for each in session.get_inputs()),
+        labels=tuple(labels[number] for number in range(len(labels))),
+        several=config.get("problem_type") == "multi_label_classification",
+    )
+    with suppress(Unjudged):  # the first judgment loads more, and no call should wait for it
+        network.judge(network.windows("word")[0])
+    return network
+
+
+class OnnxConfig(Section):
+    """Findings of your own classifier: a folder with `model.onnx`, `tokenizer.json` and
+    `config.json`. Texts are judged in windows, in threads (extra `onnx`)."""
+
+    folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    """Folder of the files: an absolute path, or relative to the working directory of Headrace."""
+    labels: Annotated[dict[Label, Certain], Field(min_length=1)]
+    """Labels of `id2label` that are findings, with their minimum probability."""
+
+
+KIND = GuardKind(OnnxConfig, lambda keys, context: Onnx(keys.folder, keys.labels))

@@ -1,0 +1,215 @@
+"""Personal identifiers, found by their form and check digits. Names and addresses have no form."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pydantic import Field
+
+from proxy.config.scalars import Section, Share, Words
+from proxy.dialects.detections import PII
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching import numbers, payments, phones
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.national_ids import FORMS, national_ids
+from proxy.guards.matching.numbers import DigitRun, Ends, is_cut
+from proxy.guards.matching.partial_match import Shape
+from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
+from proxy.guards.matching.patterns import NamedPattern, Patterns
+from proxy.guards.matching.phones import Phones
+from proxy.guards.matching.re2set import prefilter
+from proxy.types.guard import Finding
+
+ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
+DEFAULT = ("email", "phone", "card", "iban", "ssn")
+REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
+
+# Letters of scripts without spaces may be the sentence around an address, which has at most six.
+UNSPACED = rf"[{WITHOUT_SPACES}]"
+SPACED = rf"[^\PL{WITHOUT_SPACES}]"
+EMAIL = (
+    rf"(?:(?:{SPACED}|[\pN._%+'-])+|{UNSPACED}{{1,6}})@(?:[\pL\pN-]+\.)+"
+    rf"(?:{SPACED}{{2,24}}|{UNSPACED}{{1,6}})"
+)
+LOCAL, DOMAIN = 64, 253  # maximum characters before and after the @
+REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address for a client of git
+WRITTEN = re.compile(r"\\[nrt]")  # white space in code and JSON: its letter is in no address
+PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
+IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
+
+# Characters behind a number that decide about it: a word, an extension, other numbers of a row.
+AFTER_NUMBER = max(numbers.AFTER, payments.NEXT, phones.ROW)
+
+# Above the longest e-mail address and the longest run of digits that is searched as a whole.
+REACH = 400
+
+# Digits of other scripts, and spaces and dashes of other widths: one character for one.
+SEEN = {
+    **{zero + digit: str(digit) for zero in (
+        0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50,
+        0xED0, 0xF20, 0x1040, 0x17E0, 0x1810, 0xFF10,
+    ) for digit in range(10)},
+    **dict.fromkeys((0xA0, 0x2007, 0x2009, 0x200A, 0x202F, 0x3000), " "),
+    **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0x2212, 0xFE63, 0xFF0D), "-"),
+    0xFF0B: "+", 0xFF08: "(", 0xFF09: ")", 0xFF20: "@", 0xFF0E: ".",
+}  # fmt: skip
+
+Judge = Callable[[str, int, int], Iterable[Finding]]
+
+
+class Pii:
+    """Finds the ``entities``, each as a separate kind, with at least the score ``threshold``.
+
+    A number with valid check digits or in a registry scores 0.9 or more, one that only words next
+    to it identify 0.6, and one that may be valid by chance 0.3. Phone numbers of ``regions`` need
+    no country code. Raises ``ValueError`` for an unknown entity or region.
+    """
+
+    __slots__ = ("_judges", "_patterns", "_phones", "entities", "hold", "may_find", "threshold")
+
+    def __init__(
+        self,
+        entities: Sequence[str] = DEFAULT,
+        regions: Sequence[str] = REGIONS,
+        threshold: float = 0.5,
+    ) -> None:
+        self.entities = tuple(dict.fromkeys(entities))
+        self.threshold = threshold
+        unknown = [entity for entity in entities if entity not in ENTITIES]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ENTITIES)}")
+        self._phones = Phones(regions) if "phone" in entities else None
+        forms = list(_forms(frozenset(entities), self._phones))
+        self._judges = [judge for _, judge in forms]
+        self._patterns = Patterns(
+            [
+                NamedPattern(str(index), shape.sign or shape.pattern, is_linear=True)
+                for index, (shape, _) in enumerate(forms)
+            ],
+            shapes=[shape for shape, _ in forms],
+            translated=SEEN,
+            has_words="id_GB" in entities,  # as in AB 12 34 56 C
+        )
+        self.may_find = prefilter(self._patterns.sets, SEEN)
+        self.hold = self._patterns.hold
+
+    reach = REACH
+
+    def prepare(self) -> None:
+        """Compile the set for partial matches."""
+        if self.hold is not None:
+            self.hold.prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        """Load the phone numbers of other countries, and compile the partial matches."""
+        if self._phones is not None:
+            yield from self._phones.load_rest()
+        if self.hold is not None:
+            yield from self.hold.load_rest()
+
+    def find(self, text: str) -> Sequence[Finding]:
+        seen = text if text.isascii() else text.translate(SEEN)
+        return apart(
+            finding
+            for shape in self._patterns.hits(seen)
+            for finding in self._judges[int(shape.kind)](seen, shape.start, shape.end)
+            if finding.score >= self.threshold
+        )
+
+    def is_cut(self, text: str, found: Finding, ends: Ends) -> bool:
+        """Return True if messages cut one identifier in two, and are not two numbers."""
+        base = max(0, found.start - AFTER_NUMBER)
+        seen = text[base : found.end + AFTER_NUMBER].translate(SEEN)
+        within = [(one - base, two - base) for one, two in ends]
+        return is_cut(found.kind, seen, found.start - base, found.end - base, within)
+
+
+def _forms(entities: frozenset[str], found: Phones | None) -> Iterator[tuple[Shape, Judge]]:
+    """Yield the forms of the entities, and what judges a match of one."""
+    if "email" in entities:
+        yield Shape(EMAIL), _email
+    if entities & {"phone", "card"}:
+        yield Shape(numbers.RUN, AFTER_NUMBER), _run(found, cards="card" in entities)
+    if "iban" in entities:
+        yield Shape(payments.ACCOUNT_SHAPE, sign=payments.ACCOUNT), payments.account
+    if "ip" in entities:
+        yield Shape(IP4, numbers.AFTER), _ip
+        yield Shape(IP6, numbers.AFTER), _ip
+    for entity in sorted(entities):
+        if entity == "ssn" or entity.startswith("id_"):
+            for each in national_ids(entity):
+                yield Shape(each.regex, numbers.AFTER), _part(each.find)
+
+
+def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
+    return lambda text, start, end: find(DigitRun(text, start, end))
+
+
+def _run(phones: Phones | None, *, cards: bool) -> Judge:
+    def judge(text: str, start: int, end: int) -> Iterator[Finding]:
+        if cards:
+            yield from payments.cards(DigitRun(text, start, end))
+        if phones is not None:
+            for part in numbers.runs(text, start, end):
+                yield from phones.find(part)
+
+    return judge
+
+
+def _email(text: str, start: int, end: int) -> Iterator[Finding]:
+    at = text.index("@", start)
+    local = text[max(start, at - LOCAL) : at].lstrip(".'%-")
+    if local[1:] and WRITTEN.match(text, max(0, at - len(local) - 1)):
+        local = local[1:].lstrip(".'%-")
+    end = min(end, at + 1 + DOMAIN)
+    if REPOSITORY.fullmatch(text[at - len(local) : end + 2]):
+        return
+    if local and not PICTURE.search(text[at:end]):
+        yield Finding(at - len(local), end, "email")
+
+
+def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
+    part = DigitRun(text, start, end)
+    try:
+        address = ipaddress.ip_address(part.raw)
+    except ValueError:
+        return
+    if isinstance(address, ipaddress.IPv6Address) and not (
+        address.is_loopback or address.ipv4_mapped or not address.is_reserved
+    ):
+        return  # nearly always code, as in a[1::2] or A::B
+    around = part.before[-1:] + text[end : end + 1]
+    following = text[end : end + 2]
+    if any(each.isalnum() or each in "-_" for each in around) or (
+        following[:1] == "." and following[1:].isdigit()
+    ):
+        return
+    yield Finding(
+        start=start,
+        end=end,
+        kind="ip",
+        score=0.3 if part.is_named(numbers.NAMES["version"]) else 0.9,
+    )
+
+
+class PiiConfig(Section):
+    """Personal identifiers."""
+
+    entities: Words = Field(default_factory=lambda: [*DEFAULT])
+    """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country.
+    Up to 10 digits without groups need a name nearby, such as the key `national_id`."""
+    regions: Words = Field(default_factory=lambda: [*REGIONS])
+    """Countries whose national phone numbers are detected. Groups of digits that only spaces
+    separate are detected if a `0` or a bracket precedes them, or a word such as `phone` is near."""
+    threshold: Share = 0.5
+    """Minimum confidence of a finding."""
+
+
+KIND = GuardKind(
+    PiiConfig,
+    lambda keys, context: Pii(keys.entities, keys.regions, keys.threshold),
+    detections=(PII,),
+)

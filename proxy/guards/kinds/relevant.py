@@ -1,0 +1,92 @@
+"""Responses that do not answer the question, as far as shared words show it.
+
+A response in other words than the question's and the context's looks irrelevant, and one that
+repeats the question looks relevant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from proxy.config.scalars import Certain, Section
+from proxy.dialects.detections import inverse, none_found
+from proxy.guards.guard_kind import ByContext, GuardKind
+from proxy.guards.matching import word_overlap
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding, Question
+
+MIN_STEMS = 4  # of a response that is judged; a name, a number or a yes has fewer
+LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
+ENOUGH = 2  # stems of the question that make a response relevant
+
+
+class Relevant:
+    """Finds a response to one question whose irrelevance is at least ``threshold``.
+
+    The question and its context are read with the first response.
+    """
+
+    def __init__(self, question: str, context: str = "", threshold: float = 0.8) -> None:
+        self._question, self._context, self._threshold = question, context, threshold
+
+    reach = None
+
+    @property
+    def weight(self) -> int:
+        return len(self._question) + len(self._context)
+
+    @cached_property
+    def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The stems and numbers of the question, and the stems of the context."""
+        question = (*word_overlap.stems(self._question), *word_overlap.numbers(self._question))
+        return frozenset(question), frozenset(word_overlap.stems(self._context))
+
+    def find(self, text: str) -> Sequence[Finding]:
+        score = self.judge(text)
+        if score < self._threshold:
+            return []
+        start = len(text) - len(text.lstrip())
+        return [Finding(start, len(text.rstrip()), kind="irrelevant", score=score)]
+
+    def judge(self, text: str) -> float:
+        """Return the irrelevance of a response, from 0 to 1."""
+        question, context = self._stems
+        stems = frozenset(word_overlap.stems(text))
+        if len(stems) < MIN_STEMS or not question:
+            return 0.0
+        stems |= frozenset(word_overlap.numbers(text))
+        shared = min(1.0, len(stems & question) / min(ENOUGH, len(question)))
+        known = len(stems & context) / len(stems) if context else 0.0
+        return round(1 - max(shared, known), 2)
+
+
+def relevant(threshold: float) -> ByContext[Relevant]:
+    def about(question: Question) -> Relevant | None:
+        if not question.asked.strip():
+            return None
+        return Relevant(question.asked[:LONGEST], question.context[:LONGEST], threshold)
+
+    return ByContext(about)
+
+
+class RelevantConfig(Section):
+    """Responses that share no word with the question or the `context` of the call."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because of false positives."""
+    threshold: Certain = 0.8
+    """Minimum irrelevance of a response."""
+
+
+KIND = GuardKind(
+    RelevantConfig,
+    lambda keys, context: relevant(keys.threshold),
+    fields=frozenset({"content"}),
+    answers=True,
+    detections=(
+        DetectionFormat(
+            "relevancy", "relevancy_score", inverse("relevancy_score"), summary=none_found
+        ),
+    ),
+)

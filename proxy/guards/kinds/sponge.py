@@ -1,0 +1,96 @@
+"""Texts that repeat themselves, which cost much and say little.
+
+Tables, logs and generated data also repeat, seldom this much. Random text does not repeat and is
+not found.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from proxy.config.scalars import Section
+from proxy.dialects.detections import yes
+from proxy.guards.guard_kind import GuardKind
+from proxy.runtime.frozen import frozen
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Finding
+
+SAME = re.compile(r"(\S)\1{15,}+")  # possessive: no character is tried twice
+WORD = re.compile(r"\w+")
+REST = re.compile(r"\w*")
+SLICE = 64 * 1024  # characters
+
+
+def slices(text: str, size: int = SLICE) -> Iterator[str]:
+    """Yield a text in slices, so that no call into C blocks other threads for long. A word is cut
+    only if it is as long as a slice."""
+    at = 0
+    while at < len(text):
+        end = at + size
+        rest = REST.match(text, end, end + size)
+        end = rest.end() if rest is not None else end
+        yield text[at:end]
+        at = end
+
+
+@frozen
+class Sponge:
+    """Finds runs of one character, or the whole text if its words or its bytes repeat.
+
+    ``run`` is the minimum length of a run; ``share`` the share of the text that one sequence of
+    ``words`` words may have; ``ratio`` the minimum size of the compressed text. Texts below
+    ``least`` characters are searched for runs only.
+    """
+
+    run: int = 500
+    words: int = 3
+    share: float = 0.7
+    ratio: float = 0.06
+    least: int = 1000
+
+    reach = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        if len(text) >= self.least:
+            if self._repeats(text):
+                return (Finding(0, len(text), "repetition"),)
+            data = text.encode("utf-8", "replace")
+            if len(zlib.compress(data, 1)) < self.ratio * len(data):
+                return (Finding(0, len(text), "compression"),)
+        return [
+            Finding(same.start(), same.end(), "run")
+            for same in SAME.finditer(text)
+            if same.end() - same.start() >= self.run
+        ]
+
+    def _repeats(self, text: str) -> bool:
+        counts: Counter[tuple[str, ...]] = Counter()
+        words = 0
+        before: list[str] = []
+        for piece in slices(text):
+            found = WORD.findall(piece.casefold())
+            words += len(found)
+            row = before + found
+            counts.update(zip(*(row[i:] for i in range(self.words)), strict=False))
+            before = row[len(row) - self.words + 1 :] if self.words > 1 else []
+        if words < 10 * self.words:
+            return False
+        highest = 0
+        for count in counts.values():  # not ``max``, which would hold the GIL for millions
+            highest = count if count > highest else highest
+        # A rotating sequence counts once for each of its words.
+        return highest * self.words >= self.share * words
+
+
+class SpongeConfig(Section):
+    """Texts with long repetitions, which waste processing time."""
+
+
+KIND = GuardKind(
+    SpongeConfig,
+    lambda keys, context: Sponge(),
+    detections=(DetectionFormat("sponge_attack", "sponge_attack", yes("sponge_attack_detected")),),
+)

@@ -1,0 +1,49 @@
+"""Long sequences of words of the call's own system prompt in its response."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field
+
+from proxy.config.scalars import Section
+from proxy.dialects.detections import similarity
+from proxy.guards.guard_kind import ByContext, GuardKind
+from proxy.guards.matching.passages import GAP, WORD, Passages, compared_words
+from proxy.types.detections import DetectionFormat
+
+WORDS, LEAST_WORDS = 12, 5
+LONGEST = 32 * 1024  # characters of a prompt that are compared; reading them takes 7 ms
+PROMPTS = 16  # in the cache: most calls of a deployment have the same prompt
+
+
+def system_prompt(words: int = WORDS) -> ByContext[Passages]:
+    """Return a detector of sequences of ``words`` words of the prompt.
+
+    A prompt of fewer words is found as a whole; one of fewer than 5 words is ignored.
+    """
+
+    @lru_cache(maxsize=PROMPTS)
+    def passages(prompt: str) -> Passages | None:
+        count = sum(1 for _ in compared_words(prompt))
+        return Passages([prompt], min(words, count)) if count >= LEAST_WORDS else None
+
+    lookback = words * (WORD + GAP)
+    return ByContext(lambda question: passages(question.system[:LONGEST]), lookback)
+
+
+class SystemPromptConfig(Section):
+    """The system prompt of the call, repeated word by word in the response."""
+
+    words: Annotated[int, Field(ge=5, le=100)] = WORDS
+    """Number of consecutive words that count as a leak. A shorter prompt counts if it is repeated
+    completely."""
+
+
+KIND = GuardKind(
+    SystemPromptConfig,
+    lambda keys, context: system_prompt(keys.words),
+    answers=True,
+    detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity),),
+)

@@ -1,0 +1,119 @@
+"""Topics by examples: the similarity of a text's distinctive words to the examples of the policy.
+
+A text in other words than the examples has no topic. Banning needs examples with the words that
+matter, allowing needs many, and thresholds need trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+from pydantic import Field
+
+from proxy.config.scalars import Certain, Name, Section, Words
+from proxy.dialects.detections import none_found
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching import word_overlap
+from proxy.runtime.frozen import frozen
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Finding
+
+OFF_TOPIC = "off_topic"
+BANNED = "banned"
+MIN_STEMS = 2  # of a text with a topic; a greeting has fewer
+
+Vector = dict[str, float]
+
+
+@frozen
+class Topic:
+    """Finds texts that are similar to a banned topic, or to none of the allowed ones.
+
+    ``threshold`` is the minimum similarity to a topic, from 0 to 1.
+    """
+
+    allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    banned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    threshold: float = 0.2
+    _rarity: Vector = field(init=False, repr=False, compare=False)
+    _examples: dict[str, list[Vector]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        topics = {**self.allowed, **self.banned}
+        if not topics or not all(topics.values()):
+            raise ValueError("each topic must have examples")
+        if self.allowed.keys() & self.banned.keys():
+            raise ValueError("a topic must not be both allowed and banned")
+        object.__setattr__(self, "_rarity", _rarity(topics))
+        vectors = {name: [self._vector(t) for t in texts] for name, texts in topics.items()}
+        object.__setattr__(self, "_examples", vectors)
+
+    reach = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        if len(set(word_overlap.stems(text))) < MIN_STEMS:
+            return []
+        start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        similarity = self.likeness(text)
+        name = max(self.banned, key=lambda topic: similarity[topic], default="")
+        if name and similarity[name] >= max(self.threshold, *similarity.values()):
+            return [Finding(start, end, kind=f"{BANNED}:{name}", score=similarity[name])]
+        nearest = max((similarity[topic] for topic in self.allowed), default=1.0)
+        if nearest < self.threshold:
+            return [Finding(start, end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]
+        return []
+
+    def likeness(self, text: str) -> dict[str, float]:
+        """Return the similarity of a text to each topic, from 0 to 1."""
+        vector = self._vector(text)
+        return {name: round(_cosine(vector, known), 3) for name, known in self._examples.items()}
+
+    def _vector(self, text: str) -> Vector:
+        """Return the stems of a text, weighted by their rarity among the topics, with length 1.
+
+        A stem of no example counts as the rarest, so a text about something else is similar to no
+        topic.
+        """
+        rarest = max(self._rarity.values(), default=1.0)
+        counts = Counter(word_overlap.stems(text))
+        raw = {s: (1 + math.log(n)) * self._rarity.get(s, rarest) for s, n in counts.items()}
+        length = math.sqrt(sum(weight * weight for weight in raw.values())) or 1.0
+        return {stem: weight / length for stem, weight in raw.items()}
+
+
+def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
+    """Return the inverse document frequency of each stem."""
+    counts = Counter(
+        s for texts in topics.values() for s in set(word_overlap.stems(" ".join(texts)))
+    )
+    return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
+
+
+def _cosine(vector: Vector, examples: Sequence[Vector]) -> float:
+    """Return the similarity to the nearest example, or to the stems of all examples together."""
+    similarities = [sum(w * known.get(s, 0.0) for s, w in vector.items()) for known in examples]
+    stems = {stem for known in examples for stem in known}
+    covered = sum(weight * weight for stem, weight in vector.items() if stem in stems)
+    return min(1.0, max(*similarities, 0.6 * covered))
+
+
+class TopicConfig(Section):
+    """Topics, by the words of examples. Texts with other words have no topic."""
+
+    allowed: dict[Name, Words] = Field(default_factory=dict)
+    """Allowed topics with examples. A text must resemble one of them."""
+    banned: dict[Name, Words] = Field(default_factory=dict)
+    """Forbidden topics with examples. A text must resemble none of them."""
+    threshold: Certain = 0.2
+    """Minimum similarity to an example."""
+
+
+KIND = GuardKind(
+    TopicConfig,
+    lambda keys, context: Topic(keys.allowed, keys.banned, keys.threshold),
+    detections=(DetectionFormat("topic_detector", "on_topic", summary=none_found),),
+    example={"banned": {"stocks": ["shares"]}},
+)

@@ -1,0 +1,101 @@
+"""URLs with a host that is denied, or that is not among the allowed hosts.
+
+Hosts are compared as a browser resolves them. A bare name (``example.com``), which may be a file, a
+scheme without a host (``data:``) and redirects of an allowed host are not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from proxy.config.scalars import Section, Words
+from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.partial_match import Shape, Shapes
+from proxy.guards.matching.re2set import Characters, Pattern, encoded, prefilter
+from proxy.guards.text.hosts import entry_of, hosts, is_listed, is_under
+from proxy.types.guard import Finding
+
+REACH = 2048
+STOPS = r"\s\"'<>\x60"
+SEEN = (
+    r"(?i)(?:\b(?:https?|wss?|ftp):[/\\]{1,6}|\b[a-z][a-z0-9+.-]{1,19}://|(?:^|[\s(\"'=<\[])[/\\]{2}"
+    rf"|\bwww\d?\.)[^/\\?#{STOPS}]"
+)
+TRAILING = b".,;:!?)}*_|"
+
+Kind = Literal["denied", "unlisted"]
+
+
+class Urls:
+    """Finds URLs with a host in ``deny`` or below one of its hosts, or not in ``allow`` if that has
+    entries.
+
+    In ``allow``, ``example.com`` is that host only, and ``*.example.com`` everything below it.
+    Raises ``ValueError`` for an entry that is no host, wildcard or address.
+    """
+
+    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "hold", "may_find")
+
+    def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
+        self._allow = frozenset(map(entry_of, allow))
+        self._deny = frozenset(map(entry_of, deny))
+        self._seen = Pattern(SEEN)
+        self.hold = Shapes([Shape(SEEN)], opened={0: self._open_address}, has_words=False)
+        self._sieve = self.hold.found
+        self.may_find = prefilter([self._sieve])
+        self._rest = Pattern(rf"[^{STOPS}]*")
+
+    reach = REACH
+
+    def find(self, text: str) -> Sequence[Finding]:
+        data = encoded(text)
+        if not self._sieve.hits(data):
+            return ()
+        characters = Characters(text, data)
+        found, end = [], 0
+        while seen := self._seen.search(data, end):
+            start, end = seen[0]
+            if lead := re.match(rb"[\s(\"'=<\[](?=[/\\])", data[start:end]):
+                start += lead.end()
+            rest = self._rest.match(data[end : start + REACH])
+            end += rest[1] if rest else 0
+            url = data[start:end]
+            url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
+            if kind := self._kind(url.decode("utf-8", "replace")):
+                stop = start + len(url)
+                found.append(characters.finding(start, stop, kind))
+        return found
+
+    def _open_address(self, data: bytes, start: int) -> int:
+        """Return the start of an address that continues to the end of the data."""
+        while seen := self._seen.search(data, start):
+            begin, start = seen[0]
+            rest = self._rest.match(data[start:])
+            start += rest[1] if rest else 0
+            if start == len(data):
+                return begin
+        return len(data)
+
+    def _kind(self, url: str) -> Kind | None:
+        names = hosts(url)
+        if any(is_under(name, self._deny) for name in names):
+            return "denied"
+        if self._allow and not all(is_listed(name, self._allow) for name in names):
+            return "unlisted"
+        return None
+
+
+class UrlsConfig(Section):
+    """URLs, by host."""
+
+    allow: Words = Field(default_factory=list)
+    """Allowed hosts. `*.example.com` includes all subdomains. All others are forbidden."""
+    deny: Words = Field(default_factory=list)
+    """Forbidden hosts, including their subdomains."""
+
+
+KIND = GuardKind(UrlsConfig, lambda keys, context: Urls(keys.allow, keys.deny))

@@ -1,0 +1,99 @@
+"""National identification numbers, found by their form and check digits."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+
+from proxy.guards.matching.numbers import BEFORE as CONTEXT
+from proxy.guards.matching.numbers import DATA, ESCAPED, DigitRun, words
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding
+
+# With one check digit, one in ten numbers of the right length is valid. A short one needs groups or
+# a name.
+WEAK, STRONG, GROUPED, NAMED = 0.3, 0.7, 0.8, 1.0
+SHORT = "[0-9]{1,10}"
+
+
+@frozen
+class Form:
+    """One kind of number, as the data file describes it."""
+
+    pattern: str
+    names: str
+    module: str = ""
+    unsure: str = SHORT
+
+
+FORMS = {
+    code: tuple(Form(**form) for form in forms)
+    for code, forms in tomllib.loads((DATA / "national_ids.toml").read_text("utf-8")).items()
+}
+(SSN,) = FORMS.pop("ssn")
+LINE_END = r"\\[nrt]"  # escaped white space, whose letter belongs to no code
+SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
+# Characters that make it a part of a longer number or a code.
+BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
+AFTER = re.compile(r"[-/]\w")
+MORE_DIGITS = re.compile(" [0-9]")
+# Names of numbers of any country in forms and keys.
+ANY_NAME = re.compile(
+    r"(?<![a-z])(?:(?:national|personal|tax(?:payer)?|fiscal|citizen|identity|identification)[ _-]?"
+    r"(?:id|identi[a-z]+|insurance|number|no|code)|id[ _-]?(?:number|no|card)|tin)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def validator(form: Form) -> Callable[[str], bool]:
+    """Return the check of a form. Only the modules that a policy needs are imported."""
+    checks = importlib.import_module(f"stdnum.{form.module}").is_valid if form.module else bool
+
+    def is_valid(raw: str) -> bool:
+        if raw not in (raw.upper(), raw.lower()):  # as in 2176792kB
+            return False
+        try:
+            return bool(checks(raw.upper().replace(" ", "")))
+        except LookupError:  # python-stdnum 2.2 fails for some places in China
+            return False
+
+    return is_valid
+
+
+class NationalId:
+    """Finds one kind of number in matches of its form."""
+
+    __slots__ = ("_is_valid", "_kind", "_names", "_unsure", "regex")
+
+    def __init__(self, kind: str, form: Form) -> None:
+        self._kind, self._names, self._is_valid = kind, words(form.names), validator(form)
+        self._unsure = re.compile(form.unsure)
+        self.regex = rf"(?:\b|{LINE_END})(?:{form.pattern})\b"
+
+    def find(self, part: DigitRun) -> Iterator[Finding]:
+        """Yield the number if its check digits are valid."""
+        if part.raw[:2] in ESCAPED:
+            part = DigitRun(part.text, part.start + 2, part.end)
+        after = part.text[part.end : part.end + 2]
+        if not part.alone or BEFORE.search(part.text[max(0, part.start - 2) : part.start]):
+            return
+        if AFTER.match(after) or (" " in part.raw and MORE_DIGITS.match(after)):
+            return
+        if self._is_valid(part.raw):
+            yield Finding(start=part.start, end=part.end, kind=self._kind, score=self._score(part))
+
+    def _score(self, part: DigitRun) -> float:
+        before = part.text[max(0, part.start - CONTEXT) : part.start]
+        if part.is_named(self._names) or ANY_NAME.search(before):
+            return NAMED
+        if SEPARATED.search(part.raw):
+            return GROUPED
+        return WEAK if self._unsure.fullmatch(part.raw) else STRONG
+
+
+def national_ids(kind: str) -> Sequence[NationalId]:
+    """Return the detectors of ``ssn`` or of the ``id_XX`` of a country. Raises ``KeyError``."""
+    forms = (SSN,) if kind == "ssn" else FORMS[kind.removeprefix("id_")]
+    return [NationalId(kind, form) for form in forms]

@@ -1,0 +1,251 @@
+"""Runs of digits and the words around them, for phones, cards and national numbers."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence, Set
+from pathlib import Path
+
+from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
+from proxy.runtime.frozen import frozen
+
+# Seven digits or more with up to three separators between them.
+RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
+# A longer run is a table or a hash: only numbers with a shape are found in it, so that its start
+# does not matter.
+MOST_DIGITS = 40
+LONG = 4 * MOST_DIGITS  # characters that certainly have more digits
+LEAST = 7
+ESCAPED = frozenset({r"\n", r"\r", r"\t"})
+BEFORE, AFTER = 48, 24  # characters around a number that are searched for words
+
+GROUP = re.compile("[0-9]+")
+WORD = re.compile(r"[^\W\d_]+")
+_MONTH_DAY = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])"
+_HOUR_MINUTE = r"(?:[01][0-9]|2[0-3])[0-5][0-9]"
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+# Dates, compact timestamps, seconds since 1970 with a fraction, and IPv4 addresses with or without
+# a port. They separate numbers.
+DATE = re.compile(
+    r"(?<![0-9])(?:"
+    r"(?:19|20)[0-9]{2}([-./])(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0?[1-9]|[12][0-9]|3[01])([-./])(?:0?[1-9]|[12][0-9]|3[01])\2(?:19|20)[0-9]{2}"
+    rf"|(?:(?:19|20)?[0-9]{{2}})?{_MONTH_DAY}[ -]{_HOUR_MINUTE}[0-5][0-9]"
+    r"|1[0-9]{9}\.[0-9]{3,9}"
+    rf"|(?<![0-9]\.){_OCTET}(?:\.{_OCTET}){{3}}(?:\.[0-9]{{1,5}})?(?!\.[0-9])"
+    r")(?![0-9])"
+)
+STAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
+
+
+def words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+def _read_words() -> dict[str, frozenset[str]]:
+    data = tomllib.loads((DATA / "number_words.toml").read_text("utf-8"))
+    return {name: words(listed) for name, listed in data.items()}
+
+
+DATA = Path(__file__).parent / "data"
+NAMES = _read_words()
+"""Words near a number, by what they tell about it."""
+
+
+@frozen
+class DigitRun:
+    """A run of digits in a text, which begins with a digit, + or (."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def raw(self) -> str:
+        return self.text[self.start : self.end]
+
+    @property
+    def digits(self) -> str:
+        return "".join(GROUP.findall(self.raw))
+
+    @property
+    def grouped(self) -> bool:
+        return len(GROUP.findall(self.raw)) > 1
+
+    def is_named(self, listed: Set[str]) -> bool:
+        """Return True if one of the listed words is near."""
+        return is_named(self.text, self.start, self.end, listed)
+
+    @property
+    def before(self) -> str:
+        """The two characters before it, empty for an escaped line feed or tab as in JSON."""
+        before = self.text[max(0, self.start - 2) : self.start]
+        return "" if before in ESCAPED else before
+
+    @property
+    def inside_before(self) -> bool:
+        """True if it is the end of a code, a path or an amount."""
+        return bool(INSIDE_BEFORE.search(self.before))
+
+    @property
+    def inside_after(self) -> bool:
+        """True if it is the beginning of a code, a time or an amount."""
+        return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
+
+    @property
+    def alone(self) -> bool:
+        """True if no letter or digit touches it."""
+        return TOUCHING.search(self.before[-1:] + self.text[self.end :][:1]) is None
+
+
+# Separators between two numbers.
+BORDER = re.compile(r" {2}|\. | \.|\(?\+")
+# Characters of the same word, and pieces of a code, a path, a time or an amount.
+TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
+INSIDE_BEFORE = re.compile(rf"[$€£¥#&]\Z|[^\W{WITHOUT_SPACES}][-./]?\Z|[0-9]:\Z")
+INSIDE_AFTER = re.compile(
+    rf"[%@]| ?[€£$¥]|[./:,]?[^\W{WITHOUT_SPACES}]"
+    r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word names an owner: 212-555-0187-office
+)
+
+
+def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
+    """Return True if one of the words is near a span of a text.
+
+    Whole words count in alphabets with case, and any match in others, which may have no spaces.
+    """
+    around = f"{text[max(0, start - BEFORE) : start]} {text[end : end + AFTER]}".casefold()
+    if not listed.isdisjoint(WORD.findall(around)):
+        return True
+    return not around.isascii() and any(
+        word in around for word in listed if word.upper() == word.lower()
+    )
+
+
+def runs(text: str, start: int, end: int) -> Iterator[DigitRun]:
+    """Yield the parts of a run, cut at dates and where another number must begin."""
+    if end - start > LONG:
+        yield DigitRun(text, start, end)
+        return
+    begin = start
+    for match in DATE.finditer(text, start, end):
+        yield from _cut(text, begin, match.start())
+        begin = match.end()
+    yield from _cut(text, begin, end)
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[DigitRun]:
+    begin = start
+    for border in BORDER.finditer(text, start, end):
+        yield from _cut_softly(text, begin, border.start())
+        begin = border.start()
+    yield from _cut_softly(text, begin, end)
+
+
+def _cut_softly(text: str, start: int, end: int) -> Iterator[DigitRun]:
+    """Cut before a 0 or a bracket if both parts have enough digits."""
+    groups = list(GROUP.finditer(text, start, end))
+    rest = sum(len(group[0]) for group in groups)
+    first = digits = 0
+    for index, group in enumerate(groups):
+        begins = group[0].startswith("0") or text[group.start() - 1 : group.start()] == "("
+        if begins and digits >= LEAST <= rest:
+            yield _part(text, groups[first:index], start)
+            first, digits = index, 0
+        digits += len(group[0])
+        rest -= len(group[0])
+    if groups:
+        yield _part(text, groups[first:], start)
+
+
+def _part(text: str, groups: Sequence[re.Match[str]], least: int) -> DigitRun:
+    start = groups[0].start()
+    while start > least and text[start - 1] in "+(":
+        start -= 1
+    return DigitRun(text, start, groups[-1].end())
+
+
+def within(
+    part: DigitRun,
+    least: int,
+    most: int,
+    score: Callable[[DigitRun], float],
+    shape: re.Pattern[str],
+) -> Iterator[tuple[DigitRun, float]]:
+    """Yield numbers of ``least`` to ``most`` digits in a part with a ``score`` above 0.
+
+    It tries the whole part, then without its last groups, then without its first groups, and
+    continues after a number. Of a part that is too long, it tries only matches of ``shape``.
+    """
+    long = part.end - part.start > LONG
+    groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
+    if long or sum(len(group[0]) for group in groups) > MOST_DIGITS:
+        for match in shape.finditer(part.text, part.start, part.end):
+            shaped = DigitRun(part.text, match.start(), match.end())
+            if sure := score(shaped):
+                yield shaped, sure
+        return
+    least_start = part.start
+    while groups:
+        found = _first(part.text, groups, (least, most), least_start, score)
+        if found is None:
+            return
+        number, sure = found
+        yield number, sure
+        groups = [group for group in groups if group.start() >= number.end]
+        least_start = number.end
+
+
+def _first(
+    text: str,
+    groups: Sequence[re.Match[str]],
+    bounds: tuple[int, int],
+    start: int,
+    score: Callable[[DigitRun], float],
+) -> tuple[DigitRun, float] | None:
+    count = len(groups)
+    ends = [(0, end) for end in range(count, 0, -1)]
+    for begin, end in ends + [(begin, count) for begin in range(1, count)]:
+        digits = sum(len(group[0]) for group in groups[begin:end])
+        if bounds[0] <= digits <= bounds[1]:
+            window = _part(text, groups[begin:end], start)
+            if sure := score(window):
+                return window, sure
+    return None
+
+
+Ends = Sequence[tuple[int, int]]
+"""Spans, within a finding, between the end of one message and the start of the next."""
+NEAR = 40  # characters of a message that show whether a number is complete
+DIALLED = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
+# Text before an @ that is no local part by itself: a number, or a word before a mention.
+PLAIN = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
+VERSION = re.compile(r"@v?[0-9]+(?:\.[0-9]+)*\.$")  # of a package, such as pkg@1.2.
+# Complete numbers: a fraction, an amount, a network address, a time.
+ENDS_WHOLE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
+BEGINS_WHOLE = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
+
+
+def is_cut(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
+    """Return True if a finding across the ends of messages is one value that was cut.
+
+    Messages often end and begin with numbers, such as results of tools. A number at a boundary is a
+    cut value only if one of the messages cannot be read without the other.
+    """
+    return all(_is_cut_at(kind, text, (start, end), one, two) for one, two in ends)
+
+
+def _is_cut_at(kind: str, text: str, span: tuple[int, int], one: int, two: int) -> bool:
+    start, end = span
+    before = text[start:one]
+    if kind == "email":
+        return not (PLAIN.fullmatch(before) or VERSION.search(before))
+    first, second = text[max(0, one - NEAR) : one].rstrip(), text[two : two + NEAR].lstrip()
+    if ENDS_WHOLE.search(first) or BEGINS_WHOLE.match(second) or DATE.match(second):
+        return False
+    if any(match.end() == len(first) for match in DATE.finditer(first)):
+        return False
+    if kind != "phone":
+        return True
+    return bool(DIALLED.match(before)) or is_named(text, start, end, NAMES["phone"])

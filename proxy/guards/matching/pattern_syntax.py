@@ -1,0 +1,256 @@
+"""Reads patterns that RE2 accepts: their tokens, their tree, and cheaper forms of them.
+
+The parser of the standard library is private and reads another language: RE2 has ``\\z``, ``\\pL``
+and ``\\Q..\\E``, and takes ``{,5}`` literally.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import inf
+
+import re2
+
+from proxy.runtime.frozen import frozen
+
+WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Inside of a character class: letters of scripts without spaces between words (Thai, Lao, Burmese,
+Khmer, kana, Han), where every letter may end a word."""
+UNSPACED_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
+_LAST_UNSPACED = re.compile(f".*[{WITHOUT_SPACES}]", re.DOTALL)
+SPACES = " \n"
+
+MAX_NESTING = 64
+MAX_COUNT = 1000  # of a repeat in RE2
+RELAXED_COUNT = 64  # copies of a repeat that a relaxed pattern keeps at most
+EXACT_RANGE = 8  # span of a repeat that a relaxed pattern keeps
+
+TOKENS = re.compile(
+    r"""
+      \\Q(?P<quoted>.*?)(?:\\E|\Z)
+    | (?P<flags>\(\?[imsU-]+\))
+    | (?P<opens>\((?:\?(?:P?<\w+>|[imsU-]*:))?)
+    | (?P<closes>\))
+    | (?P<other>\|)
+    | (?P<repeats>[*+?]|\{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\})\??
+    | (?P<edge>\^|\$|\\[AzbB])
+    | (?P<byte>\\C)
+    | (?P<one>
+        \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]
+      | \\[pP](?:\{[^}]*\}|.)
+      | \\x(?:\{[0-9A-Fa-f]+\}|..)
+      | \\[0-7]{1,3}
+      | \\.
+      | .
+      )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def last_unspaced(text: str, since: int, end: int) -> int:
+    """Return the index of the last such letter between ``since`` and ``end``, -1 if there is
+    none."""
+    match = _LAST_UNSPACED.match(text, since, end)
+    return -1 if match is None else match.end() - 1
+
+
+def check_syntax(pattern: str) -> None:
+    """Raise ``ValueError`` for groups nested more than 64 deep, and for ``\\C``, which matches a
+    byte."""
+    depth = 0
+    for token in TOKENS.finditer(pattern):
+        if token["byte"]:
+            raise ValueError("\\C is not supported, because it matches a byte")
+        depth += (token.lastgroup == "opens") - (token.lastgroup == "closes")
+        if depth > MAX_NESTING:
+            raise ValueError(f"its groups are nested more than {MAX_NESTING} deep")
+
+
+def relaxed(pattern: str) -> str:
+    """Return a pattern that compiles faster and matches at least wherever ``pattern`` does.
+
+    RE2 copies a repeated part for each count, so long repeats lose their upper bound.
+    """
+    return TOKENS.sub(_relaxed, pattern)
+
+
+def _relaxed(token: re.Match[str]) -> str:
+    if token["least"] is None:
+        return token[0]
+    least, most = int(token["least"]), int(token["most"] or 0)
+    if max(least, most) > MAX_COUNT or (least <= RELAXED_COUNT and most <= EXACT_RANGE + least):
+        return token[0]
+    return f"{{{min(least, RELAXED_COUNT)},}}"
+
+
+@frozen
+class One:
+    """Matches one character.
+
+    ``takes_space`` is True if that may be white space. ``unspaced`` is the pattern of the letters
+    of scripts without spaces among its characters; None if there are none.
+    """
+
+    text: str
+    takes_space: bool
+    unspaced: str | None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@frozen
+class Edge:
+    """Matches a position, such as a word boundary."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@frozen
+class Several:
+    """Parts that follow each other."""
+
+    parts: Sequence[Node]
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.parts))
+
+
+@frozen
+class Either:
+    """Branches of an alternation."""
+
+    branches: Sequence[Node]
+
+    def __str__(self) -> str:
+        return f"(?:{'|'.join(map(str, self.branches))})"
+
+
+@frozen
+class Repeat:
+    """A repeated part."""
+
+    part: Node
+    least: int
+    most: float
+
+    def __str__(self) -> str:
+        return repeated(self.part, self.least, self.most)
+
+
+Node = One | Edge | Several | Either | Repeat
+
+
+def parse(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
+    """Return the tree of a pattern. Each character carries its own flags, except
+    ``outer_flags``."""
+    groups = [_Group(outer_flags)]
+    for token in TOKENS.finditer(pattern):
+        group = groups[-1]
+        match token.lastgroup:
+            case "opens":
+                groups.append(_Group(_with_flags(group.flags, token[0])))
+            case "closes":
+                groups.pop()
+                groups[-1].parts.append(group.node())
+            case "other":
+                group.branches.append(Several(tuple(group.parts)))
+                group.parts = []
+            case "flags":
+                group.flags = _with_flags(group.flags, token[0])
+            case "repeats":
+                group.parts[-1] = _repeat(group.parts[-1], token)
+            case "edge":
+                text = f"(?m:{token[0]})" if "m" in group.flags else token[0]
+                group.parts.append(Edge(text))
+            case _:
+                group.parts += _characters(token, group.flags, outer_flags)
+    return groups[0].node()
+
+
+class _Group:
+    __slots__ = ("branches", "flags", "parts")
+
+    def __init__(self, flags: frozenset[str]) -> None:
+        self.flags = flags
+        self.branches: list[Node] = []
+        self.parts: list[Node] = []
+
+    def node(self) -> Node:
+        last = Several(tuple(self.parts))
+        return Either((*self.branches, last)) if self.branches else last
+
+
+def _with_flags(flags: frozenset[str], opening: str) -> frozenset[str]:
+    """Return the flags after an opening such as ``(?i)`` or ``(?s-i:``."""
+    if not opening.startswith("(?") or "<" in opening:
+        return flags
+    on, _, off = opening.removeprefix("(?").rstrip("):").partition("-")
+    return (flags | {*on}) - {*off}
+
+
+def _repeat(part: Node, token: re.Match[str]) -> Repeat:
+    sign = token["repeats"]
+    if token["least"] is None:
+        return Repeat(part, least=int(sign == "+"), most=1 if sign == "?" else inf)
+    least = int(token["least"])
+    most = least if token["comma"] is None else int(token["most"]) if token["most"] else inf
+    return Repeat(part, least=least, most=most)
+
+
+def _characters(
+    token: re.Match[str], flags: frozenset[str], outer_flags: frozenset[str]
+) -> Iterator[Node]:
+    on = "".join(sorted((flags - outer_flags) & {"i", "s"}))
+    off = "".join(f"-{flag}" for flag in outer_flags - flags)
+    for text in [token[0]] if token["quoted"] is None else map(re.escape, token["quoted"]):
+        yield _one(text, f"(?{on}{off}:{text})" if on or off else text)
+
+
+@lru_cache(maxsize=4096)
+def _one(text: str, flagged: str) -> One:
+    if len(text) == 1 and text != ".":
+        return One(flagged, text in SPACES, flagged if UNSPACED_LETTER.match(text) else None)
+    regex = re2.compile(flagged)
+    takes_space = any(regex.fullmatch(space) is not None for space in SPACES)
+    if regex.search(_every_unspaced_letter()) is None:
+        return One(flagged, takes_space, None)
+    unspaced = f"[{WITHOUT_SPACES}]" if regex.fullmatch("a") else flagged
+    return One(flagged, takes_space, unspaced)
+
+
+@lru_cache(maxsize=1)
+def _every_unspaced_letter() -> str:
+    return "".join(UNSPACED_LETTER.findall("".join(map(chr, range(0x0E00, 0xFB00)))))
+
+
+def repeated(part: Node, least: int, most: float) -> str:
+    """Return the pattern of a repeated part."""
+    if most == 0:
+        return ""
+    text = str(part) if isinstance(part, One | Either) else f"(?:{part})"
+    if (least, most) == (1, 1):
+        return text
+    return f"{text}{{{least},{'' if most == inf else int(most)}}}"
+
+
+def max_length(node: Node) -> float:
+    """Return the maximum length of a match in characters, infinite if it is unbounded."""
+    match node:
+        case One():
+            return 1
+        case Edge():
+            return 0
+        case Several(parts):
+            return sum(map(max_length, parts))
+        case Either(branches):
+            return max(map(max_length, branches))
+        case Repeat(part, _, most):
+            length = max_length(part)
+            return length * most if length else 0

@@ -1,0 +1,170 @@
+"""Finds all matches of many RE2 patterns in linear time.
+
+One pass of a ``PatternSet`` selects the patterns that occur; only those are searched one by one.
+RE2 bounds the memory of a pattern, and the deadline of the guard its time.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.partial_match import Shape, Shapes
+from proxy.guards.matching.pattern_syntax import (
+    WITHOUT_SPACES,
+    check_syntax,
+    max_length,
+    parse,
+)
+from proxy.guards.matching.re2set import (
+    MANY_BYTES,
+    Characters,
+    PatternSet,
+    compiled,
+    encoded,
+)
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding
+
+UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
+WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]+")  # no word begins between two of these letters
+MAX_UNBOUNDED = 1000  # matches of a pattern without bound; the rest of the text is one more
+
+
+@frozen
+class NamedPattern:
+    """An RE2 pattern and the kind of its matches.
+
+    ``whole_words`` skips a match with an edge inside a word of any alphabet; the ``\\b`` of RE2
+    knows ASCII only. The search continues at the next character, or after the match if its length
+    has no bound. ``is_linear`` states that all searches take linear time although the length has no
+    bound, so that every match is found.
+    """
+
+    kind: str
+    regex: str
+    score: float = 1.0
+    whole_words: bool = False
+    is_linear: bool = False
+
+
+class Patterns:
+    """All matches of many patterns.
+
+    Raises ``ValueError`` with the kind of a pattern that RE2 does not accept or that matches the
+    empty string, and for patterns that need more than ``memory_bytes`` together. ``shapes`` replace
+    the patterns for partial matches, in their order; ``translated`` and ``has_words`` are as for
+    ``Shapes``. ``hold`` is None if partial matches need too much memory.
+    """
+
+    __slots__ = ("_set", "_singles", "hold", "patterns", "reach")
+
+    def __init__(
+        self,
+        patterns: Sequence[NamedPattern],
+        *,
+        memory_bytes: int = MANY_BYTES,
+        shapes: Sequence[Shape] = (),
+        translated: Mapping[int, str] | None = None,
+        has_words: bool = True,
+    ) -> None:
+        self.patterns = tuple(patterns)
+        self._singles = tuple(_Single(pattern) for pattern in patterns)
+        try:
+            shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
+            self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated, has_words=has_words)
+            self._set = self.hold.found
+        except ValueError:  # too large together with partial matches
+            self.hold = None
+            self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
+        longest = max([single.longest for single in self._singles], default=0)
+        # One more on each side: for ^, $, \b and whole words.
+        self.reach: int | None = None if longest == inf else int(longest) + 1
+
+    @property
+    def sets(self) -> list[PatternSet]:
+        """The sets to search before anything else; none without patterns."""
+        return [self._set] if self._singles else []
+
+    def hits(self, text: str) -> list[Finding]:
+        """Return the findings of one pattern after the other: they may overlap."""
+        if not self._singles:
+            return []
+        data = encoded(text)
+        return [
+            finding
+            for index in self._set.hits(data)
+            for finding in self._singles[index].find(text, data)
+        ]
+
+    def find(self, text: str) -> Sequence[Finding]:
+        """Return all findings by their start, without overlaps."""
+        return apart(self.hits(text))
+
+
+class _Single:
+    __slots__ = ("_pattern", "_regex", "longest")
+
+    def __init__(self, pattern: NamedPattern) -> None:
+        self._pattern, shown = pattern, pattern.regex[:80]
+        try:
+            self._regex = compiled(pattern.regex)
+            check_syntax(pattern.regex)
+        except ValueError as error:
+            raise ValueError(
+                f"{pattern.kind}: {shown} is not a valid RE2 pattern: {error}"
+            ) from None
+        self.longest = max_length(parse(pattern.regex))
+        if self.longest == 0 or self._regex.search(b"") is not None:
+            raise ValueError(f"{pattern.kind}: {shown} matches the empty string")
+
+    def find(self, text: str, data: bytes) -> Iterator[Finding]:
+        """Yield the findings in ``text``; ``data`` is the same text as UTF-8."""
+        characters, searches, byte = Characters(text, data), 0, 0
+        limit = inf if self.longest < inf or self._pattern.is_linear else MAX_UNBOUNDED
+        while byte < len(data):
+            for match in self._regex.finditer(data, byte):
+                searches += 1
+                start, end = characters.span(*match.span())
+                if searches > limit:
+                    yield self._finding(start, len(text))
+                    return
+                if self._pattern.whole_words and not _is_whole(text, start, end):
+                    byte = characters.move(end if self.longest == inf else _next_word(text, start))
+                    break
+                if start < end:
+                    yield self._finding(start, end)
+            else:
+                return
+
+    def _finding(self, start: int, end: int) -> Finding:
+        return Finding(start, end, kind=self._pattern.kind, score=self._pattern.score)
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    return not (
+        (start > 0 and _joined(text[start - 1], text[start]))
+        or (end < len(text) and _joined(text[end - 1], text[end]))
+    )
+
+
+def _next_word(text: str, start: int) -> int:
+    """Return the next position after ``start`` where a word can begin."""
+    word = WORD.match(text, start)
+    if word and start and _joined(text[start - 1], text[start]):
+        return max(start + 1, word.end())
+    return start + 1
+
+
+def _joined(left: str, right: str) -> bool:
+    """Return True if two neighboring characters belong to one word."""
+    return _in_word(left) and _in_word(right) and not UNSPACED.match(left + right)
+
+
+def _in_word(character: str) -> bool:
+    return (
+        character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+    )

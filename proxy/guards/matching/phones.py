@@ -1,0 +1,146 @@
+"""Phone numbers: valid numbers of some regions, international numbers, and numbers named so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import phonenumbers
+
+from proxy.guards.matching.numbers import GROUP, NAMES, STAMP, DigitRun, within
+from proxy.types.guard import Finding
+
+# In a row of numbers, a phone needs its grouping.
+SHAPE = re.compile(
+    r"(?<![0-9])(?:(?:\+?1[ .-])?\(?[2-9][0-9]{2}\)?[ .-][0-9]{3}[ .-][0-9]{4}"
+    r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}"
+    r"|0[1-9][0-9]{1,3}[ /-][0-9]{5,8}|0[1-9](?:[ .-][0-9]{2}){4})(?![0-9])"
+)
+SHORT = 8  # digits of a national phone that needs a word nearby
+BINARY = re.compile(r"[01]+")
+FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
+ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}\Z")
+ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
+# Spaces also separate the columns of a table. Such groups need a trunk prefix.
+MARKED = re.compile(r"0[0-9]+ |.*[().+/-]")
+# A slash follows the area code only, and a dot separates either all groups or none.
+MIXED = re.compile(r".*(?:[0-9][ .-]+[0-9]+.*/|[0-9]\.[0-9].*[ /-]|[ /-].*\.)|0 ")
+ROW = 64  # characters that are searched for a row of numbers
+EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
+
+
+class Phones:
+    """Finds international phone numbers, and national ones of ``regions`` such as ``US``.
+
+    Raises ``ValueError`` for an unknown region.
+    """
+
+    __slots__ = ("_regions",)
+
+    def __init__(self, regions: Sequence[str]) -> None:
+        unknown = [region for region in regions if region not in phonenumbers.SUPPORTED_REGIONS]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not a region code of two capital letters")
+        self._regions = tuple(_Region(region) for region in regions)
+
+    def load_rest(self) -> Iterator[None]:
+        """Load the metadata of all countries, one for each step."""
+        for region in phonenumbers.SUPPORTED_REGIONS:
+            phonenumbers.PhoneMetadata.metadata_for_region(region)
+            yield
+
+    def find(self, part: DigitRun) -> Iterator[Finding]:
+        """Yield the phone numbers in a part of a run."""
+        if BINARY.fullmatch(part.digits):
+            return
+        # A number that begins inside of a code or a path belongs to it.
+        if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
+            return
+        for number, score in within(part, 7, 15, self._score, SHAPE):
+            yield Finding(start=number.start, end=_extended(number), kind="phone", score=score)
+
+    def _score(self, part: DigitRun) -> float:
+        world = part.raw.startswith(("+", "(+"))
+        dialled = part.raw.startswith(("00", "(00")) and not part.inside_before
+        if world or (dialled and len(part.digits) > 9):
+            return _abroad(part, part.digits if world else part.digits[2:])
+        if part.inside_before or DigitRun(part.text, part.start, _extended(part)).inside_after:
+            return 0.0
+        called = part.is_named(NAMES["phone"])
+        if not called and (
+            len(part.digits) <= SHORT
+            or part.is_named(NAMES["not_phone"])
+            or not _usual(part)
+            or _is_in_row(part)
+        ):
+            return 0.0
+        if any(region.has(part.digits) for region in self._regions):
+            if called or MARKED.match(part.raw):
+                return 0.9
+            return 0.6 if part.digits.startswith("0") else 0.3
+        # At least two digits per group: not 1-1-1-1-1-1-1.
+        is_plausible = len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
+        return 0.6 if called and is_plausible else 0.0
+
+
+class _Region:
+    """National numbers of a region."""
+
+    __slots__ = ("_code", "_national", "_prefix")
+
+    def __init__(self, code: str) -> None:
+        metadata = phonenumbers.PhoneMetadata.metadata_for_region(code)
+        general = metadata.general_desc if metadata else None
+        self._code = code
+        self._national = re.compile((general and general.national_number_pattern) or "")
+        self._prefix = (metadata.national_prefix if metadata else None) or ""
+
+    def has(self, digits: str) -> bool:
+        """Return True if digits are a valid number as dialed within the region.
+
+        A trunk prefix of 0 is required: without it, too many numbers would be valid.
+        """
+        if self._prefix == "0" and not digits.startswith("0"):
+            return False
+        significant = digits.removeprefix(self._prefix)
+        # The library takes 50 us; this check rejects nearly all numbers.
+        if not self._national.fullmatch(significant) and not self._national.fullmatch(digits):
+            return False
+        return _valid(digits, self._code)
+
+
+def _valid(number: str, region: str | None) -> bool:
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(number, region))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def _abroad(part: DigitRun, digits: str) -> float:
+    if not part.alone:
+        return 0.0
+    if _valid(f"+{digits}", None):
+        return 1.0
+    return 0.6 if part.raw.startswith("+") and len(digits) > 7 and _usual(part) else 0.0
+
+
+def _usual(part: DigitRun) -> bool:
+    """Return True if digits are grouped as in phones, not as in an SSN, a fraction or a series."""
+    groups = [len(group) for group in GROUP.findall(part.raw)]
+    if groups == [3, 2, 4] or FRACTION.search(part.raw) or MIXED.match(part.raw):
+        return False
+    # The area code comes first and is shorter than the rest of the number.
+    return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
+
+
+def _is_in_row(part: DigitRun) -> bool:
+    """Return True if four more numbers precede or follow it, separated by spaces."""
+    before = part.text[max(0, part.start - ROW) : part.start]
+    after = part.text[part.end : part.end + ROW]
+    return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
+
+
+def _extended(part: DigitRun) -> int:
+    """Return the end of a number with its extension."""
+    extension = EXTENSION.match(part.text, part.end)
+    return extension.end() if extension else part.end

@@ -1,0 +1,148 @@
+"""Case-insensitive rules in RE2 syntax with two additions for phrases.
+
+A space matches everything that separates words, and ``<3>`` up to three words. A few passes over
+a text select the rules that are searched one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+from proxy.guards.matching.partial_match import Holds, Shape, Shapes
+from proxy.guards.matching.re2set import (
+    MANY_BYTES,
+    Characters,
+    Pattern,
+    PatternSet,
+    compiling,
+    encoded,
+)
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding
+from proxy.types.hold import Hold
+
+T = TypeVar("T")
+
+# The letters that phrases need. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
+# take thirty times as long to compile.
+_LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
+BETWEEN = f"[^0-9{_LETTERS}]"
+_CLASSES = {r"[\pL\pN]": f"[0-9{_LETTERS}]", r"\pL": f"[{_LETTERS}]", r"\PL": f"[^{_LETTERS}]"}
+_OTHER_CASE = "\\x{B5}"  # its other case is one of the letters
+_MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
+# Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
+# automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
+TOGETHER = 30
+LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the GIL held
+
+
+@frozen
+class PhraseRule:
+    """A pattern for letters of either case, and the kind and score of its findings."""
+
+    kind: str
+    score: float
+    pattern: str
+
+
+class PhraseRules:
+    """Compiled rules.
+
+    A match longer than ``longest`` characters is no finding; the ``after`` characters that follow a
+    match decide about it. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
+    """
+
+    def __init__(self, rules: Sequence[PhraseRule], longest: int, *, after: int = 0) -> None:
+        self._rules, self._longest, self._after = rules, longest, after
+        self._singles = [
+            (rule, Pattern(f"(?i){unfolded(rule.pattern)}", late=True, memory=MANY_BYTES))
+            for rule in rules
+        ]
+
+    @cached_property
+    def sets(self) -> Sequence[PatternSet]:
+        """The pattern sets, compiled at the first use."""
+        parts = _parts(self._singles, TOGETHER)
+        return [PatternSet(pattern.written for _, pattern in part) for part in parts]
+
+    @cached_property
+    def hold(self) -> Hold:
+        """Partial matches of the rules, which only streams need."""
+        return live(self._rules, self._after)
+
+    def may_find(self, lines: bytes) -> bool:
+        """Return False only if none of these lines has a finding."""
+        return any(pattern_set.may_hit(lines) for pattern_set in self.sets)
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile the single rules, one for each step."""
+        return compiling(pattern for _, pattern in self._singles)
+
+    def find(self, text: str) -> list[Finding]:
+        """Return all findings by their start. Findings of two rules may overlap."""
+        data = encoded(text)
+        findings = []
+        for pattern_set, part in zip(self.sets, _parts(self._singles, TOGETHER), strict=True):
+            for index in pattern_set.hits(data):
+                rule, pattern = part[index]
+                characters = Characters(text, data)
+                for spans in pattern.every(data):
+                    start, end = characters.span(*spans[0])
+                    if 0 < end - start <= self._longest:
+                        findings.append(Finding(start, end, kind=rule.kind, score=rule.score))
+        return sorted(findings, key=lambda finding: finding.start)
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
+def live(rules: Sequence[PhraseRule], after: int = 0) -> Hold:
+    """Return the partial matches of rules."""
+    shapes = [Shape(f"(?i){rule.pattern}", after) for rule in rules]
+    return Holds([Shapes(part) for part in _parts(shapes, LIVE_TOGETHER)])
+
+
+def read_rules(data: Any) -> Iterator[PhraseRule]:
+    """Yield the rules of a data file, except those that name a list which the file does not
+    have."""
+    lists = {name: alternatives(value) for name, value in data["lists"].items()}
+    for rule in data["rules"]:
+        pattern = phrase(alternatives(rule["phrases"]), lists)
+        if not _MISSING.search(pattern):
+            yield PhraseRule(rule["kind"], rule["score"], pattern)
+
+
+def alternatives(value: str | list[str]) -> str:
+    """Return a list of a data file as one pattern."""
+    return value if isinstance(value, str) else "|".join(value)
+
+
+def phrase(written: str, lists: Mapping[str, str] | None = None) -> str:
+    """Return the RE2 pattern of a phrase, with ``lists`` filled in."""
+    written = fill(written, lists or {})
+    written = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", written)
+    for known, cheap in _CLASSES.items():
+        written = written.replace(known, cheap)
+    return written.replace(" ?", f"(?:{BETWEEN}+)?").replace(" ", f"{BETWEEN}+")
+
+
+def fill(written: str, lists: Mapping[str, str]) -> str:
+    """Replace names in brackets. A list may contain the names of later lists."""
+    for name, words in lists.items():
+        written = written.replace(f"<{name}>", words)
+    return written
+
+
+def unfolded(pattern: str) -> str:
+    """Return a pattern for letters of either case that matches the same and compiles faster.
+
+    RE2 looks up the other case of each letter of a class, and these classes contain both.
+    """
+    for known in _CLASSES.values():
+        whole = known.replace("]", f"{_OTHER_CASE}]")
+        pattern = pattern.replace(known, f"(?-i:{whole})")
+    return pattern.replace(BETWEEN, f"(?-i:{BETWEEN[:-1]}{_OTHER_CASE}])")

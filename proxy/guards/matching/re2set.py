@@ -1,0 +1,281 @@
+"""RE2 over UTF-8: single patterns, and sets that find in one pass which patterns hit a text.
+
+Everything takes time linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import re2
+
+from proxy.guards.matching.pattern_syntax import relaxed
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding, MayFind, Sieve
+
+Span = tuple[int, int]
+
+# Memory of an automaton, which is built as texts are read and starts again when full.
+ONE_BYTES = 8 << 20
+MANY_BYTES = 64 << 20
+SURROGATES = re.compile("[\ud800-\udfff]")
+_COMPILING = threading.Lock()  # RE2 compiles with the GIL held
+
+
+def encodable(text: str) -> str:
+    """Return a text with U+FFFD in place of each lone surrogate, which JSON may contain and UTF-8
+    cannot."""
+    return text if text.isascii() else SURROGATES.sub("\ufffd", text)
+
+
+def encoded(text: str) -> bytes:
+    """Return a text as UTF-8, with U+FFFD in place of each lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return encodable(text).encode()
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Compile within it, so that the event loop is not blocked for long.
+
+    Threads other than the main one compile one at a time and then sleep for as long as it took.
+    """
+    if threading.current_thread() is threading.main_thread():
+        yield
+        return
+    with _COMPILING:
+        started_at = time.thread_time()
+        try:
+            yield
+        finally:
+            time.sleep(time.thread_time() - started_at)
+
+
+def compiled(pattern: str, memory: int = ONE_BYTES) -> re2._Regexp:
+    """Compile one pattern. Raise ``ValueError`` with the message of RE2 for invalid syntax, and for
+    a pattern that needs more than ``memory`` bytes."""
+    try:
+        with giving_way():
+            return re2.compile(pattern, _options(memory))
+    except re2.error as error:
+        message = error.args[0] if error.args else ""
+        text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+        raise ValueError(text) from None
+
+
+class Pattern:
+    """One pattern, searched in bytes. Raises ``ValueError`` for invalid syntax.
+
+    A ``late`` pattern is compiled by ``prepare`` or at the first search, which takes about 1 ms.
+    """
+
+    __slots__ = ("_memory", "_regex", "written")
+
+    def __init__(self, pattern: str, *, late: bool = False, memory: int = ONE_BYTES) -> None:
+        self.written = pattern
+        self._memory = memory
+        self._regex: re2._Regexp | None = None
+        if not late:
+            self.prepare()
+
+    def prepare(self) -> re2._Regexp:
+        """Return the compiled pattern."""
+        regex = self._regex
+        if regex is None:
+            try:
+                regex = self._regex = compiled(self.written, self._memory)
+            except ValueError as error:
+                raise ValueError(f"not a valid RE2 pattern: {self.written[:80]}") from error
+        return regex
+
+    def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
+        """Return the spans of the first match between ``start`` and ``end`` and of its groups.
+
+        A group that took no part has the span (-1, -1).
+        """
+        match = (self._regex or self.prepare()).search(data, start, end)
+        return None if match is None else _spans(match)
+
+    def match(self, data: bytes) -> Span | None:
+        """Return the span of a match at the beginning of the bytes."""
+        match = (self._regex or self.prepare()).match(data)
+        return None if match is None else _spans(match)[0]
+
+    def every(self, data: bytes) -> Iterator[Sequence[Span]]:
+        """Return all matches without overlaps, from the left."""
+        return map(_spans, (self._regex or self.prepare()).finditer(data))
+
+    @property
+    def names_groups(self) -> bool:
+        return bool((self._regex or self.prepare()).groupindex)
+
+
+def compiling(patterns: Iterable[Pattern]) -> Iterator[None]:
+    """Compile ``late`` patterns, one for each step. Raise ``ValueError`` for invalid syntax."""
+    for pattern in patterns:
+        pattern.prepare()
+        yield
+
+
+_ESCAPES = re.compile(r"\\(.)", re.DOTALL)
+_LINE_EDGES = {"A": "^", "z": "$"}
+_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # may unset the flag for lines
+
+
+class PatternSet:
+    """Finds which of many patterns hit a text, not where.
+
+    The edges of a text match as edges of a line. Texts can be searched together, each on separate
+    lines, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed`` form, so a
+    pattern that hits may have no match.
+
+    ``open_ends`` are further patterns, for partial matches at the end of a text; ``hits`` leaves
+    them out. Raises ``ValueError`` for invalid syntax, and for patterns that need more than
+    ``memory`` bytes together.
+    """
+
+    __slots__ = ("_all", "_count", "by_lines", "sieve")
+
+    def __init__(
+        self,
+        patterns: Iterable[str],
+        memory: int = MANY_BYTES,
+        open_ends: Iterable[str] = (),
+    ) -> None:
+        set_ = re2.Set.SearchSet(_options(memory))
+        self._count = 0
+        self.by_lines = True
+        for pattern in patterns:
+            _add(set_, _by_lines(relaxed(pattern)), pattern)
+            self._count += 1
+            self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
+        self._all = self._count
+        for pattern in open_ends:
+            _add(set_, relaxed(pattern), pattern)
+            self._all += 1
+        try:
+            set_.Add(r"\z")  # matches every text: see ``hits``
+            with giving_way():
+                set_.Compile()  # without it, a set matches nothing
+        except re2.error:
+            raise ValueError("the patterns of this guard are too large together") from None
+        # The function in C, without the wrapper that also accepts text.
+        self.sieve = Sieve(getattr(set_, "_set", set_).Match, [self._all])
+
+    def hits(self, data: bytes) -> Sequence[int]:
+        """Return the indexes of the patterns that may match, in order; the others do not."""
+        matched = self.sieve.match(data)
+        if not matched:
+            # The last pattern always matches. RE2 returns nothing when it runs out of memory: then
+            # no pattern is known to be absent.
+            return range(self._count)
+        indexes = sorted(matched)[:-1]
+        if indexes and indexes[-1] >= self._count:
+            return indexes[: bisect_left(indexes, self._count)]
+        return indexes
+
+    def all_hits(self, data: bytes) -> Sequence[int]:
+        """Return the same, followed by the indexes of ``open_ends``."""
+        return sorted(self.sieve.match(data) or range(self._all + 1))[:-1]
+
+    def may_hit(self, data: bytes) -> bool:
+        """Return True if a pattern or one of ``open_ends`` may match."""
+        return self.sieve.match(data) != self.sieve.nothing
+
+
+def _add(set_: re2.Set, pattern: str, written: str) -> None:
+    try:
+        set_.Add(pattern)
+    except re2.error as error:
+        raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from error
+
+
+def _by_lines(pattern: str) -> str:
+    """Return a pattern that matches within lines what another one matches in a text."""
+    if _BY_TEXT.search(pattern):
+        return pattern
+    return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
+
+
+def prefilter(
+    sets: Sequence[PatternSet], seen: Mapping[int, str] | None = None
+) -> Prefilter | None:
+    """Return a prefilter for several sets; None if one of them does not read line by line."""
+    if not all(each.by_lines for each in sets):
+        return None
+    return Prefilter(tuple(each.sieve for each in sets), seen)
+
+
+@frozen
+class Prefilter:
+    """Returns True if one of several sets may hit texts on separate lines.
+
+    ``seen`` maps code points beyond ASCII to the text that the sets read in their place.
+    ``confirm`` is a costlier test of the lines that a set hits.
+    """
+
+    sieves: tuple[Sieve[Any], ...]
+    seen: Mapping[int, str] | None = None
+    confirm: MayFind | None = None
+
+    def __call__(self, lines: bytes) -> bool:
+        if self.seen is not None and not lines.isascii():
+            lines = lines.decode().translate(self.seen).encode()
+        for match, nothing in self.sieves:
+            if match(lines) != nothing:
+                return self.confirm is None or self.confirm(lines)
+        return False
+
+
+class Characters:
+    """Converts offsets in the UTF-8 of a text to characters, from the left to the right."""
+
+    __slots__ = ("_byte", "_character", "_data", "_is_ascii", "_text")
+
+    def __init__(self, text: str, data: bytes) -> None:
+        self._text = text
+        self._data = data
+        self._is_ascii = len(text) == len(data)
+        self._byte = self._character = 0
+
+    def span(self, start: int, end: int) -> Span:
+        """Return a span in characters and move to its start, which must not be left of the last
+        one."""
+        if self._is_ascii:
+            return start, end
+        self._character += len(self._data[self._byte : start].decode("utf-8", "replace"))
+        self._byte = start
+        size = len(self._data[start:end].decode("utf-8", "replace"))
+        return self._character, self._character + size
+
+    def finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
+        """Return a finding for a span in bytes."""
+        first, last = self.span(start, end)
+        return Finding(first, last, kind=kind, score=score)
+
+    def move(self, character: int) -> int:
+        """Move on to a character and return its offset in bytes."""
+        if self._is_ascii:
+            return character
+        self._byte += len(encoded(self._text[self._character : character]))
+        self._character = character
+        return self._byte
+
+
+def _spans(match: re2._Match) -> Sequence[Span]:
+    return [match.span(group) for group in range(match.re.groups + 1)]
+
+
+def _options(memory: int) -> re2.Options:
+    options = re2.Options()
+    options.max_mem = memory
+    options.log_errors = False
+    return options

@@ -1,0 +1,111 @@
+"""Stems, numbers and names of texts, for comparing them by words.
+
+Stems are English; numbers and names work in most languages.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from proxy.runtime.frozen import frozen
+
+LONGEST = 600  # characters of a sentence; a longer one is cut at a word
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # the curly apostrophe
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_END = re.compile(r"[.!?…]+(?=[\s\"'”)\]]|$)|[。！？]|\n+")  # noqa: RUF001  # full-width marks
+DATA = Path(__file__).parent / "data"
+_DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
+_SUFFIXES = _DATA["suffixes"].split()
+_KEPT = 3  # minimum letters of a stem
+STOP = frozenset(_DATA["stop_words"].split())
+_NEGATING = frozenset(_DATA["negating"].split())
+_SPELT = {word: str(number) for number, word in enumerate(_DATA["numbers"].split(), start=2)}
+
+
+@frozen
+class Sentence:
+    """A sentence with its stems, numbers and names."""
+
+    start: int
+    end: int
+    text: str
+    stems: frozenset[str]
+    numbers: frozenset[str]
+    names: frozenset[str]
+
+
+def words(text: str) -> Iterator[str]:
+    return (match[0].replace("’", "'") for match in _WORD.finditer(text))  # noqa: RUF001
+
+
+def stem(word: str) -> str:
+    """Remove the English suffix of a lower-case word."""
+    word = word.removesuffix("'s")
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= _KEPT:
+            word = word.removesuffix(suffix)
+            break
+    return word[:-1] if len(word) > _KEPT and word[-1] == word[-2] else word  # planned, plan
+
+
+def stems(text: str) -> list[str]:
+    """Return the stems of all words without stop words and negations, with repetitions."""
+    lowered = (word.lower() for word in words(text))
+    return [stem(word) for word in lowered if word not in STOP and word not in _NEGATING]
+
+
+def numbers(text: str) -> set[str]:
+    """Return the numbers of a text in one notation: 1,250.00 is 1250, and four is 4."""
+    found = {_number(match[0]) for match in _NUMBER.finditer(text)}
+    return found | {_SPELT[word] for word in map(str.lower, words(text)) if word in _SPELT}
+
+
+def _number(written: str) -> str:
+    *groups, last = re.split(r"[.,]", written)
+    if groups and len(last) != 3:  # a fraction: groups of thousands have three digits
+        return ("".join(groups).lstrip("0") or "0") + ("." + last.rstrip("0")).rstrip(".")
+    return "".join([*groups, last]).lstrip("0") or "0"
+
+
+def names(text: str) -> set[str]:
+    """Return the stems of capitalized words that do not begin a sentence."""
+    found, opening = set(), True
+    at = 0
+    for match in _WORD.finditer(text):
+        between = text[at : match.start()]
+        opening = opening or bool(_END.search(between + " "))
+        if match[0][0].isupper() and not opening and match[0].lower() not in STOP:
+            found.add(stem(match[0].lower()))
+        opening, at = False, match.end()
+    return found
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    start = 0
+    for stop in _stops(text):
+        part = text[start:stop]
+        if part.strip():
+            yield Sentence(
+                start=start + len(part) - len(part.lstrip()),
+                end=start + len(part.rstrip()),
+                text=part.strip(),
+                stems=frozenset(stems(part)),
+                numbers=frozenset(numbers(part)),
+                names=frozenset(names(part)),
+            )
+        start = stop
+
+
+def _stops(text: str) -> Iterator[int]:
+    last = 0
+    for end in [*(match.end() for match in _END.finditer(text)), len(text)]:
+        while end - last > LONGEST:
+            space = text.rfind(" ", last + 1, last + LONGEST)
+            last = space if space > 0 else last + LONGEST
+            yield last
+        last = end
+        yield end

@@ -1,0 +1,90 @@
+"""Finds offensive words and phrases of English, by kind and severity.
+
+A list ignores the context: it takes a quotation, a medical text or a surname for an offense, and
+misses whatever offends in clean words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import orjson
+import re2
+
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.phrase_rules import PhraseRule, PhraseRules, read_rules
+from proxy.guards.matching.re2set import prefilter
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding, MayFind
+from proxy.types.hold import Hold
+
+FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
+PHRASES = FILE.with_name("offensive_en.json")
+LONGEST = 80  # characters of a finding
+
+
+@frozen
+class WordList:
+    """Finds words and phrases of some kinds with at least the severity ``threshold``, from 0 to 1.
+
+    One third is mild or clinical, two thirds strong, the rest severe.
+    """
+
+    kinds: tuple[str, ...]
+    threshold: float = 0.4
+
+    reach = LONGEST
+
+    @property
+    def may_find(self) -> MayFind | None:
+        return prefilter(self._rules.sets)
+
+    @property
+    def hold(self) -> Hold:
+        return self._rules.hold
+
+    @property
+    def _rules(self) -> PhraseRules:
+        return _compiled(self.kinds, self.threshold)
+
+    def prepare(self) -> None:
+        self._rules.sets  # noqa: B018  # compiled at the first use
+
+    def load_rest(self) -> Iterator[None]:
+        return self._rules.load_rest()
+
+    def find(self, text: str) -> Sequence[Finding]:
+        return apart(self._rules.find(text))
+
+
+@lru_cache(maxsize=32)
+def _compiled(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
+    """Compile the rules that guards with the same keys share."""
+    return PhraseRules([*rules(kinds, threshold)], LONGEST)
+
+
+def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
+    """Yield the rules of some kinds with at least the severity ``least``."""
+    for rule in _all_rules():
+        if rule.kind in kinds and rule.score >= least:
+            yield rule
+
+
+@lru_cache(maxsize=1)
+def _all_rules() -> Sequence[PhraseRule]:
+    """Read one rule for all words of a kind and a severity, then the phrases."""
+    lines = [line for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#")]
+    word_rules = []
+    for kind, severity, *words in (line.split("\t") for line in lines):
+        words.sort(key=lambda word: (-len(word), word))  # none hides a longer one
+        word_rules.append(PhraseRule(kind, float(severity), "|".join(map(whole, words))))
+    return [*word_rules, *read_rules(orjson.loads(PHRASES.read_bytes()))]
+
+
+def whole(word: str) -> str:
+    """Return the pattern of a whole word. A sign at an edge needs no word boundary."""
+    left = r"\b" if word[0].isalnum() else ""
+    right = r"\b" if word[-1].isalnum() else ""
+    return f"{left}{re2.escape(word)}{right}"

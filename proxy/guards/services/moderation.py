@@ -1,0 +1,125 @@
+"""Categories and scores of the moderation endpoint of an upstream, in OpenAI's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, TypeAdapter
+
+from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
+from proxy.dialects import DIALECTS
+from proxy.dialects.detections import TOXICITY
+from proxy.dialects.ways import beside
+from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey
+from proxy.guards.services.wire import (
+    SPOKEN_KINDS,
+    BadAnswer,
+    ServiceAnswer,
+    post,
+    read,
+    telling,
+)
+from proxy.runtime.frozen import frozen
+from proxy.types import Upstream
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
+
+PATH = "/moderations"
+AT_ONCE = 32  # texts of one request
+CATEGORIES = (
+    "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit",
+    "illicit/violent", "self-harm", "self-harm/instructions", "self-harm/intent", "sexual",
+    "sexual/minors", "violence", "violence/graphic",
+)  # fmt: skip
+OTHER = "other"  # kind of any category that the policy does not list either
+
+
+class Moderated(ServiceAnswer):
+    """Result for one text. It may omit categories."""
+
+    flagged: bool
+    categories: dict[str, bool | None]
+    category_scores: dict[str, float | None]
+
+
+class Moderations(ServiceAnswer):
+    """Answer with a result for each text, in their order."""
+
+    results: list[Moderated]
+
+
+ANSWER = TypeAdapter(Moderations)
+
+
+@frozen
+class Moderation:
+    """Finds whole texts by the threshold of each category. Without ``categories``, the endpoint
+    decides."""
+
+    upstream: Upstream
+    model: str | None
+    categories: Mapping[str, float]
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        findings: list[list[Finding]] = [[] for _ in texts]
+        numbers = telling(texts)
+        for at in range(0, len(numbers), AT_ONCE):
+            part = numbers[at : at + AT_ONCE]
+            results = await self._moderated([texts[number].text for number in part], outside)
+            for number, result in zip(part, results, strict=True):
+                findings[number] = self._worst(result, len(texts[number].text))
+        return findings
+
+    async def _moderated(self, texts: list[str], outside: GuardEgress) -> list[Moderated]:
+        body = {"input": texts, **({"model": self.model} if self.model else {})}
+        url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
+        answer = read(ANSWER, await post(outside, url, body, headers))
+        if len(answer.results) != len(texts):
+            raise BadAnswer
+        return answer.results
+
+    def _worst(self, result: Moderated, length: int) -> list[Finding]:
+        """Return one finding of the category with the highest score, if any counts."""
+        sure = {name: score or 0.0 for name, score in result.category_scores.items()}
+        if self.categories:
+            if not self.categories.keys() <= sure.keys():  # the endpoint does not know it
+                raise BadAnswer
+            bad = {name for name, least in self.categories.items() if sure[name] >= least}
+        else:
+            bad = {name for name, flagged in result.categories.items() if flagged}
+            bad = bad or ({OTHER} if result.flagged else set())
+        if not bad:
+            return []
+        worst = max(sorted(bad), key=lambda name: sure.get(name, 1.0))
+        known = worst in self.categories or worst in CATEGORIES
+        score = min(1.0, max(0.0, sure.get(worst, 1.0)))
+        return [Finding(start=0, end=length, kind=worst if known else OTHER, score=score)]
+
+
+Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]
+
+
+class ModerationConfig(Section):
+    """Hate, violence, sexual content and more, by the moderation endpoint of an upstream."""
+
+    upstream: Annotated[Name, Reference("upstream")]
+    """Upstream with the dialect openai."""
+    model: Model | None = None
+    """Moderation model. Default: chosen by the endpoint."""
+    categories: dict[Category, Share] = Field(default_factory=dict)
+    """Minimum score per category. Default: the categories that the endpoint flags."""
+    deadline: Duration = 3.0
+    """Maximum time for all texts of a call. Default 3s."""
+
+
+def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
+    upstream = context.upstreams[keys.upstream]
+    if upstream.dialect != "openai":
+        message = f"must be an upstream with dialect openai, not {upstream.dialect}"
+        raise WrongKey("upstream", message)
+    return Moderation(upstream, keys.model, keys.categories)
+
+
+KIND = GuardKind(ModerationConfig, _make, fields=SPOKEN_KINDS, asks=True, detections=(TOXICITY,))

@@ -1,0 +1,251 @@
+"""Guards that call a service.
+
+A service gets the texts after all guards with a detector of their own: masked text does not leave
+the process, and a blocked call is not sent. The findings of a service become a detector of the
+texts that it was sent, so that they are applied like the findings of any other guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from proxy.call.record import Record
+from proxy.errors import ProxyError
+from proxy.guards.context import FailedDetector
+from proxy.guards.findings.mask import Replace
+from proxy.guards.findings.tally import Clock, RuleTally
+from proxy.guards.services.wire import TooLong, Unsure
+from proxy.guards.stream.feeding import Beside, Feeding
+from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.text.normalize import View
+from proxy.guards.text.walk import KINDS
+from proxy.ports import Egress
+from proxy.runtime.frozen import frozen
+from proxy.types.events import Frame
+from proxy.types.guard import (
+    Action,
+    Finding,
+    GuardEgress,
+    GuardResult,
+    GuardRule,
+    Piece,
+    Question,
+    Service,
+    is_service,
+)
+
+OF_REQUEST = frozenset({400, 413, 422})
+
+
+@frozen
+class NoEgress:
+    """Egress of a process without connections for guards."""
+
+    request_id: str = ""
+    caller: object = None
+
+    def of(self, record: Record, *, waits: bool = True) -> GuardEgress:
+        return self
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        raise OSError("no way out")
+
+    async def complete(self, guard: str, deployment: str, body: Mapping[str, object]) -> str:
+        raise OSError("no way out")
+
+
+@frozen
+class Reading:
+    """One reading of a text for a service."""
+
+    text: str
+    kind: str
+    role: str | None
+
+
+@frozen
+class ServiceFindings:
+    """Detector of the texts that a service was sent. Raises ``KeyError`` for any other text."""
+
+    findings: Mapping[str, Sequence[Finding]]
+    reach: int | None = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        return self.findings[text]
+
+
+class Unfit(Exception):
+    """The answer of a service does not match the texts it was sent."""
+
+
+@frozen
+class ServiceCalls:
+    """Calls the services of one call. ``now`` is the clock for their time."""
+
+    question: Question
+    record: Record
+    outsides: Egress
+    clock: Clock
+    now: Clock
+
+    async def tallies(
+        self, rules: Sequence[GuardRule], reads: Iterable[Reading]
+    ) -> list[RuleTally]:
+        """Call all services concurrently, each with the texts of its rule and its deadline.
+
+        A failed service becomes a detector that raises the error.
+        """
+        readings = [*dict.fromkeys(reads)]
+        waits = any(rule.enforces for rule in rules)
+        outside = self.outsides.of(self.record, waits=waits)
+        async with asyncio.TaskGroup() as group:
+            jobs = [group.create_task(self._call(rule, readings, outside)) for rule in rules]
+        return [job.result() for job in jobs]
+
+    async def _call(
+        self, rule: GuardRule, reads: Sequence[Reading], outside: GuardEgress
+    ) -> RuleTally:
+        applicable = [read for read in reads if rule.applies(read.role, read.kind)]
+        service = rule.detector
+        if not applicable or not is_service(service):
+            return unasked([rule], self.clock)[0]
+        started_at = self.now()
+        try:
+            async with asyncio.timeout(rule.deadline_s):
+                findings = await self._asked(service, applicable, outside)
+            detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
+            is_away = False
+        except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
+            detector = FailedDetector(error, reach=None)
+            is_away = not _is_of_text(error)
+        tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
+        tally.waited = self.now() - started_at
+        return tally
+
+    async def _asked(
+        self, service: Service, applicable: Sequence[Reading], outside: GuardEgress
+    ) -> Mapping[str, Sequence[Finding]]:
+        pieces: Sequence[Piece] = applicable
+        answers = await service.ask(pieces, self.question, outside)
+        found: dict[str, list[Finding]] = {}
+        if len(answers) != len(applicable):
+            raise Unfit
+        for read, findings in zip(applicable, answers, strict=True):
+            if any(not 0 <= finding.start <= finding.end <= len(read.text) for finding in findings):
+                raise Unfit
+            found.setdefault(read.text, []).extend(findings)
+        return found
+
+
+def _is_of_text(error: Exception) -> bool:
+    """Return True if a service failed because of the text that it was sent."""
+    if isinstance(error, ProxyError):  # of the guard's deployment
+        return error.status in OF_REQUEST
+    return isinstance(error, TooLong | Unsure)
+
+
+def unasked(rules: Iterable[GuardRule], clock: Clock, error: str | None = None) -> list[RuleTally]:
+    """Return the tallies of services that were not called, with the error that prevented it."""
+    return [
+        RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
+    ]
+
+
+def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
+    """Return the readings of one text for services."""
+    return [Reading(view.cased, kind, role) for view in views if not view.written]
+
+
+@frozen
+class TextCollector:
+    """Collects the complete texts of one kind in a stream."""
+
+    kind: str
+    collected: list[Reading]
+    reach: int | None = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.collected.append(Reading(text, self.kind, "assistant"))
+        return ()
+
+
+class ServiceStage:
+    """Calls services at the end of a stream, after the other guards.
+
+    If a service enforces, the stream is held until then. Otherwise it is sent, and the services are
+    called in the background. ``beside`` runs heavy inspections.
+    """
+
+    __slots__ = (
+        "_beside", "_calls", "_collected", "_collecting", "_kept", "_most_texts", "_replace",
+        "_rules", "_tallies", "holds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        rules: Sequence[GuardRule],
+        calls: ServiceCalls,
+        replace: Replace,
+        beside: Beside,
+        most_texts: int,
+    ) -> None:
+        clock = calls.clock
+        self._calls = calls
+        self._rules = rules
+        self._most_texts = most_texts
+        self._beside = beside
+        self._replace = replace
+        self.holds = any(rule.enforces for rule in rules)
+        self._kept: list[Frame] = []
+        self._collected: list[Reading] = []
+        self._tallies = unasked(rules, clock)
+        kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
+        collectors = (_collector(kind, rules, self._collected) for kind in kinds)
+        tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
+        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), beside)
+
+    def results(self) -> list[GuardResult]:
+        return [tally.result() for tally in self._tallies]
+
+    async def feed(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return the frames that may be sent. Raises ``GuardBlocked``."""
+        await self._collecting.feed_all(frames, self._calls.clock)
+        self._kept += frames
+        ended = bool(frames) and frames[-1].last
+        if self.holds:
+            return await self._ended() if ended else []
+        if ended:
+            await self._calls.record.run_beside(self._watch, self._fail)
+        return frames
+
+    async def _watch(self) -> None:
+        await self._ended()
+
+    def _fail(self, error: str) -> None:
+        """Record a failure of the services, none of which enforces."""
+        self._tallies = unasked(self._rules, self._calls.clock, error)
+
+    async def _ended(self) -> Sequence[Frame]:
+        self._tallies = await self._calls.tallies(self._rules, self._collected)
+        for tally in self._tallies:
+            tally.opaque = self._collecting.opaque
+            tally.most_texts = self._most_texts
+        frames = StreamFilter.under(self._tallies, self._replace, to_last=True)
+        feeding = Feeding(frames, self._beside)
+        return await feeding.feed_all(self._kept, self._calls.clock)
+
+
+def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
+    return any(rule.applies("assistant", kind) for rule in rules)
+
+
+def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:
+    """Return the rule that collects texts. It enforces if one of the rules does, so that it gets
+    the same texts."""
+    acts = _any_applies((rule for rule in rules if rule.enforces), kind)
+    action: Action = "mask" if acts else "flag"
+    return GuardRule(
+        "ear", TextCollector(kind, collected), action, fields=frozenset({kind}), cased=True
+    )

@@ -1,0 +1,131 @@
+"""Your own guard service, which gets all texts of a call and returns findings.
+
+The signature covers the time and the body. `docs/guard-services.md` describes the contract.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+import orjson
+from pydantic import Field, TypeAdapter, model_validator
+
+from proxy.config.scalars import Duration, Name, Reference, SecretRef, Section, Url
+from proxy.guards.guard_kind import GuardContext, GuardKind
+from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.services.wire import BadAnswer, StrictAnswer, post, read
+from proxy.runtime.frozen import frozen
+from proxy.types import Secret
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
+
+VERSION = 1
+MOST_FINDINGS = 1000
+FOUND = "found"  # kind of a finding without one
+OTHER = "other"  # kind of a finding whose kind the policy does not list
+
+Whole = Annotated[int, Field(ge=0)]
+
+
+class WebhookFinding(StrictAnswer):
+    """Finding in the text with the index ``text``: a span of characters, or the whole text."""
+
+    text: Whole
+    start: Whole | None = None
+    end: Whole | None = None
+    kind: Annotated[str, Field(max_length=64)] = FOUND
+    score: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _whole_or_a_part(self) -> Self:
+        if (self.start is None) != (self.end is None):
+            raise ValueError("start and end must be set together")
+        return self
+
+
+class WebhookAnswer(StrictAnswer):
+    """Answer of the service."""
+
+    findings: Annotated[list[WebhookFinding], Field(max_length=MOST_FINDINGS)]
+
+
+ANSWER = TypeAdapter(WebhookAnswer)
+
+
+@frozen
+class Webhook:
+    """Calls a service. ``kinds`` are those that it may return; ``now`` returns seconds since the
+    epoch."""
+
+    name: str
+    stage: str
+    url: str
+    secret: Secret
+    kinds: frozenset[str] = frozenset()
+    now: Callable[[], float] = lambda: datetime.now(UTC).timestamp()
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        body = orjson.dumps(
+            {
+                "version": VERSION,
+                "guard": self.name,
+                "stage": self.stage,
+                "request_id": outside.request_id,
+                "texts": [
+                    {"text": text.text, "role": text.role, "kind": text.kind} for text in texts
+                ],
+            }
+        )
+        return self._findings(texts, await post(outside, self.url, body, self._signed(body)))
+
+    def _signed(self, body: bytes) -> dict[str, str]:
+        moment = str(int(self.now()))
+        secret = self.secret.reveal().encode()
+        digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
+        return {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
+
+    def _findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
+        findings: list[list[Finding]] = [[] for _ in texts]
+        for finding in read(ANSWER, body).findings:
+            if finding.text >= len(texts):
+                raise BadAnswer
+            findings[finding.text].append(self._finding(finding, len(texts[finding.text].text)))
+        return [apart(each) for each in findings]
+
+    def _finding(self, finding: WebhookFinding, length: int) -> Finding:
+        start, end = finding.start or 0, length if finding.end is None else finding.end
+        if end > length or (start >= end and finding.end is not None):
+            raise BadAnswer
+        kind = finding.kind if finding.kind in self.kinds or finding.kind == FOUND else OTHER
+        return Finding(start=start, end=end, kind=kind, score=finding.score)
+
+
+class WebhookConfig(Section):
+    """Your own guard service. See `docs/guard-services.md`."""
+
+    url: Annotated[Url, Reference("service")]
+    """URL for the POST requests."""
+    secret: Annotated[SecretRef, Reference("secret")]
+    """Secret that signs each request, as ${VARIABLE} or file:/path."""
+    kinds: list[Name] = Field(default_factory=list)
+    """Kinds of findings that the service may return. All others count as `other`."""
+    deadline: Duration = 2.0
+    """Maximum time for all texts of a call. Default 2s."""
+
+
+def _make(keys: WebhookConfig, context: GuardContext) -> Webhook:
+    return Webhook(
+        name=context.name,
+        stage=context.stage,
+        url=keys.url,
+        secret=context.secrets[keys.secret],
+        kinds=frozenset(keys.kinds),
+    )
+
+
+KIND = GuardKind(WebhookConfig, _make, asks=True)

@@ -1,0 +1,352 @@
+"""Filter of a streamed answer: holds frames back until their texts are clear, and masks texts.
+
+Each part has a text filter of its own. A frame waits until all of its text is clear, and later
+frames of the part wait behind it; `End`, `Finish` and `Stop` release them. A part that follows an
+ended one of its kind takes over its filter: a finding may lie across both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple, Self
+
+from proxy.guards.findings.mask import Replace, named
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.stream.arguments import weight_of_parts
+from proxy.guards.stream.edits import with_changes, without, without_deltas
+from proxy.guards.stream.joinable import Joinable
+from proxy.guards.stream.part_stream import HeldText, PartStream, unsigned
+from proxy.guards.stream.text_filter import TextFilter
+from proxy.guards.stream.text_filters import RuleFilters, TextFilters
+from proxy.guards.stream.texts import (
+    CHAT,
+    KIND_OF,
+    FrameText,
+    Place,
+    choice_of,
+    delta_texts,
+    is_json,
+    other_texts,
+    place_of,
+    unknown_place,
+)
+from proxy.guards.text.replace import moved
+from proxy.guards.text.text_walker import EACH, LIGHT, collect_texts, cut, weight_of
+from proxy.guards.text.walk import MemberName, Path, Text, Texts
+from proxy.types.events import (
+    Attach,
+    Delta,
+    End,
+    Event,
+    Fault,
+    Finish,
+    Frame,
+    Kind,
+    Native,
+    Part,
+    Start,
+    Stop,
+)
+
+MAX_STREAMS = 1024
+"""Texts of one answer that have filters at the same time."""
+MAX_NAME = 1024
+"""Characters of the names in the place of a text."""
+
+
+class FrameTexts(NamedTuple):
+    """The texts of one frame: those that later frames carry on, and complete ones. `weight` is the
+    amount of work to inspect them."""
+
+    frame: Frame
+    going: Sequence[FrameText]
+    complete: Sequence[Text]
+    weight: int
+
+
+class StreamFilter:
+    """Takes the frames of a stream, returns those that may be shown. Raises ``GuardBlocked``."""
+
+    __slots__ = (
+        *("_concerned", "_edited", "_filters", "_idle", "_joinable", "_latest", "_opening"),
+        *("_streams", "_unknown"),
+    )
+
+    def __init__(self, filters: TextFilters) -> None:
+        self._filters = filters
+        self._joinable = Joinable(filters)
+        self._streams: dict[Part | Place, PartStream] = {}
+        self._idle: dict[tuple[int, Kind], PartStream] = {}  # of parts that have ended
+        self._unknown: dict[Place, TextFilter] = {}  # of texts of unknown events
+        self._latest: Part | Place | None = None
+        self._concerned: dict[str, bool] = {}
+        self._edited: set[Part] = set()
+        self._opening: list[Frame] | None = None  # frames behind a held `Start`
+
+    @classmethod
+    def under(
+        cls, tallies: Sequence[RuleTally], replace: Replace = named, *, to_last: bool = False
+    ) -> Self:
+        return cls(RuleFilters(tallies, replace, to_last))
+
+    def feed(self, frame: Frame) -> list[Frame]:
+        """Take the next frame, return the frames that it releases."""
+        return self.take(self.read(frame))
+
+    def go_on(self, frame: Frame) -> list[Frame] | None:
+        """Take a frame with a delta of a known part alone, if that is little work. Return None, and
+        take nothing, for any other."""
+        if len(frame.events) != 1 or frame.last or self._joinable.ended:
+            return None
+        delta = frame.events[0]
+        if not isinstance(delta, Delta):
+            return None
+        stream = self._streams.get(delta.part)
+        if stream is None or EACH + stream.weight(delta.text) > LIGHT:
+            return None
+        self._latest = delta.part
+        stream.append(HeldText(frame, 0, delta.slot, len(delta.text)))
+        return self._shown(stream.feed(delta.text))
+
+    def read(self, frame: Frame, others: Texts | None = None) -> FrameTexts:
+        """Return the texts of a frame. `others` are those that no delta has, if already walked."""
+        going = [each for each in delta_texts(frame) if self._concerns(each.text)]
+        complete: list[Text] = []
+        for text in (collect_texts(other_texts(frame)) if others is None else others).texts:
+            if self._concerns(text):
+                place = place_of(frame, text.path)
+                if place is None:
+                    complete.append(text)
+                else:
+                    going.append(FrameText(text, place))
+        weight = sum(stream.weight_of_end() for stream in self._ending(frame))
+        weight += sum(map(self._weight, going))
+        for text in complete:
+            repeated = LIGHT if self._joinable.is_unsure(frame, text) else 0
+            weight += EACH + weight_of(text.text) + repeated
+        return FrameTexts(frame, going, complete=complete, weight=weight)
+
+    def take(self, step: FrameTexts) -> list[Frame]:
+        """Take a frame whose texts are read, return the frames that it releases."""
+        return [*chain.from_iterable(self.take_in_turns(step))]
+
+    def take_in_turns(self, step: FrameTexts) -> Iterator[list[Frame]]:
+        """Do so piece by piece of long texts: each is inspected when it is asked for."""
+        frame, going = self._inspected(step)
+        if frame is None:
+            return
+        released = [each for event in frame.events for each in self._closed(frame, event)]
+        if frame.last:
+            released += self.flush()
+        if going:
+            if self._opening is None and any(isinstance(event, Start) for event in frame.events):
+                self._opening = []
+            yield self._shown(released)
+            yield from self._taken(frame, going)
+            ended = [event.choice for event in frame.events if isinstance(event, Finish)]
+            yield self._shown([each for choice in ended for each in self._finished(choice)])
+            return
+        waiting = self._stream_before(frame)
+        if waiting is None:
+            released += unsigned(frame, self._edited)
+        else:
+            waiting.append(HeldText(frame, -1, (), 0))
+        yield self._shown(released)
+
+    def flush(self) -> list[Frame]:
+        """Return all frames that wait, because the answer has ended."""
+        self._latest = None
+        for text_filter in self._unknown.values():
+            text_filter.flush()
+        return self._shown(self._flushed([*self._streams.values(), *self._idle.values()]))
+
+    def _concerns(self, text: Text) -> bool:
+        concerned = self._concerned.get(text.kind)
+        if concerned is None:
+            concerned = self._concerned[text.kind] = self._filters.concerns(text)
+        return concerned
+
+    def _weight(self, going: FrameText) -> int:
+        stream, text = self._streams.get(going.place), going.text.text
+        if stream is not None:
+            return EACH + stream.weight(text)
+        return EACH + weight_of(text) + (weight_of_parts(text) if is_json(going.place) else 0)
+
+    def _ending(self, frame: Frame) -> Iterable[PartStream]:
+        """Return the streams that end with a frame."""
+        for event in frame.events:
+            if isinstance(event, End):
+                yield from filter(None, (self._streams.get(event.part),))
+            elif isinstance(event, Finish):
+                yield from self._streams_of(event.choice)
+            elif isinstance(event, Stop | Fault):
+                yield from self._streams.values()
+
+    def _inspected(self, step: FrameTexts) -> tuple[Frame | None, list[FrameText]]:
+        """Return a frame with its complete texts masked and without those that a client may join to
+        others, and the texts that are left to inspect. The frame is None if nothing is left."""
+        frame, changes, hides = step.frame, dict[Path, str](), False
+        for text in step.complete:
+            shown = self._masked(frame, text)
+            if shown is not None:
+                changes[text.path] = shown
+            if self._joinable.omits(frame, text):
+                changes[text.path] = ""
+                hides = hides or text.kind == "logprobs"
+        omitted = [each for each in step.going if self._joinable.omits_going(frame, each)]
+        changes |= {each.text.path: "" for each in omitted if each.event < 0}
+        going = [each for each in step.going if each not in omitted]
+        if not going and any(each.event >= 0 for each in omitted):
+            return without_deltas(with_changes(frame, changes)), going
+        changes |= {(each.event,): "" for each in omitted if each.event >= 0}
+        changed = with_changes(frame, changes)
+        if any(isinstance(path[-1], MemberName) for path in changes):
+            going = [_moved(frame, changed, each) for each in going]
+        return _without_logprobs(changed, going) if hides else (changed, going)
+
+    def _masked(self, frame: Frame, text: Text) -> str | None:
+        """Return a complete text with its findings masked. None if there are none. Texts at one
+        place of unknown events are also read as one, because a client may join them."""
+        place = unknown_place(frame, text.path)
+        text_filter = None if place is None else self._unknown.get(place)
+        if text_filter is None:
+            text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
+        released = [*chain.from_iterable(map(text_filter.feed, cut(text.text)))]
+        if place is not None and (place in self._unknown or len(self._unknown) < MAX_STREAMS):
+            self._unknown[place] = text_filter
+            released += text_filter.let_go()
+        else:
+            released += text_filter.flush()
+        if not any(piece.changed for piece in released):
+            return None
+        return "".join(piece.text for piece in released)
+
+    def _taken(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
+        """Feed the texts of a frame to their filters."""
+        texts = [HeldText(frame, each.event, each.text.path, len(each.text.text)) for each in going]
+        streams = [self._stream(each) for each in going]
+        for held, stream in zip(texts, streams, strict=True):
+            held.rest = [other for other in texts if other is not held]
+            stream.append(held)
+        for each, stream in zip(going, streams, strict=True):
+            self._latest = each.place
+            for piece in cut(each.text.text):
+                yield self._shown(stream.feed(piece))
+            if each.place not in self._streams:
+                yield self._shown(stream.flush())
+
+    def _stream(self, going: FrameText) -> PartStream:
+        """Return the stream of a text. A new part may take over that of an ended one; above
+        `MAX_STREAMS` each text has its own."""
+        place = going.place
+        stream = self._streams.get(place)
+        if stream is None and isinstance(place, Part):
+            stream = self._idle.pop((place.choice, place.kind), None)
+        elif stream is None and not self._filters.ends(going.text):
+            stream = self._ended_stream(choice_of(place), going.text.kind)
+        crowded = len(self._streams) >= MAX_STREAMS or _size(place) > MAX_NAME
+        if stream is None:
+            arguments = is_json(place)
+            text_filter = self._filters.text_filter(
+                going.text, arguments=arguments, crowded=crowded
+            )
+            stream = PartStream(text_filter, self._edited, ends=self._filters.ends(going.text))
+        if not crowded:
+            self._streams[place] = stream
+        return stream
+
+    def _ended_stream(self, choice: int, kind: str) -> PartStream | None:
+        """Return the stream of a text that goes on after its choice has finished."""
+        if choice not in self._joinable.ended:
+            return None
+        streams = (
+            stream
+            for place, stream in self._streams.items()
+            if isinstance(place, Part) and (place.choice, KIND_OF[place.kind]) == (choice, kind)
+        )
+        return next(streams, None)
+
+    def _stream_before(self, frame: Frame) -> PartStream | None:
+        """Return the stream with waiting frames that a frame without a text of its own follows: of
+        its part, or of a child of its part."""
+        latest = self._latest
+        is_untyped = frame.doc is not None and not frame.events
+        stream = self._streams.get(latest) if latest is not None and is_untyped else None
+        for event in frame.events:
+            if isinstance(event, Attach | Native) and event.part is not None:
+                is_parent = isinstance(latest, Part) and latest.parent is event.part
+                stream = self._streams.get(latest if latest and is_parent else event.part)
+        return stream if stream is not None and stream.is_waiting else None
+
+    def _streams_of(self, choice: int) -> list[PartStream]:
+        return [
+            *(stream for place, stream in self._streams.items() if choice_of(place) == choice),
+            *(stream for place, stream in self._idle.items() if place[0] == choice),
+        ]
+
+    def _closed(self, frame: Frame, event: Event) -> list[Frame]:
+        """Return the frames that an event releases: the end of a part, a choice or the answer."""
+        if isinstance(event, End):
+            return self._ended(frame, event.part)
+        if isinstance(event, Finish):
+            self._joinable.ended.add(event.choice)
+            return self._finished(event.choice)
+        return self.flush() if isinstance(event, Stop | Fault) else []
+
+    def _ended(self, frame: Frame, part: Part) -> list[Frame]:
+        released: list[Frame] = []
+        if frame.family not in CHAT:  # texts of documents without a type, which came before
+            for place, stream in self._streams.items():
+                if not isinstance(place, Part):
+                    released += stream.let_go()
+        ended = self._streams.pop(part, None)
+        if ended is not None:
+            released += ended.let_go()
+            before = self._idle.get((part.choice, part.kind))
+            released += before.flush() if before is not None else []
+            self._idle[part.choice, part.kind] = ended
+        self._edited.discard(part)
+        return released
+
+    def _finished(self, choice: int) -> list[Frame]:
+        return self._flushed(stream for stream in self._streams_of(choice) if stream.ends)
+
+    def _flushed(self, streams: Iterable[PartStream]) -> list[Frame]:
+        return [frame for stream in streams for frame in stream.flush()]
+
+    def _shown(self, frames: list[Frame]) -> list[Frame]:
+        """Return released frames, with `Start` before all others."""
+        if self._opening is None:
+            return frames
+        self._opening += frames
+        starts = [each for each in frames if any(isinstance(event, Start) for event in each.events)]
+        if not starts:
+            return []
+        opening, self._opening = self._opening, None
+        return [*starts, *(each for each in opening if each not in starts)]
+
+
+def _moved(before: Frame, after: Frame, going: FrameText) -> FrameText:
+    """Return a text of a frame where members of its document have other names."""
+    if going.event >= 0 or before.doc is None or after.doc is None:
+        return going
+    [path] = moved(before.doc, after.doc, [going.text.path])
+    return going._replace(text=going.text._replace(path=path))
+
+
+def _without_logprobs(frame: Frame, going: list[FrameText]) -> tuple[Frame, list[FrameText]]:
+    kept = [
+        number
+        for number, event in enumerate(frame.events)
+        if not (isinstance(event, Attach) and event.name == "logprobs")
+    ]
+    numbers = {old: new for new, old in enumerate(kept)}
+    frame = without(frame, "logprobs")
+    return frame, [each._replace(event=numbers.get(each.event, -1)) for each in going]
+
+
+def _size(place: Part | Place) -> int:
+    """Return the number of characters of the names in a place."""
+    steps = () if isinstance(place, Part) else place[1]
+    return sum(len(step) for step in steps if isinstance(step, str))

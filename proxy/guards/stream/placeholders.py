@@ -1,0 +1,274 @@
+"""Placeholders for what was found in a call's texts, and the way back in its answer.
+
+A placeholder is a keyed digest of the virtual key and the value. It is the same in each call, so
+that requests with the same history begin with the same bytes. Values live in one ``Masks``, which
+lives as long as its call: they are never shown, logged or shared. A stream may be cut anywhere,
+also within a placeholder, and a model may write one in another way than it was given
+(``rewritten``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection
+from functools import partial
+from hashlib import blake2b
+from secrets import token_bytes
+from urllib.parse import quote
+
+from proxy.guards.findings.mask import named
+from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.rewritten import BEFORE, PlaceholderNames, RewrittenName
+from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.text.hosts import is_listed
+from proxy.guards.text.link_addresses import MAILTO, Addresses, EscapedAddresses
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.walk import Text, Texts
+from proxy.types import Json
+from proxy.types.guard import GuardRule
+
+LETTERS = "bcdfghjkmnpqrstvwxz"
+"""Letters of digests. They spell no words, look unlike each other, and match no pattern of
+numbers."""
+DIGEST_LENGTH = 12  # letters, 50.9 bits
+FEW = 64  # values
+EASY = 4  # characters that are read in the time of one that guards look at
+_MAIL_ADDRESS_END = r"[\s\"'<>|]|\\[nrt\"]"
+_ENDS_IN_MAIL_ADDRESS = re.compile(_MAIL_ADDRESS_END)
+_ENDS_MAIL_ADDRESS = re.compile(rf"[].,;:!?*_)]{{0,4}}(?:{_MAIL_ADDRESS_END}|\Z)|\)")
+NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
+
+Digest = Callable[[str, str, Collection[str]], str]
+"""Returns the digest of a label, a value and the hosts that the value may be sent to."""
+
+Values = dict[str, tuple[str, frozenset[str]]]
+"""Values and their hosts, by the placeholder without its brackets."""
+
+
+def placeholder_key(secret: str | None = None) -> bytes:
+    """Return the key of placeholders: derived from the deployment's secret, or random."""
+    if secret is None:
+        return token_bytes(32)
+    text = secret.encode("utf-8", "surrogateescape")
+    return blake2b(text, digest_size=32, person=b"headrace masks").digest()
+
+
+def keyed_digest(
+    key: bytes, virtual_key: str | None, label: str, value: str, hosts: Collection[str]
+) -> str:
+    """Return the digest of a value of a virtual key. No two virtual keys share one."""
+    parts = json.dumps([virtual_key, label, value, sorted(hosts)]).encode()
+    digest = blake2b(parts, digest_size=DIGEST_LENGTH, key=key).digest()
+    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest)
+
+
+class Masks:
+    """Placeholders like ``[EMAIL_kzvqmxtrwbnd]`` of one call, with the values that it contains.
+
+    Rules that put a value back into addresses of other hosts have placeholders of their own for it.
+    They have one pair of brackets: of two, small models write back one. Of two values with the same
+    digest the first one is restored, and the second one is masked for good.
+    """
+
+    __slots__ = ("_digest", "_names", "_values")
+
+    def __init__(self, digest: Digest) -> None:
+        self._digest = digest
+        self._values: Values = {}
+        self._names: PlaceholderNames | None = None
+
+    @classmethod
+    def of(cls, key: bytes, virtual_key: str | None) -> Masks:
+        """Return the placeholders of a call of a virtual key."""
+        return cls(partial(keyed_digest, key, virtual_key))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Masks({len(self)})"
+
+    def replacement(self, rule: GuardRule, kind: str, text: str) -> str:
+        """Return what replaces a text that a rule masks: a placeholder if the rule restores, else
+        the name of the kind."""
+        if not rule.restore:
+            return named(rule, kind, text)
+        return self.placeholder(kind, text, rule.restore_hosts)
+
+    def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
+        """Return the placeholder of a value, which may be restored in addresses of ``hosts``."""
+        label = _label(kind)
+        name = f"{label}_{self._digest(label, value, hosts)}"
+        restored = value, frozenset(hosts)
+        if name not in self._values:
+            self._values[name] = restored
+            self._names = None
+        return f"[{name}]" if self._values[name] == restored else f"[{label}]"
+
+    def unmask(self, text: str, *, escaped: bool = False) -> str:
+        """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
+        if not self._may_be_in(text):
+            return text
+        unmasker = self.unmasker(escaped=escaped)
+        return "".join(piece.text for piece in unmasker.take(text))
+
+    def _may_be_in(self, text: str) -> bool:
+        """Return False if no digest is in a text, not even over the end of a line. With more than
+        ``FEW`` values it is faster to look for the placeholders."""
+        if len(self._values) > FEW:
+            return next(self.unmasker().names.written(text, 0), None) is not None
+        if "\n" in text or "\\n" in text:
+            text = "".join(text.replace("\\r", "").replace("\\n", "").split())
+        return any(name.rpartition("_")[2] in text for name in self._values)
+
+    def unmasked(self, data: Json, read: Texts) -> Json:
+        """Return a whole answer with the values. `read` are its texts."""
+        changes = {
+            text.path: restored
+            for text in read.texts
+            if self.concerns(text)
+            and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
+        }
+        return replaced(data, changes)
+
+    def unmasker(self, *, escaped: bool = False) -> Unmasker:
+        """Put back the values known so far into a stream of text."""
+        if self._names is None:
+            self._names = PlaceholderNames(self._values)
+        return Unmasker(self._values, self._names, escaped=escaped)
+
+    def concerns(self, text: Text) -> bool:
+        """Return False for thoughts: providers sign them and verify them when they come back."""
+        return text.kind != "reasoning"
+
+    def acts(self, text: Text) -> bool:
+        """False: nothing is kept back for good."""
+        return False
+
+    def says_more(self, text: Text) -> bool:
+        """False, as nothing is kept back."""
+        return False
+
+    def ends(self, text: Text) -> bool:
+        """True: a placeholder ends with the text of its choice."""
+        return True
+
+    def miss(self, text: Text) -> None:
+        """Nothing is missed: each text gets its values back."""
+
+    def leave_unread(self, text: Text) -> None:
+        """Nothing is left: a placeholder stands in one chunk, or stays."""
+
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+        """Return the filter that puts values back into one text of a stream."""
+        plain = self.unmasker()
+        return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
+
+
+class Unmasker:
+    """Puts values back into a stream that may be cut anywhere, but into no address whose host is
+    not among those of the value.
+
+    Holds back only what may still become a placeholder that it knows: hardly more than its length.
+    """
+
+    __slots__ = ("_addresses", "_addresses_of", "_before", "_escaped", "_held", "_values", "names")
+
+    def __init__(self, values: Values, names: PlaceholderNames, *, escaped: bool = False) -> None:
+        self._addresses_of = EscapedAddresses if escaped else Addresses
+        self._addresses = self._addresses_of()
+        self._escaped = escaped
+        self._values = values
+        self.names = names
+        self._held = ""
+        self._before = ""
+
+    def __repr__(self) -> str:
+        return f"Unmasker({len(self._values)})"
+
+    @property
+    def reach(self) -> int:
+        return self.names.longest
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come: no more than them."""
+        return (len(self._held) + len(text)) // EASY
+
+    def weight_of_end(self) -> int:
+        """Return that there is nothing to read at the end."""
+        return 0
+
+    def feed(self, text: str) -> list[ReleasedPiece]:
+        """Take the next characters, return the pieces that are certain; there may be none yet."""
+        before = len(self._before)
+        text = self._before + self._held + text
+        certain = self._undecided(text, before, self.names.pending(text, before))
+        self._held = text[certain:]
+        return self._restored(text[:certain], before)
+
+    def take(self, text: str) -> list[ReleasedPiece]:
+        """Take a text that is whole, return all of it with its values back."""
+        return [*self.feed(text), *self.flush()]
+
+    def let_go(self) -> list[ReleasedPiece]:
+        """End the text: no placeholder goes on behind anything else."""
+        return self.flush()
+
+    def flush(self) -> list[ReleasedPiece]:
+        """Return what was held back: the text has ended."""
+        pieces = self._restored(self._before + self._held, len(self._before)) if self._held else []
+        self._held = self._before = ""
+        self._addresses = self._addresses_of()
+        return pieces
+
+    def _undecided(self, text: str, past: int, certain: int) -> int:
+        """Return where a mail address starts that may go on, else ``certain``."""
+        low = max(certain - self.names.longest - len(MAILTO), 0)
+        at = text[low:certain].lower().rfind(MAILTO)
+        start = low + at + len(MAILTO)
+        if at < 0 or start < past or _ENDS_IN_MAIL_ADDRESS.search(text, start, certain):
+            return certain
+        return start
+
+    def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
+        """Return the pieces of a text; what is before ``past`` was returned already."""
+        pieces: list[ReleasedPiece] = []
+        for each in self.names.written(text, past):
+            between, found = text[past : each.start], text[each.start : each.end]
+            self._addresses.feed(between)
+            past = each.end
+            pieces.append(ReleasedPiece(between, len(between), changed=False))
+            value, hosts = self._values[each.name]
+            is_kept = self._addresses.within and not is_listed(self._addresses.host or "", hosts)
+            if text[max(each.start - len(MAILTO), 0) : each.start].lower() == MAILTO:
+                is_whole = _ENDS_MAIL_ADDRESS.match(text, each.end) is not None
+                is_kept = not (is_whole and self._addresses.begins_mailto)
+                if is_kept:
+                    self._addresses.keep_word()
+            shown = found if is_kept else self._written(value, each)
+            if self._addresses.within:
+                self._addresses.feed(found)
+            pieces.append(ReleasedPiece(shown, len(found), changed=not is_kept))
+        self._addresses.feed(text[past:])
+        pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
+        self._before = text[-BEFORE:]
+        return [piece for piece in pieces if piece.size]
+
+    def _written(self, value: str, written: RewrittenName) -> str:
+        """Return a value in the form that its placeholder was written in."""
+        if written.quoted:
+            return quote(value, safe="", errors="surrogatepass")
+        if not self._escaped:
+            return value
+        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8. Without a
+        # single quote, as a model may have put the string into these.
+        return json.dumps(value)[1:-1].replace("'", "\\u0027")
+
+
+def _label(kind: str) -> str:
+    return NOT_IN_LABEL.sub("_", kind.upper()).strip("_") or "VALUE"

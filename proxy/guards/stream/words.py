@@ -1,0 +1,188 @@
+"""A text that goes on, looked at word by word: up to where nothing of it may be part of a finding.
+
+Nearly all that is streamed is plain words, of which the last alone may still become something. To
+know that takes a look at the end of what is held, not at all that is kept: so a chunk that ends a
+word is looked at where it comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from proxy.guards.findings.rule_cursor import MARGIN, RuleCursor
+from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
+from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
+from proxy.guards.text.normalize import Beginning, View, beginning
+from proxy.guards.text.within_words import has_one_reading, open_within
+from proxy.types.hold import Hold
+
+WORDS = 24  # characters, some three words, that are looked at together
+UNSPACED_WORDS = 6  # the same of scripts without spaces
+LEAST_REACH = 8  # of less, all is held: that is no more than a word
+# Words of letters, with the signs of a sentence behind them: no disguise, number or address, and
+# no letters that stand apart. It begins two characters before white space.
+_PLAIN = re.compile(
+    r"(?:[A-Za-z]{2}|[!-~][^A-Za-z\x00- &%\\\x7f-\U0010ffff])[ \n]"
+    r"(?:(?:[AaI] )?[A-Za-z]{2,15}(?:'[a-z]{1,2})?"
+    r"(?:[,;:!?][\"')]?|[\"')]?\.|[\"')])?[ \n]{1,2})*\Z"
+)
+
+
+class Words:
+    """The rules that hold back a text, each of which has a ``hold``."""
+
+    __slots__ = ("_escaped", "_rules")
+
+    def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
+        self._rules = [(each, each.hold) for each in cursors if each.hold is not None]
+        self._escaped = escaped
+
+    def together(self, text: str) -> int:
+        """Return how many characters are looked at together, by the last that have come."""
+        return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
+
+    def advance(self, text: str, since: int, end: int, base: int) -> list[RuleCursor]:
+        """Move each rule that finds nothing from ``since`` on to ``end``, the last end of a word
+        that has come, or to before what may become something by what follows; return the rules that
+        have to look again. ``text`` begins at ``base``."""
+        following = text[end + 1].isascii()
+        if since > 1 and following and _PLAIN.match(text, since - 2, end + 1):
+            return self._advance(text[since - 1 : end + 1], since, since - 1, base, plain=True)
+        start = max(0, since - MARGIN)
+        tail = text[start : end + 1]
+        plain = following and tail.isascii() and has_one_reading(tail.encode())
+        if not plain or open_within(tail) < len(tail):
+            return self._advance_readings(text, since, start, base)
+        if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
+            return []  # a letter by itself, which others may follow
+        return self._advance(tail, since, start, base, plain=False)
+
+    def _advance(
+        self, tail: str, since: int, start: int, base: int, *, plain: bool
+    ) -> list[RuleCursor]:
+        """Do so with a text of ASCII that reads as it is written; ``tail`` begins at ``start``."""
+        raw, end = tail.encode(), start + len(tail) - 1
+        unclear = []
+        for cursor, hold in self._rules:
+            own = cursor.decided - base
+            if own >= end or cursor.tally.error is not None:
+                continue
+            own = (own if own > since else since) - start  # for each word
+            edge = own - 1 if own > 1 else 0
+            if not cursor.ahead and (
+                (plain and not hold.has_words) or not hold.is_open(raw[edge:] if edge else raw)
+            ):
+                cursor.decided = base + end
+            elif not _is_held(cursor, hold, tail[edge:], own - edge, base + start + edge):
+                unclear.append(cursor)
+        return unclear
+
+    def _advance_readings(self, text: str, since: int, start: int, base: int) -> list[RuleCursor]:
+        """Do the same with a text that may have other readings."""
+        tail = text[start:]
+        torn = is_torn(text[start - 1 : start], tail)
+        read = beginning(tail, escaped=self._escaped, torn=torn, most=MOST_RUN)
+        end = last_end(tail, since - start, min(read.upto, read.run))
+        if end <= since - start:
+            return []
+        rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
+        if any(view.whole is not None for view in read.views):
+            return rules
+        unclear = []
+        for cursor, hold in self._rules:
+            own = max(since, cursor.decided - base) - start
+            if cursor.tally.error is not None or own >= end:
+                continue
+            if not cursor.ahead and _is_clear(read.views, cursor, hold, own, end):
+                cursor.decided = base + start + end
+                continue
+            place = open_from(read, cursor, hold, own)
+            if place <= own:
+                continue
+            if cursor.ahead or _is_found(read.views, cursor, hold, own, end):
+                unclear.append(cursor)
+            else:
+                cursor.decided = base + start + place
+        return unclear
+
+
+def words_for(cursors: Sequence[RuleCursor], *, escaped: bool) -> Words | None:
+    """Return what looks at a text word by word; None where a rule that holds cannot tell what may
+    go on, or all that they reach is no more than some words."""
+    holding = [each for each in cursors if each.holds]
+    longest = max((each.reach or 0 for each in holding), default=0)
+    if longest <= LEAST_REACH or any(each.hold is None for each in holding):
+        return None
+    return Words(holding, escaped=escaped)
+
+
+def _is_held(cursor: RuleCursor, hold: Hold, text: str, since: int, base: int) -> bool:
+    """True if a rule need not look at a text of ASCII that begins at ``base``: there is nothing to
+    find before what is open, which it moves to."""
+    place = min(hold.begins(text, since), len(text) - 1)
+    if place <= since:
+        return True
+    if cursor.ahead or hold.is_found(text.encode()):
+        return False
+    cursor.decided = base + place
+    return True
+
+
+def _is_clear(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int, end: int) -> bool:
+    for view in views:
+        seen = _seen(view, cursor)[: view.index(end + 1)]
+        part = seen[max(0, view.index(since) - 1) :]
+        if not is_end(seen[-1:]) or hold.is_open_at(part):
+            return False
+    return True
+
+
+def _is_found(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int, end: int) -> bool:
+    """True if there may be something to find in a reading, even if it is not open."""
+    for view in views:
+        seen = _seen(view, cursor)[max(0, view.index(since) - 1) : view.index(end + 1)]
+        if hold.is_found(hold.encoded(seen)):
+            return True
+    return False
+
+
+def is_end(character: str) -> bool:
+    """True if a text may be looked at up to here: at white space, or a letter of a script without
+    spaces."""
+    return character in SPACES or UNSPACED_LETTER.match(character) is not None
+
+
+def last_end(text: str, since: int, end: int) -> int:
+    """Return the place of the last such character before ``end``, -1 if there is none from
+    ``since`` on."""
+    space, line = text.rfind(" ", since, end), text.rfind("\n", since, end)
+    last = space if space > line else line  # for each word
+    return last if text.isascii() else max(last, last_unspaced(text, max(since, last), end))
+
+
+def open_from(read: Beginning, cursor: RuleCursor, hold: Hold, since: int) -> int:
+    """Return the place, from ``since`` on, of what a rule may still find by what follows; where
+    there is no such thing, of the last white space that is settled."""
+    places = [read.run]
+    for view in read.views:
+        if view.whole is not None:
+            continue
+        seen = _seen(view, cursor)
+        begun = view.index(since)
+        end = last_end(seen, begun, view.index(read.upto))
+        if end <= begun:
+            return since
+        start = max(0, begun - MARGIN)
+        place = start + hold.begins(seen[start : end + 1], begun - start)
+        places.append(view.begins(min(place, end)))
+    return max(since, min(places))
+
+
+def is_torn(before: str, text: str) -> bool:
+    """True if a text begins within what may be base64."""
+    return bool(before) and before in ALPHABET and text[:1] in ALPHABET
+
+
+def _seen(view: View, cursor: RuleCursor) -> str:
+    return view.cased if cursor.tally.rule.cased else view.folded

@@ -1,0 +1,162 @@
+"""Members of a response that guards ignore.
+
+A member is ignored only at its known path and with a value of its known type. Anything else is
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from proxy.dialects.shapes import COUNTS, is_counts, is_name, is_number, nullable, one_of
+from proxy.guards.text.payloads import LEAST_OPAQUE, data_of
+
+Level = tuple[str, ...]
+
+OF_BLOCKS = frozenset({
+    "block", "citations", "end", "input_schema", "is_error", "seal", "signature", "source", "start",
+    "stop", "stop_reason", "system", "tool_use_id",
+})  # fmt: skip
+"""Members of blocks of Messages without texts."""
+
+OF_ITEMS = frozenset({
+    "at", "call_id", "content_index", "event", "item", "output", "output_index", "part", "response",
+    "sequence_number", "status", "summary_index",
+})  # fmt: skip
+"""Members of items of Responses without texts."""
+
+
+def role_of_item(item: Mapping[str, Any]) -> str | None:
+    """Return the role of a message or an item of a request, or None. Outputs belong to the tool,
+    all other typed items to the assistant."""
+    role, kind = item.get("role"), item.get("type")
+    if isinstance(role, str):
+        return role
+    if not isinstance(kind, str) or kind == "message":
+        return None
+    return "tool" if kind.endswith("_output") else "assistant"
+
+
+_CALLS = frozenset(
+    {"custom_tool_call", "function_call", "mcp_call", "mcp_tool_use", "server_tool_use"}
+    | {"tool_use"}
+)
+"""Types of blocks and items that call a tool."""
+
+
+def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
+    """Return the name in a chat of a member of an item at a path, so that its texts have the same
+    kind in every API family."""
+    if name == "input" and path[-1:] == ("custom",) and path[0] in ("choices", "messages"):
+        return "arguments"
+    if name in ("content", "name"):
+        kind = item.get("type")
+        if name == "content" and kind == "reasoning":
+            return "reasoning"
+        if name == "name" and isinstance(kind, str) and kind in _CALLS:
+            return "tool_calls"
+    return name
+
+
+NUMBERS = frozenset({bool, float, int, type(None)})
+"""Types of JSON values without texts."""
+
+
+def _is_boolean(value: Any) -> bool:
+    return value.__class__ is bool
+
+
+def _is_vector(value: Any) -> bool:
+    """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
+    if isinstance(value, str):
+        return len(value) > LEAST_OPAQUE and _is_opaque(value)
+    if isinstance(value, orjson.Fragment):  # unparsed JSON of numbers
+        return True
+    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+
+
+def _is_opaque(value: str) -> bool:
+    """Return True if a value is base64 without a text."""
+    data = data_of(value, bare=True)
+    return data is not None and data.text is None and not value.startswith("data:")
+
+
+def _is_signature(value: Any) -> bool:
+    return is_name(value) or (isinstance(value, str) and _is_opaque(value))
+
+
+_FILTER = "content_filter_results"
+_IS_VERDICT = {
+    "severity": one_of("safe", "low", "medium", "high"),
+    "filtered": _is_boolean,
+    "detected": _is_boolean,
+}
+_FINISHES = (
+    "stop", "length", "tool_calls", "function_call", "content_filter", "error", "timeout", "eos",
+    "abort",
+)  # fmt: skip
+_HARMS = (
+    "hate", "self_harm", "sexual", "violence", "jailbreak", "profanity", "indirect_attack",
+    "protected_material_text", "protected_material_code",
+)  # fmt: skip
+
+Silence = tuple[Callable[[Any], bool], str]
+_NAME: Silence = (is_name, "null or at most 128 characters without white space")
+_NUMBER: Silence = (is_number, "null or a number")
+_CALL: Mapping[str, Silence] = {
+    "id": _NAME,
+    "index": _NUMBER,
+    "extra_content": (
+        nullable({"google": {"thought_signature": _is_signature}}),
+        "only a thought signature of Gemini",
+    ),
+}
+
+SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
+    (): {
+        **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), _NAME),
+        "created": _NUMBER,
+        "usage": (is_counts, "numbers under known names of usage"),
+    },
+    ("choices",): {
+        "index": _NUMBER,
+        "finish_reason": (
+            one_of(*_FINISHES),
+            "null or a finish reason of a dialect",
+        ),
+        # https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
+        _FILTER: (
+            nullable(dict.fromkeys(_HARMS, _IS_VERDICT)),
+            "null or a result of Azure's content filter",
+        ),
+    },
+    ("choices", "message", "content"): {"call_id": _NAME, "id": _NAME},
+    ("choices", "message", "tool_calls"): _CALL,
+    ("choices", "delta", "tool_calls"): _CALL,
+    ("data",): {
+        "index": _NUMBER,
+        "object": _NAME,
+        "embedding": (
+            _is_vector,
+            "numbers, or more than 256 characters of base64 without a text",
+        ),
+    },
+}
+"""Ignored members by their path, with the check and a description of their value."""
+
+NO_TEXTS = (
+    frozenset(name for names in SILENT_ANSWER.values() for name in names if name != _FILTER)
+    | COUNTS
+    | OF_BLOCKS
+    | OF_ITEMS
+)
+"""All names under which a number is no text."""
+
+
+def is_silent(level: Level, name: str, value: Any) -> bool:
+    """Return True if a member at a level of a response is ignored."""
+    silence = SILENT_ANSWER.get(level, {}).get(name)
+    return silence is not None and silence[0](value)

@@ -1,0 +1,395 @@
+"""Readings of a text without its disguises, with each position traced to the original.
+
+The first reading is the text itself, so that literal patterns match; others exist only if they
+differ. A finding in any reading maps to the smallest span of the original that produced it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from unicodedata import decimal
+
+from proxy.guards.text import base64_text
+from proxy.guards.text.clusters import clusters, marked, open_cluster, singles
+from proxy.guards.text.confusables import CONTROLS, FOLDS, TAGS, UNSEEN
+from proxy.guards.text.escapes import IN_JSON, has_escapes, pending_escape, unescaped
+from proxy.guards.text.within_words import (
+    has_one_reading,
+    has_signs,
+    line_ends,
+    open_within,
+    within_words,
+)
+
+_UNSEEN = re.compile(f"[{UNSEEN}]+")
+_CONTROLS = bytes(i for i in range(128) if re.match(f"[{CONTROLS}]", chr(i)))
+_LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
+_SHADOWS = re.compile(f"[{TAGS}]+")
+_TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
+_SINGLES = 3  # separated letters, before they are read as one word
+_NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
+_GAP = r"[\s._*·•|/\\,~-]"
+_SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
+_EXPANDING = "".join(
+    each
+    for each in map(chr, (*range(0x80, 0x2000), *range(0xFB00, 0xFB18)))
+    if len(each.casefold()) > 1
+)
+_FOLDED_TOGETHER = re.compile(f"[{_EXPANDING}]|[^{_EXPANDING}]+")
+_DIGITS = re.compile(r"[^\D0-9]")
+_ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
+_STRETCH = 16  # characters that are read together in the time of a single one
+MOST_LAYERS = 4  # of encodings within encodings
+
+# Classes of bytes, to search for a pattern of classes as fast as for a literal. A character beyond
+# ASCII keeps its first byte, as a letter.
+_LATER = bytes(range(0x80, 0xC0))
+_LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
+_APART = re.compile(rb" a a a ")  # three single letters; faster than ``in``
+_LETTERS_OR_SIGNS = bytes(0x62 if i > 127 else _LETTERS[i] for i in range(256))
+_APART_BEYOND = re.compile(rb"[ b][ab] [ab] [ab][ b]")  # each of these may be a letter or a sign
+
+
+class Edit(NamedTuple):
+    """``size`` characters of a reading from ``at`` on, made of ``start`` to ``end`` below it."""
+
+    at: int
+    size: int
+    start: int
+    end: int
+
+
+class View:
+    """One reading of a text.
+
+    ``cased`` keeps the case and ``folded`` does not; positions are the same in both. ``normal`` is
+    True if look-alikes are folded. ``whole`` is the span that the reading was decoded from: the
+    span of every finding in it. ``written`` is True for the escaped form of a JSON string, which
+    is not searched, because a finding could begin within an escape.
+    """
+
+    __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole", "written")
+
+    def __init__(
+        self,
+        cased: str,
+        edits: tuple[Edit, ...] = (),
+        below: View | None = None,
+        *,
+        normal: bool = False,
+        whole: tuple[int, int] | None = None,
+        written: bool = False,
+    ) -> None:
+        self.cased = cased
+        self.normal = normal
+        self.whole = whole
+        self.written = written
+        self._edits = edits
+        self._below = below
+        self._folded: str | None = None
+
+    @classmethod
+    def of(cls, text: str, *, escaped: bool = False) -> View:
+        """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
+        return _composed(_seen(_opened(_unquoted(text, escaped))), bare=False)
+
+    def reading(self, cased: str) -> View:
+        """Return this reading with other characters at the same positions."""
+        return View(cased, self._edits, self._below, normal=self.normal)
+
+    @property
+    def folded(self) -> str:
+        if self._folded is None:
+            self._folded = _lower(self.cased)
+            if self.normal:  # a small letter may look like one where its capital does not
+                self._folded = self._folded.translate(FOLDS)
+        return self._folded
+
+    @property
+    def plain(self) -> bool:
+        """True if every position is the same in the original."""
+        return self.whole is None and not self._edits and self._below is None
+
+    @property
+    def edits(self) -> int:
+        """The number of differences from the original."""
+        return len(self._edits) + (self._below.edits if self._below is not None else 0)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span in the original of a non-empty span."""
+        if self.whole is not None:
+            return self.whole
+        if self._edits:
+            start, end = self._source(start)[0], self._source(end - 1)[1]
+        return (start, end) if self._below is None else self._below.span(start, end)
+
+    def begins(self, place: int) -> int:
+        """Return the start of a character in the original, or its end after the last one."""
+        if place < len(self.cased):
+            return self.span(place, place + 1)[0]
+        return self.span(place - 1, place)[1] if place else 0
+
+    def index(self, original: int) -> int:
+        """Return the first position whose character starts at ``original`` or later."""
+        if self.plain:
+            return min(original, len(self.cased))
+        return bisect_left(range(len(self.cased)), original, key=self.begins)
+
+    def _source(self, place: int) -> tuple[int, int]:
+        found = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
+        if found < 0:
+            return place, place + 1
+        edit = self._edits[found]
+        beyond = place - edit.at - edit.size
+        return (edit.start, edit.end) if beyond < 0 else (edit.end + beyond, edit.end + beyond + 1)
+
+
+def variants(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
+    """Return the text itself and all other readings; ``most`` bounds the characters of a run of
+    base64 that are decoded."""
+    return _read(text, escaped, torn=False, most=most)[0]
+
+
+def decoded(run: str, whole: tuple[int, int]) -> Iterator[View]:
+    """Yield all readings of a run of base64, which is all of ``whole``, and of hex in it."""
+    for start, end, text in base64_text.decodings(run):
+        yield from _layers(text, (whole[0] + start, whole[0] + end), MOST_LAYERS)
+
+
+class Beginning(NamedTuple):
+    """The readings of a text that may continue.
+
+    Before ``upto`` none of them changes, whatever follows. ``run`` is the start of base64 that may
+    continue, or the end of the text. ``effort`` is the cost of reading single letters, 0 for plain
+    text.
+    """
+
+    views: tuple[View, ...]
+    upto: int
+    run: int
+    effort: int = 0
+
+
+def beginning(
+    text: str,
+    *,
+    escaped: bool = False,
+    torn: bool = False,
+    most: int | None = None,
+    near: int = 0,
+    ends: bool = False,
+) -> Beginning:
+    """Read a text that may continue, unless it ``ends``; then base64 at its end is decoded.
+
+    A ``torn`` text begins inside of base64, which is not decoded. ``most`` bounds the characters of
+    one run that are held and decoded; a run of up to ``near`` is ignored, because so much is held
+    anyway. Open at the end are the last character (a mark may follow), an incomplete escape, and
+    single letters.
+    """
+    views, bare, seen, opened = _read(text, escaped, torn, most, near=None if ends else near)
+    whole = _pending(text, escaped)
+    letter = open_cluster(seen.cased if whole == len(text) else seen.cased[: seen.index(whole)])
+    sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
+    apart, run = _letters_apart(sure), base64_text.open_run(sure, torn=torn, most=most, near=near)
+    shadow = len(opened.cased.rstrip(_TAGGED))
+    within = bare.begins(open_within(sure))
+    upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow), within)
+    effort = 0
+    if opened is not views[0]:  # a letter read by itself counts more than one of several
+        stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
+        escapes = text.count("&") + text.count("%") + text.count("\\")
+        effort = stretch // _STRETCH + escapes + sum(view.edits for view in views)
+    return Beginning(views=views, upto=upto, run=bare.begins(run), effort=effort)
+
+
+def _read(
+    text: str,
+    escaped: bool,
+    torn: bool,
+    most: int | None,
+    *,
+    near: int | None = None,
+    layers: int = MOST_LAYERS,
+) -> tuple[tuple[View, ...], View, View, View]:
+    """Return all readings, with ``near`` except of a run at the end that may continue, and three
+    intermediate ones: without marks, without invisible characters, and without escapes."""
+    itself = View(text)
+    if _NUMBER.fullmatch(text):
+        return (itself,), itself, itself, itself
+    raw = text.encode("utf-8", "surrogatepass")
+    ascii_only = len(raw) == len(text)
+    if ascii_only and has_one_reading(raw):
+        return (itself,), itself, itself, itself
+    runs = base64_text.possible(raw)
+    unquoted = _unquoted(text, escaped)
+    opened = _opened(unquoted)
+    seen = _seen(opened)
+    normal = _composed(seen, bare=False)
+    found = [itself] if unquoted.plain else [View(text, written=True), unquoted]
+    if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
+        found.append(normal)
+    bare = _composed(seen, bare=True) if marked(seen.cased) else normal
+    close = _close(bare)
+    if close.cased != normal.cased:
+        found.append(close)
+    if has_signs(bare.cased):
+        found += _joined(bare)
+    if runs or bare.cased != text:
+        found += _decoded(bare, torn, most, near, layers)
+    if not opened.cased.isascii():
+        found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
+    return tuple(found), bare, seen, opened
+
+
+def _apart(raw: bytes) -> bool:
+    if raw.isascii():
+        return _APART.search(b" " + raw.translate(_LETTERS) + b" ") is not None
+    seen = b" " + raw.translate(_LETTERS_OR_SIGNS, _LATER) + b" "
+    return _APART_BEYOND.search(seen) is not None
+
+
+def folded(word: str) -> str:
+    """Return a word of a policy as in the normalized reading of a text."""
+    return View.of(word).folded
+
+
+def _lower(text: str) -> str:
+    """Fold case one for one. A character that would become several is only made lower case."""
+    return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold, text)
+
+
+def _fold(match: re.Match[str]) -> str:
+    text = match[0]
+    forms = (text.casefold(), text.lower())
+    return next((form for form in forms if len(form) == len(text)), text)
+
+
+def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
+    """Replace spans of a reading. Return the same reading if nothing changes."""
+    text = view.cased
+    parts: list[str] = []
+    edits: list[Edit] = []
+    at = past = 0
+    for start, end, made in changes:
+        at += start - past
+        parts += (text[past:start], made)
+        edits.append(Edit(at=at, size=len(made), start=start, end=end))
+        at += len(made)
+        past = end
+    if not edits:
+        return view
+    parts.append(text[past:])
+    below = None if view.plain else view
+    return View("".join(parts), tuple(edits), below, normal=view.normal)
+
+
+def _unquoted(text: str, escaped: bool) -> View:
+    """Return a text without the escapes of the JSON string that it is in."""
+    view = View(text)
+    return _edited(view, unescaped(text, IN_JSON)) if escaped and "\\" in text else view
+
+
+def _opened(view: View) -> View:
+    """Decode escapes once."""
+    return _edited(view, unescaped(view.cased)) if has_escapes(view.cased) else view
+
+
+def _pending(text: str, escaped: bool) -> int:
+    """Return the start of an incomplete escape at the end, or the end of the text."""
+    if not (escaped and "\\" in text):
+        return pending_escape(text)
+    whole = pending_escape(text, in_json=True)
+    text_view = _unquoted(text, escaped)
+    return min(whole, text_view.begins(pending_escape(text_view.cased[: text_view.index(whole)])))
+
+
+def _seen(view: View) -> View:
+    """Drop invisible characters."""
+    text = view.cased
+    if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
+        return view
+    return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(text)))
+
+
+def _composed(view: View, *, bare: bool) -> View:
+    """Apply NFKC and fold look-alikes; ``bare`` removes combining marks from Latin letters."""
+    text = view.cased
+    if text.isascii():
+        return view
+    text = singles(text)
+    made = _edited(view.reading(text), clusters(text, bare=bare))
+    folded = made.cased
+    if _LOOKS.search(folded):
+        folded = folded.translate(FOLDS)
+    folded = _DIGITS.sub(_digit, folded)
+    return View(folded, made._edits, made._below, normal=True)
+
+
+def _digit(match: re.Match[str]) -> str:
+    value = decimal(match.group(), None)
+    return match.group() if value is None else str(value)
+
+
+def _close(view: View) -> View:
+    """Join separated letters: ``s e c r e t``."""
+    if not _apart(view.cased.encode("utf-8", "surrogatepass")):
+        return view
+    changes: list[tuple[int, int, str]] = []
+    for match in _SPACED.finditer(view.cased):
+        changes += ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
+    return _edited(view, changes)
+
+
+def _joined(view: View) -> Iterator[View]:
+    """Drop marks within words, with and without a hyphen at the end of a line."""
+    changes = [*within_words(view.cased)]
+    if changes:
+        yield _edited(view, changes)
+        if any(view.cased[start] == "-" for start, *_ in changes):
+            yield _edited(view, line_ends(view.cased))
+
+
+def _decoded(
+    view: View, torn: bool, most: int | None, near: int | None, layers: int
+) -> Iterator[View]:
+    """Decode runs of base64, with ``near`` except one that may continue."""
+    if most == 0 or not layers:
+        return
+    upto = len(view.cased)
+    if near is not None:
+        upto = base64_text.open_run(view.cased, torn=torn, most=most, near=near)
+    for match in base64_text.runs(view.cased):
+        run, at = match.group(), match.start()
+        if at >= upto:
+            return
+        for start, end, text in base64_text.decodings(run, most, torn=torn and at == 0):
+            if at + start < upto:
+                yield from _layers(text, view.span(at + start, at + end), layers)
+
+
+def _layers(text: str, whole: tuple[int, int], layers: int) -> Iterator[View]:
+    """Yield all readings of a decoded text, which may contain further encodings."""
+    for view in _read(text, escaped=False, torn=False, most=None, layers=layers - 1)[0]:
+        yield View(view.cased, view._edits, view._below, normal=view.normal, whole=whole)
+
+
+def _letters_apart(text: str) -> int:
+    """Return the start of separated letters at the end, or the end of the text."""
+    if text[-2:].isalpha() and len(text) > 1:
+        return len(text)  # a word, as nearly always
+    match = _ENDING.search(text, max(0, len(text) - 12))
+    if match is None or not match.group():
+        return len(text)
+    letters = (len(match.group()) + 1) // 2
+    trails = len(match.group()) % 2 == 0
+    if letters < _SINGLES or (letters == _SINGLES and not trails):
+        return match.start()
+    return len(text) - (1 if trails else 2)
+
+
+def _unmasked(view: View, shadow: re.Match[str]) -> View:
+    text = "".join(chr(ord(each) - 0xE0000) for each in shadow.group())
+    return View(text, whole=view.span(*shadow.span()))

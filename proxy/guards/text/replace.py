@@ -1,0 +1,143 @@
+"""Copies a request or a response with some of its texts replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from proxy.guards.text.json_strings import spliced
+from proxy.guards.text.payloads import Payload
+from proxy.guards.text.walk import MemberName, Path
+from proxy.types import Json
+
+
+def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
+    """Return a copy with other texts at paths of ``request_texts`` or ``answer_texts``.
+
+    Without texts it returns the same object. Log probabilities of a changed choice are removed,
+    because their tokens spell the text.
+    """
+    if not texts:
+        return whole
+    texts = _settled(whole, texts)
+    root = dict(whole)
+    copies: dict[Path, Any] = {(): root}
+    arguments: dict[Path, dict[int, str]] = {}
+    for path, text in texts.items():
+        last = path[-1]
+        if isinstance(last, MemberName):
+            continue
+        above = _copied(copies, path[:-1])
+        if isinstance(last, int) and isinstance(above, str):
+            arguments.setdefault(path[:-1], {})[last] = text
+        else:
+            above[last] = text if isinstance(above[last], str | int | float) else None
+    for path, segments in arguments.items():
+        above = _copied(copies, path[:-1])
+        above[path[-1]] = spliced(above[path[-1]], segments)
+    _rename(copies, texts)
+    _unspell(copies, texts)
+    return root
+
+
+def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
+    """Return the paths of values in a copy whose members may have other names."""
+    names: dict[Path, dict[Any, str]] = {}
+    found: list[Path] = []
+    for path in paths:
+        old: Any = before
+        new: Any = after
+        steps = list(path)
+        for depth, step in enumerate(path):
+            if isinstance(old, dict):
+                if path[:depth] not in names:
+                    names[path[:depth]] = dict(zip(old, new, strict=True))
+                steps[depth] = names[path[:depth]][step]
+            elif not isinstance(old, list):
+                break
+            old, new = old[step], new[steps[depth]]
+        found.append(tuple(steps))
+    return found
+
+
+def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+    """Return the texts, with texts of data written into their strings."""
+    inside: dict[Path, dict[Payload, str]] = {}
+    for path, text in texts.items():
+        if isinstance(path[-1], Payload):
+            inside.setdefault(path[:-1], {})[path[-1]] = text
+    if not inside:
+        return texts
+    settled = {path: text for path, text in texts.items() if not isinstance(path[-1], Payload)}
+    for path, parts in inside.items():
+        as_arguments = settled.pop((*path, 0), None)
+        written = settled.get(path, as_arguments)
+        settled[path] = _data(_at(whole, path), parts, written)
+    return settled
+
+
+def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
+    """Return data with changed parts. If ``written`` changed beyond the head, it replaces the
+    base64."""
+    run = original[original.find(";base64,") + 1 :]
+    spells = written is not None and not written.endswith(run)
+    for payload, text in parts.items():
+        if not payload.is_head:
+            return text if spells else payload.written(text)
+    ((head, text),) = parts.items()
+    return text if spells else text + original[len(head.head) :]
+
+
+def _at(whole: Json, path: Path) -> str:
+    value: Any = whole
+    for step in path:
+        value = step.name if isinstance(step, MemberName) else value[step]
+    return str(value)
+
+
+def _copied(copies: dict[Path, Any], path: Path) -> Any:
+    """Return the copy of the value at a path, and copy its parents. A text is not copied."""
+    for size in range(1, len(path) + 1):
+        prefix = path[:size]
+        if prefix in copies:
+            continue
+        above, step = copies[prefix[:-1]], prefix[-1]
+        value = above[step]
+        if not isinstance(value, dict | list):
+            return value
+        copies[prefix] = above[step] = value.copy()
+    return copies[path]
+
+
+def _unspell(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
+    for path in texts:
+        if path[0] == "choices" and len(path) > 2:
+            choice = _copied(copies, path[:2])
+            if isinstance(choice, dict) and choice.get("logprobs") is not None:
+                choice["logprobs"] = None
+
+
+def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
+    renames: dict[Path, dict[str, str]] = {}
+    for path, text in texts.items():
+        if isinstance(path[-1], MemberName):
+            renames.setdefault(path[:-1], {})[path[-1].name] = text
+    for path in renames:
+        _copied(copies, path)
+    for path, names in renames.items():
+        copy = copies[path]
+        members = [(names.get(name, name), value) for name, value in copy.items()]
+        copy.clear()
+        numbers: dict[str, int] = {}
+        for name, value in members:
+            copy[_free(name, copy, numbers)] = value
+
+
+def _free(name: str, taken: Json, numbers: dict[str, int]) -> str:
+    """Return a free name, because two names may be masked alike. ``numbers`` keeps the last number
+    of each name, so that thousands of equal names take linear time."""
+    free = name
+    while free in taken:
+        numbers[name] = number = numbers.get(name, 1) + 1
+        free = f"{name}_{number}"
+    return free

@@ -1,0 +1,324 @@
+"""Walks over all texts of a request and of a response in OpenAI's format.
+
+Everything is text except what a table lists: unknown names and values at any depth. ``REQUEST``
+and ``NESTED`` have the kinds of known fields, ``SILENT`` the ignored ones. Unreadable content is
+reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from proxy.fields.field_table import ROWS
+from proxy.fields.member_table import MEMBERS
+from proxy.guards.text.frame import NO_TEXTS, is_silent, name_in_chat, role_of_item
+from proxy.guards.text.json_strings import values
+from proxy.guards.text.logprobs import beside
+from proxy.guards.text.opaque import (
+    PAYLOAD,
+    TextClaim,
+    is_data,
+    is_for_data,
+    is_opaque,
+    kind_of,
+    may_be_text,
+    says_text,
+)
+from proxy.guards.text.payloads import LEAST_OPAQUE, Payload, data_of
+from proxy.runtime.frozen import frozen
+from proxy.types import Json
+
+REQUEST: Mapping[str, str] = {row.name: row.text for row in ROWS if row.text is not None}
+"""Kinds of texts in request fields; those of any other field are ``other``."""
+ROLE_OF: Mapping[str, str] = {row.name: row.role for row in ROWS if row.role is not None}
+NESTED: Mapping[str, str] = {each.name: each.text for each in MEMBERS.values() if each.text}
+"""Kinds of texts in members of messages and choices."""
+
+SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
+"""Ignored request fields, with the reason."""
+
+KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NESTED.values()})
+"""Kinds of texts that a rule may select."""
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+_SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
+WORDS = ROLES | {  # types of values
+    "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
+    "function_call", "function_call_output", "input_audio", "input_text", "integer",
+    "item_reference", "json_object", "json_schema", "low", "message", "null", "number", "object",
+    "output_text", "reasoning", "reasoning_text", "refusal", "string", "summary_text", "text",
+    "thinking", "tool_result", "tool_use",
+}  # fmt: skip
+KNOWN = NO_TEXTS.union(
+    (row.name for row in ROWS), (each.name for each in MEMBERS.values() if each.is_api_word)
+)
+"""Known names of members; all others are inspected like values."""
+_DEEP = 6  # steps of a path; deeper members are never ignored
+_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # with any numbers and names
+
+
+@frozen
+class MemberName:
+    """The name of a member, as the last step of a path."""
+
+    name: str
+
+
+Path = tuple[str | int | MemberName | Payload, ...]
+_IN_PARTS = frozenset({"content", "output", "parts", "summary", "system", "thinking"})
+_OF_PART: tuple[Path, ...] = ((), ("text",))
+
+
+class Text(NamedTuple):
+    """One text and its path. The last step may be the index of a segment of its arguments.
+
+    An ``escaped`` text is inside of a JSON string. The base64 of a ``decoded`` text is its
+    own text. A ``placed`` text is data in a member for data: it is searched, not judged as a whole.
+    Texts of one ``run`` are also inspected as one, wherever they are in the document.
+    """
+
+    path: Path
+    text: str
+    kind: str
+    role: str | None = None
+    escaped: bool = False
+    decoded: bool = False
+    placed: bool = False
+    run: tuple[int, str] | None = None
+
+
+@frozen
+class Opaque:
+    """Content that no guard can read: tokens, images, audio, files."""
+
+    path: Path
+    kind: str
+
+
+@frozen
+class Texts:
+    """Texts in order, and unreadable content. ``unread`` is the reason if texts are missing;
+    ``apart`` is True if no text is joined with another."""
+
+    texts: tuple[Text, ...]
+    opaque: tuple[Opaque, ...] = ()
+    unread: str | None = None
+    apart: bool = False
+
+
+@frozen
+class Value:
+    """A value within arguments that are a string; its text follows, if it has one."""
+
+
+VALUE = Value()
+
+
+class Node(NamedTuple):
+    """A value on the stack of a walk, and its path."""
+
+    path: Path
+    value: Any
+    kind: str
+    role: str | None
+    sealed: bool = False  # inside of reported content
+    plain: TextClaim = None  # declared type of data around it
+
+
+Found = Text | Opaque | Value | None
+"""Result for one value of a walk."""
+Members = Callable[[Node, Json], Iterator[Node | Opaque]]
+
+
+def request_walk(body: Json, unknown: str = "other", whose: str | None = None) -> Iterator[Found]:
+    """Walk over a request in order. Unknown fields have the kind ``unknown`` and the role
+    ``whose``."""
+    return walk_values(_fields(body, unknown, whose), members, answer=False, cut=False)
+
+
+def passed_request_walk(body: Json) -> Iterator[Found]:
+    """Walk over a request of an unknown form. Unknown fields are texts of the user, so that no rule
+    for other roles skips them."""
+    return request_walk(body, "content", "user")
+
+
+def passed_answer_walk(data: Json) -> Iterator[Found]:
+    """Walk over a response of an unknown form."""
+    return answer_walk(data, unknown="content")
+
+
+def parts_of(path: Path) -> int | None:
+    """Return the number of steps to a value whose parts are read as one text, if the path leads to
+    a part of it, or to all of it. Return None for any other text."""
+    if path[-1] in _IN_PARTS:
+        return len(path)
+    for index, step in enumerate(path[:-1]):
+        if step in _IN_PARTS and isinstance(path[index + 1], int) and path[index + 2 :] in _OF_PART:
+            return index + 1
+    return None
+
+
+def answer_walk(data: Json, *, cut: bool = False, unknown: str = "other") -> Iterator[Found]:
+    """Walk over a response, or with ``cut`` over one chunk of a stream."""
+    nodes = _members_of(data, unknown)
+    return walk_values(nodes, partial(members, answer=True), answer=True, cut=cut)
+
+
+def _members_of(data: Json, unknown: str) -> Iterator[Node]:
+    for name, value in data.items():
+        if is_silent((), name, value):
+            continue
+        kind = "content" if name == "choices" else unknown
+        if name not in KNOWN:
+            yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
+        yield Node(path=(name,), value=value, kind=kind, role="assistant")
+
+
+def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[Node | Opaque]:
+    plain = says_text(body, None)
+    for name, value in body.items():
+        if name in SILENT:
+            continue
+        kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, whose)
+        sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
+        if sealed and value:  # ``audio`` of a request is the voice of the response
+            yield Opaque((name,), kind_of(name))
+        if name not in KNOWN:
+            yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
+        yield Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
+
+
+def walk_values(
+    places: Iterator[Node | Opaque], members: Members, *, answer: bool, cut: bool
+) -> Iterator[Found]:
+    """Walk over values, and over members of objects by ``members``."""
+    stack = [places]  # no recursion: an upstream chooses the depth
+    while stack:
+        place = next(stack[-1], None)
+        if place is None:
+            stack.pop()
+        elif isinstance(place, Opaque):
+            yield place
+        elif isinstance(place.value, str):
+            yield from _read(place, answer, cut)
+        elif isinstance(place.value, dict):
+            stack.append(members(place, place.value))
+            yield None
+        elif isinstance(place.value, list) and not _tokens(place, place.value):
+            stack.append(_items(place, place.value))
+            yield None
+        else:
+            yield _unwritten(place, cut)
+
+
+def _unwritten(place: Node, cut: bool) -> Found:
+    """Return the text of a number in arguments, which may be a card number. In a stream, only a
+    complete event has it."""
+    if isinstance(place.value, list):
+        return Opaque(place.path, "tokens")
+    if place.kind != "arguments" or place.value.__class__ not in (int, float):
+        return None
+    if cut and place.path[4:5] not in (("event",), ("start",)):
+        return None
+    return Text(place.path, str(place.value), place.kind, role=place.role)
+
+
+def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
+    text, path, role = place.value, place.path, place.role
+    last = path[-1]
+    if not text or (text in WORDS and last in _SAYS_TYPE):
+        return
+    decoded = placed = False
+    bare = last in PAYLOAD and (place.sealed or bool(place.plain))
+    data = None if answer else data_of(text, bare=bare, claim=place.plain)
+    if data is not None:  # nothing of a response is skipped
+        unsaid = place.plain is None and not data.signed and may_be_text(path)
+        sure = not data.loose and (data.exact or not (place.plain or unsaid))
+        in_place = place.sealed and sure and not isinstance(last, MemberName) and is_for_data(path)
+        if in_place and data.odd_head:
+            yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, role=role)
+        if data.text is not None:
+            yield Text((*path, data.payload), data.text, place.kind, role=role, placed=data.rough)
+        elif in_place and len(text) > LEAST_OPAQUE:
+            return
+        decoded, placed = data.exact, in_place
+    if last == "arguments" and not cut:
+        yield from _of_arguments(place, decoded, placed)
+    else:
+        yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)
+
+
+def _of_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
+    number = 0
+    for value in values(place.value):
+        yield VALUE
+        if value is None:
+            continue
+        yield Text(
+            (*place.path, number), place.value[value.start : value.end], kind="arguments",
+            role=place.role, escaped=value.kind == "string", decoded=decoded, placed=placed,
+        )  # fmt: skip
+        number += 1
+
+
+def _tokens(place: Node, value: list[Any]) -> bool:
+    if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
+        return False
+    return all(type(each) is int for each in value)
+
+
+def _items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
+    for number, each in enumerate(value):
+        path = (*place.path, number)
+        sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
+        if sealed and not place.sealed:
+            yield Opaque(path, "file")
+        kind = "content" if path[:-1] == ("input",) and isinstance(each, dict) else place.kind
+        yield Node(path, each, kind, role=place.role, sealed=sealed, plain=place.plain)
+
+
+def members(
+    place: Node, value: Json, *, answer: bool = False, inside: bool = False
+) -> Iterator[Node | Opaque]:
+    """Yield the members of an object; ``inside``: it is a part of a message."""
+    role = place.role
+    if len(place.path) == 2 and place.path[0] in ("messages", "input"):
+        role = role_of_item(value) or role
+    plain = says_text(value, place.plain)
+    level = _level(place.path) if answer and len(place.path) < _DEEP else ()
+    for name, each in value.items():
+        path = (*place.path, name)
+        if level and is_silent(level, name, each):
+            continue
+        if name == "logprobs" and place.path[0] == "choices":
+            yield from _logprobs(path, each, value, role)
+            continue
+        if name not in KNOWN:
+            key = (*place.path, MemberName(name))
+            yield Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
+        sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
+        if sealed and not place.sealed and each:
+            yield Opaque(path, kind_of(name))
+        named = name_in_chat(name, value, place.path)
+        known = inside or place.path[0] in ("choices", "input", "messages")
+        known = (known and place.kind not in _FORMS) or named == "arguments"
+        kind = NESTED.get(named, place.kind) if known else place.kind
+        yield Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
+
+
+def _level(path: Path) -> tuple[str, ...]:
+    """Return the names in the path of a list item of a response, empty for any other value."""
+    names = tuple(step for step in path if isinstance(step, str))
+    return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
+
+
+def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[Node]:
+    """Yield the texts of log probabilities that the choice does not contain, as one text."""
+    message = choice.get("message") or choice.get("delta") or choice
+    shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
+    lines = beside(logprobs, shown)
+    if any(lines):
+        yield Node(path=path, value="\n".join(lines), kind="logprobs", role=role)

@@ -1,0 +1,295 @@
+"""Texts that are inspected as one: the parts of a message, and the boundaries between messages.
+
+Guards inspect them in addition to the single texts, for findings across a boundary and for findings
+that need the context of a neighbor. Some servers join messages of one role before the model reads
+them. Only the characters near such a boundary are inspected again, which bounds the cost of a long
+chat.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain, pairwise
+
+from proxy.guards.findings.mask import TextMatch
+from proxy.guards.text.normalize import View, variants
+from proxy.guards.text.text_walker import weight_of
+from proxy.guards.text.walk import Text, parts_of
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import Finding
+from proxy.types.hold import is_cuttable
+
+MOST = 64 * 1024  # characters of a message that are inspected again
+WINDOW = 256  # characters of a message on either side of a boundary
+RUN_WINDOW = 1024  # characters of a text near the end of another one of a longer run
+BETWEEN = ("", " ")  # joins messages: a key may be cut, or the words of a phrase
+
+_TURNS = frozenset({"input", "messages"})
+_OF_CONTENT = 3  # steps to the content of a message: ``messages``, its index, ``content``
+
+
+@frozen
+class JoinedParts:
+    """Texts, by their indexes in order, that are inspected as one.
+
+    ``starts`` and ``ends`` are their positions in ``text``, and ``data`` the indexes of those whose
+    base64 is inspected separately. For messages that are cut, ``skipped`` is the first character of
+    each text, and ``shares`` the position of each message: a finding within one share is ignored.
+    """
+
+    numbers: tuple[int, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    text: Text
+    data: frozenset[int] = frozenset()
+    skipped: tuple[int, ...] = ()
+    shares: tuple[tuple[int, int], ...] = ()
+
+    def views(self) -> tuple[View, ...]:
+        """Return the readings of the joined text, without the decoded data of a single text."""
+        views = variants(self.text.text)
+        if not self.data:
+            return views
+        return tuple(view for view in views if view.whole is None or not self._is_data(*view.whole))
+
+    def _is_data(self, start: int, end: int) -> bool:
+        place = bisect_right(self.starts, start) - 1
+        return place in self.data and end <= self.ends[place]
+
+    def in_parts(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
+        """Yield the pieces of each match in the single texts, by the index of the text."""
+        for match in matches:
+            yield [*self._pieces(match)]
+
+    def _pieces(self, match: TextMatch) -> Iterator[tuple[int, TextMatch]]:
+        for place in range(bisect_right(self.starts, match.start) - 1, len(self.starts)):
+            start = self.starts[place]
+            if start >= match.end:
+                return
+            first, last = max(match.start, start), min(match.end, self.ends[place])
+            if first < last:
+                base = start - self.skipped[place] if self.skipped else start
+                yield self.numbers[place], replace(match, start=first - base, end=last - base)
+
+    def is_one(self, match: TextMatch, detector: object) -> bool:
+        """Return True if a match across texts is one finding. At a boundary of messages, a detector
+        may decide that it is two values side by side."""
+        if not self.shares or not is_cuttable(detector):
+            return True
+        first = bisect_right(self.shares, match.start, key=lambda share: share[0]) - 1
+        last = bisect_right(self.shares, match.end - 1, key=lambda share: share[0]) - 1
+        ends = [(self.shares[at][1], self.shares[at + 1][0]) for at in range(first, last)]
+        found = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
+        return detector.is_cut(self.text.text, found, ends)
+
+    def continued(
+        self,
+        match: TextMatch,
+        pieces: Sequence[tuple[int, TextMatch]],
+        since: int,
+        detector: object,
+    ) -> Sequence[tuple[int, TextMatch]]:
+        """Return the remaining pieces of a finding of which the text ``since`` has a part.
+
+        At a boundary of messages they must contain a digit, as keys and numbers do: an address at
+        the end of one does not make a finding of the first word of the next. They are in later
+        texts, or in earlier ones if the detector decides that the value was cut.
+        """
+        if not self.shares:
+            return pieces
+        if is_cuttable(detector):
+            more = [(number, piece) for number, piece in pieces if number < since]
+            if not (more and self.is_one(match, detector)):
+                return ()
+        else:
+            more = [(number, piece) for number, piece in pieces if number >= since]
+        return more if any(self._has_digit(*each) for each in more) else ()
+
+    def _has_digit(self, number: int, piece: TextMatch) -> bool:
+        place = bisect_left(self.numbers, number)
+        base = self.starts[place] - (self.skipped[place] if self.skipped else 0)
+        return any(map(str.isdigit, self.text.text[piece.start + base : piece.end + base]))
+
+
+@frozen
+class FoundSpans:
+    """Spans of a text in which one rule has findings. Overlapping and touching spans are joined."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    @classmethod
+    def of(cls, matches: Iterable[TextMatch]) -> FoundSpans:
+        starts: list[int] = []
+        ends: list[int] = []
+        for match in sorted(matches, key=lambda each: each.start):
+            if ends and match.start <= ends[-1]:
+                ends[-1] = max(ends[-1], match.end)
+            else:
+                starts.append(match.start)
+                ends.append(match.end)
+        return cls(starts, ends)
+
+    def meets(self, match: TextMatch) -> bool:
+        """Return True if a part of a match is in a span."""
+        at = bisect_right(self.ends, match.start)
+        return at < len(self.starts) and self.starts[at] < match.end
+
+    def has(self, match: TextMatch) -> bool:
+        """Return True if all of a match is in a span."""
+        at = bisect_right(self.ends, match.start)
+        return (
+            at < len(self.starts) and self.starts[at] <= match.start and match.end <= self.ends[at]
+        )
+
+
+def joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+    """Yield everything that is inspected as one, in addition to the texts."""
+    return chain(joined_parts(texts), message_boundaries(texts))
+
+
+def weight_of_joined(texts: Sequence[Text]) -> int:
+    """Return the weight of all joined texts. Short messages of one role count up to twice, with a
+    space between them and without."""
+    return sum(weight_of(joined.text.text) for joined in joined_texts(texts))
+
+
+def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+    """Yield the messages with several parts, and the runs of several texts. Of a run that is too
+    long, the characters near the ends of its texts are joined."""
+    groups: dict[object, list[int]] = {}
+    for number, text in enumerate(texts):
+        steps = parts_of(text.path)
+        if text.run is not None:
+            groups.setdefault(text.run, []).append(number)
+        elif steps is not None:
+            groups.setdefault(text.path[:steps], []).append(number)
+    for numbers in groups.values():
+        if sum(len(texts[number].text) for number in numbers) > MOST:
+            for first, second in pairwise(numbers if texts[numbers[0]].run is not None else ()):
+                length = len(texts[first].text)
+                cuts = [(max(0, length - RUN_WINDOW), length), (0, RUN_WINDOW)]
+                yield _joined_texts(texts, (first, second), cuts)
+        elif len(numbers) > 1:
+            whole = _joined_texts(texts, numbers, [(0, len(texts[n].text)) for n in numbers])
+            yield replace(whole, text=whole.text._replace(run=texts[numbers[0]].run))
+
+
+def _joined_texts(
+    texts: Sequence[Text], numbers: Sequence[int], cuts: Sequence[tuple[int, int]]
+) -> JoinedParts:
+    """Join texts, each cut to the characters between two positions."""
+    pairs = zip(numbers, cuts, strict=True)
+    parts = [texts[number].text[start:end] for number, (start, end) in pairs]
+    first = texts[numbers[0]]
+    ends = tuple(accumulate(map(len, parts)))
+    return JoinedParts(
+        numbers=tuple(numbers),
+        starts=(0, *ends[:-1]),
+        ends=ends,
+        text=Text(path=first.path, text="".join(parts), kind=first.kind, role=first.role),
+        data=frozenset(index for index, number in enumerate(numbers) if texts[number].decoded),
+        skipped=tuple(start for start, _ in cuts),
+    )
+
+
+@frozen
+class Cut:
+    """A part of the text with the index ``number``, from the character ``skipped`` on."""
+
+    number: int
+    skipped: int
+    text: str
+
+
+Message = Sequence[Cut]
+
+
+def message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+    """Yield the boundaries between messages of one role. A short message is included completely, so
+    that a value cut in three is found."""
+    for row in _rows(texts):
+        yield from _joined(row, texts)
+
+
+def _rows(texts: Sequence[Text]) -> Iterator[list[Message]]:
+    """Yield rows of two or more messages of one role, cut to the characters near a boundary."""
+    for run in _runs(texts):
+        row: list[Message] = [_cut(run[0], from_end=True)]
+        size = WINDOW
+        for place, message in enumerate(run[1:], start=2):
+            length = sum(len(cut.text) for cut in message)
+            if place < len(run) and length <= 2 * WINDOW and size + length <= MOST:
+                row.append(message)
+                size += length
+                continue
+            yield [*row, _cut(message, from_end=False)]
+            row, size = [_cut(message, from_end=True)], WINDOW
+
+
+def _runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
+    """Yield two or more messages of one role without a text of another role between them."""
+    run: list[list[Cut]] = []
+    role, message = None, None
+    for number, text in enumerate(texts):
+        path = text.path
+        if path[0] not in _TURNS or len(path) < _OF_CONTENT:
+            continue
+        if text.role != role:
+            if len(run) > 1:
+                yield [*run]
+            run, role, message = [], text.role, None
+        if role is None or parts_of(path) != _OF_CONTENT:
+            continue
+        if path[1] != message:
+            run.append([])
+            message = path[1]
+        run[-1].append(Cut(number, 0, text.text))
+    if len(run) > 1:
+        yield [*run]
+
+
+def _cut(message: Message, *, from_end: bool) -> Message:
+    """Return the first or the last ``WINDOW`` characters of a message."""
+    cuts: list[Cut] = []
+    remaining = WINDOW
+    for cut in reversed(message) if from_end else message:
+        skipped = max(0, len(cut.text) - remaining) if from_end else 0
+        cuts.append(Cut(cut.number, skipped, cut.text[skipped : skipped + remaining]))
+        remaining -= len(cut.text)
+        if remaining <= 0:
+            break
+    return cuts[::-1] if from_end else cuts
+
+
+def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedParts]:
+    cuts = [cut for message in row for cut in message]
+    first = texts[cuts[0].number]
+    ends_in_space = all(
+        one[-1].text[-1:].isspace() or two[0].text[:1].isspace() for one, two in pairwise(row)
+    )
+    for between in BETWEEN[:1] if ends_in_space else BETWEEN:
+        starts: list[int] = []
+        ends: list[int] = []
+        shares: list[tuple[int, int]] = []
+        offset = 0
+        for message in row:
+            share = offset
+            for cut in message:
+                starts.append(offset)
+                offset += len(cut.text)
+                ends.append(offset)
+            shares.append((share, offset))
+            offset += len(between)
+        joined = between.join("".join(cut.text for cut in message) for message in row)
+        yield JoinedParts(
+            numbers=tuple(cut.number for cut in cuts),
+            starts=tuple(starts),
+            ends=tuple(ends),
+            text=Text(first.path[:2], joined, first.kind, role=first.role),
+            data=frozenset(index for index, cut in enumerate(cuts) if texts[cut.number].decoded),
+            skipped=tuple(cut.skipped for cut in cuts),
+            shares=tuple(shares),
+        )

@@ -1,0 +1,300 @@
+"""Inspects whole texts in batches, which bound memory and the time between two checks.
+
+A batch is several short texts or a piece of a long one. Its readings take many times the memory of
+the text, and are dropped before the next batch. A rule without a lookback inspects only the first
+reading of a text that is longer than a batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from proxy.errors import GuardBlocked
+from proxy.guards.findings.mask import TextMatch, find_matches
+from proxy.guards.findings.rule_cursor import RuleCursor, settled
+from proxy.guards.findings.tally import DEADLINE, RuleTally
+from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, long_runs
+from proxy.guards.text.normalize import Beginning, View, beginning, decoded, variants
+from proxy.guards.text.text_walker import EACH, SHEET
+from proxy.guards.text.walk import Text
+from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, joined_texts
+from proxy.types.guard import GuardRule, is_detector
+
+
+class TextViews(NamedTuple):
+    """The readings of a text or of joined texts. Rules with a lookback inspect a ``long`` text in
+    pieces."""
+
+    place: int
+    text: Text
+    views: tuple[View, ...]
+    bytes: int
+    joined: JoinedParts | None = None
+    long: bool = False
+
+
+class LongTextPiece(NamedTuple):
+    """A piece of a long text, from ``base`` on, with the cursor of each rule. Only the last piece
+    has the ``bytes`` of the text."""
+
+    place: int
+    text: Text
+    read: Beginning
+    base: int
+    cursors: dict[int, RuleCursor]
+    bytes: int | None
+
+
+class Base64Run(NamedTuple):
+    """A reading of a run of base64 that is too long for a piece of its text."""
+
+    place: int
+    text: Text
+    view: View
+
+
+TextBatch = Sequence[TextViews] | LongTextPiece | Base64Run
+
+
+@dataclass(slots=True)
+class RuleInspection:
+    """Inspects the texts of a call with one rule, and collects pairs of a text's index and a
+    match."""
+
+    tally: RuleTally
+    number: int
+    matches: list[tuple[int, TextMatch]] = field(default_factory=list)
+    failure: GuardBlocked | None = None
+    _runs: list[tuple[int, int]] = field(default_factory=list)  # base64 with findings, of one text
+    _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """True if the rule has failed."""
+        return self.tally.error is not None
+
+    def see(self, batch: TextBatch) -> None:
+        """Inspect a batch within the remaining time of the rule."""
+        try:
+            if isinstance(batch, LongTextPiece):
+                self._see_piece(batch)
+                return
+            if isinstance(batch, Base64Run):
+                self._see_run(batch)
+                return
+            for part in batch:
+                if not self.done and self._meant(part):
+                    self._see_part(part)
+        except GuardBlocked as blocked:
+            self.failure = blocked
+
+    def spend(self, seconds: float) -> None:
+        """Charge shared work, such as reading a batch, to the deadline of this rule."""
+        self.tally.seconds += seconds
+        if self._left_s < 0:
+            self.fail(DEADLINE)
+
+    def fail(self, error: str) -> None:
+        """Record a failure of the rule."""
+        try:
+            self.tally.fail(error)
+        except GuardBlocked as blocked:
+            self.failure = blocked
+
+    def _meant(self, part: TextViews) -> bool:
+        rule = self.tally.rule
+        if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
+            return False
+        if part.joined is not None:
+            return bounded(rule) or part.text.run is not None
+        return not (part.long and bounded(rule))
+
+    @property
+    def _left_s(self) -> float:
+        return self.tally.rule.deadline_s - self.tally.seconds
+
+    def _see_part(self, part: TextViews) -> None:
+        seen = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
+        if self.done:
+            return
+        if part.joined is not None:
+            known = self._known_of(part.joined) if seen else {}
+            if not self.done:
+                for place, match in _together(self.tally, part.joined, seen, known):
+                    self._keep(place, match)
+            return
+        self._found(part.place, seen)
+        self._count(part.bytes)
+
+    def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
+        """Return the matches in each of the joined texts, and the matches in a cut message: its
+        edge may cause a match that the whole text does not have."""
+        known = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
+        for start, end in joined.shares:
+            views = variants(joined.text.text[start:end])
+            seen = find_matches(self.tally, self.number, views, left_s=self._left_s)
+            shifted = (replace(m, start=m.start + start, end=m.end + start) for m in seen)
+            for pieces in joined.in_parts(shifted):
+                for number, piece in pieces:
+                    known[number].append(piece)
+        return known
+
+    def _see_piece(self, piece: LongTextPiece) -> None:
+        cursor = piece.cursors.get(self.number)
+        if cursor is None or self.done:
+            return
+        last = piece.bytes is not None
+        size = len(piece.read.views[0].cased)
+        decided = piece.base + (size if last else settled(piece.read, cursor.reach or 0))
+        if decided > cursor.decided:
+            seen = cursor.see(piece.read.views, piece.base, decided, self._left_s)
+            if not self.done:
+                self._found(piece.place, [match for match in seen if not self._in_run(match)])
+        if piece.bytes is not None:
+            self._runs.clear()
+            if not self.done:
+                self._count(piece.bytes)
+
+    def _see_run(self, run: Base64Run) -> None:
+        if not (bounded(self.tally.rule) and self._applies(run.text)):
+            return
+        seen = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
+        if not self.done:
+            self._found(run.place, seen)
+            self._runs += [(match.start, match.end) for match in seen]
+
+    def _in_run(self, match: TextMatch) -> bool:
+        """Return True if a match is inside of a long run with a finding."""
+        before = bisect_right(self._runs, match.start, key=lambda run: run[0])
+        return before > 0 and match.end <= self._runs[before - 1][1]
+
+    def _applies(self, text: Text) -> bool:
+        return self.tally.rule.applies(text.role, text.kind)
+
+    def _found(self, place: int, seen: Sequence[TextMatch]) -> None:
+        for match in seen:
+            self.tally.count(match.kind, match.score)
+            self._keep(place, match)
+
+    def _keep(self, place: int, match: TextMatch) -> None:
+        self.matches.append((place, match))
+        self._by_text.setdefault(place, []).append(match)
+
+    def _count(self, size: int) -> None:
+        self.tally.bytes += size
+        self.tally.fields += 1
+
+
+def bounded(rule: GuardRule) -> bool:
+    """Return True if a rule finds spans in a text, rather than judges it as a whole."""
+    return is_detector(rule.detector) and rule.detector.reach is not None
+
+
+def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
+    """Return the readings of a whole text for rules and services."""
+    long = len(text.text) > batch
+    most = 0 if text.decoded else None
+    views = (View(text.text),) if long else variants(text.text, escaped=text.escaped, most=most)
+    ascii_only = text.text.isascii()
+    size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
+    return TextViews(place=place, text=text, views=views, bytes=size, long=long)
+
+
+def batches(
+    texts: Sequence[Text], inspections: Sequence[RuleInspection], size: int = SHEET
+) -> Iterator[TextBatch]:
+    """Yield the texts in batches of ``size`` characters. Each is read when it is requested, after
+    all rules have inspected the one before."""
+    result: list[TextViews] = []
+    weight = 0
+    for part in _parts(texts, size):
+        result.append(part)
+        weight += EACH + len(part.text.text)
+        if weight >= size:
+            yield result
+            result, weight = [], 0
+        if part.long:
+            yield from _runs(part)
+            yield from _pieces(part, inspections, size)
+    if result:
+        yield result
+
+
+def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
+    for place, text in enumerate(texts):
+        yield part_of(place, text, size)
+    for joined in joined_texts(texts):
+        yield TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
+
+
+def _runs(part: TextViews) -> Iterator[Base64Run]:
+    runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
+    for start, end in runs:
+        for view in decoded(part.text.text[start:end], (start, end)):
+            yield Base64Run(part.place, part.text, view)
+
+
+def _pieces(
+    part: TextViews, inspections: Sequence[RuleInspection], batch: int
+) -> Iterator[TextBatch]:
+    """Yield the pieces of a long text. Each begins where the rules continue, and is longer than the
+    one before if that one settled nothing."""
+    text = part.text.text
+    cursors = {
+        inspection.number: RuleCursor(
+            inspection.tally, inspection.number, inspection.tally.detector.reach
+        )
+        for inspection in inspections
+        if bounded(inspection.tally.rule)
+        and inspection.tally.rule.applies(part.text.role, part.text.kind)
+    }
+    near = max(0, min((cursor.reach or 0 for cursor in cursors.values()), default=0) - 1)
+    most = 0 if part.text.decoded else MOST_RUN
+    base, size = 0, batch
+    while any(cursor.looks for cursor in cursors.values()):
+        piece = text[base : base + size]
+        torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
+        last = base + size >= len(text)
+        escaped = part.text.escaped
+        read = beginning(piece, escaped=escaped, torn=torn, most=most, near=near, ends=last)
+        yield LongTextPiece(
+            place=part.place,
+            text=part.text,
+            read=read,
+            base=base,
+            cursors=cursors,
+            bytes=part.bytes if last else None,
+        )
+        if last:
+            return
+        end = base + size
+        since = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
+        size_beyond = batch if since - base >= batch // 2 else max(batch, size)
+        base, size = since, end - since + size_beyond
+
+
+def _together(
+    tally: RuleTally,
+    joined: JoinedParts,
+    seen: Sequence[TextMatch],
+    known: Mapping[int, Sequence[TextMatch]],
+) -> list[tuple[int, TextMatch]]:
+    """Return the matches in joined texts that none of them has by itself. A match that one text has
+    in part is not counted again, and only the rest of it is new. ``known`` has earlier matches by
+    text."""
+    if not seen:
+        return []
+    found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}
+    new: list[tuple[int, TextMatch]] = []
+    for match, pieces in zip(seen, joined.in_parts(seen), strict=True):
+        rest = [piece for piece in pieces if not found[piece[0]].has(piece[1])]
+        known_in = next((number for number, one in pieces if found[number].meets(one)), None)
+        if known_in is not None:
+            new += joined.continued(match, rest, known_in, tally.detector)
+        elif joined.is_one(match, tally.detector):
+            tally.count(match.kind, match.score)
+            new += rest
+    return new

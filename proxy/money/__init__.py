@@ -1,0 +1,1 @@
+"""Usage of tokens, and estimates of it."""

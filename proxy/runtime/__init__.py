@@ -1,0 +1,1 @@
+"""What runs beside calls and between them: turns, threads, spools, connections."""

@@ -1,0 +1,179 @@
+"""Settings of traces and metrics from the environment variables of the OpenTelemetry SDK.
+
+An exporter of the SDK reads its own variables. An invalid value never stops the process, as the
+SDK's specification demands: a warning names the variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from proxy.runtime.frozen import frozen
+
+PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+"""Exporters of ``otlp``, by the value of ``OTEL_EXPORTER_OTLP_PROTOCOL``."""
+COMPRESSIONS = ("none", "gzip", "deflate")
+ENDPOINTS = (
+    "HEADRACE_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+)
+RATIO_SAMPLERS = ("traceidratio", "parentbased_traceidratio")
+METRIC_INTERVALS = ("OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT")
+VARIABLES = {
+    "TRACES": (
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+        "OTEL_BSP_MAX_QUEUE_SIZE",
+        "OTEL_BSP_SCHEDULE_DELAY",
+        "OTEL_TRACES_SAMPLER",
+        "OTEL_TRACES_SAMPLER_ARG",
+    ),
+    "METRICS": METRIC_INTERVALS,
+    "LOGS": (),
+}
+"""Variables of each signal beside those of its exporters."""
+COMMON_VARIABLES = (
+    "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SDK_DISABLED",
+    "OTEL_SERVICE_NAME",
+    "OTEL_TRACES_EXPORTER",
+)
+
+
+@frozen
+class BatchBounds:
+    """Bounds of the queue in front of an exporter. A span waits at most ``delay_ms`` for its
+    batch."""
+
+    max_spans: int = 2048
+    max_batch: int = 512
+    delay_ms: int = 1000
+
+
+@frozen
+class OtelSettings:
+    """How spans are sampled and exported, and metrics exported.
+
+    Exporters and ``sampler`` are entry points of the SDK. Without exporters there are no spans or
+    no metrics; without a sampler the default one is used. ``warnings`` name the variables that have
+    an invalid value or no effect.
+    """
+
+    exporters: tuple[str, ...] = ()
+    sampler: str | None = None
+    sampler_arg: str | None = None
+    bounds: BatchBounds = BatchBounds()  # it is frozen
+    warnings: tuple[str, ...] = ()
+    metric_exporters: tuple[str, ...] = ()
+    metric_interval_ms: int = 60_000
+    metric_timeout_ms: int = 30_000
+
+    @property
+    def is_used(self) -> bool:
+        """True if spans or metrics are exported."""
+        return bool(self.exporters or self.metric_exporters)
+
+
+def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
+    """Read the variables ``OTEL_*``."""
+    given = {name: value.strip() for name, value in environ.items() if value.strip()}
+    warnings: list[str] = []
+    has_collector = any(name in given for name in ENDPOINTS)
+    exporters = _exporters(given, "TRACES", "otlp" if has_collector else "none", warnings)
+    metric_exporters = _exporters(given, "METRICS", "none", warnings)
+    signals = [
+        signal for signal, names in (("TRACES", exporters), ("METRICS", metric_exporters)) if names
+    ]
+    if not signals:
+        return OtelSettings(warnings=tuple(warnings))
+    sampler, sampler_arg = given.get("OTEL_TRACES_SAMPLER"), given.get("OTEL_TRACES_SAMPLER_ARG")
+    if sampler is not None and sampler.lower() in RATIO_SAMPLERS and not _is_number(sampler_arg, 1):
+        warnings.append(f"OTEL_TRACES_SAMPLER_ARG must be from 0 to 1 for {sampler}; 1.0 is used")
+        sampler_arg = "1.0"
+    bounds = _bounds(given, warnings)
+    interval_ms, timeout_ms = (
+        _positive(given, name, default, warnings)
+        for name, default in zip(METRIC_INTERVALS, (60_000, 30_000), strict=True)
+    )
+    for prefix in ("OTEL_EXPORTER_OTLP_", *(f"OTEL_EXPORTER_OTLP_{name}_" for name in signals)):
+        if given.get(f"{prefix}COMPRESSION", "none").lower() not in COMPRESSIONS:
+            warnings.append(f"{prefix}COMPRESSION must be {', '.join(COMPRESSIONS)}")
+        if not _is_number(given.get(f"{prefix}TIMEOUT", "1")):
+            warnings.append(f"{prefix}TIMEOUT must be a number of seconds")
+    warnings += [
+        f"{name} has no effect" for name in sorted(given) if _is_ignored(name, given[name], signals)
+    ]
+    return OtelSettings(
+        exporters=exporters,
+        metric_exporters=metric_exporters,
+        metric_interval_ms=interval_ms,
+        metric_timeout_ms=timeout_ms,
+        sampler=sampler,
+        sampler_arg=sampler_arg,
+        bounds=bounds,
+        warnings=tuple(warnings),
+    )
+
+
+def _bounds(given: Mapping[str, str], warnings: list[str]) -> BatchBounds:
+    defaults = BatchBounds()
+    max_spans = _positive(given, "OTEL_BSP_MAX_QUEUE_SIZE", defaults.max_spans, warnings)
+    max_batch = _positive(given, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings)
+    if max_batch > max_spans:
+        if "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" in given:
+            warnings.append("OTEL_BSP_MAX_EXPORT_BATCH_SIZE is more than OTEL_BSP_MAX_QUEUE_SIZE")
+        max_batch = max_spans
+    delay_ms = _positive(given, "OTEL_BSP_SCHEDULE_DELAY", defaults.delay_ms, warnings)
+    return BatchBounds(max_spans, max_batch, delay_ms)
+
+
+def _exporters(
+    given: Mapping[str, str], signal: str, default: str, warnings: list[str]
+) -> tuple[str, ...]:
+    """Return the names of a signal's exporters as entry points, without repetitions."""
+    text = given.get(f"OTEL_{signal}_EXPORTER", default)
+    if given.get("OTEL_SDK_DISABLED", "").lower() == "true" or text.lower() == "none":
+        return ()
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if "otlp" in names:
+        variable = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
+        if variable not in given:
+            variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
+        protocol = given.get(variable, "http/protobuf")
+        if protocol not in PROTOCOLS:
+            known = " or ".join(PROTOCOLS)
+            warning = f"{variable} must be {known}, not {protocol!r}; http/protobuf is used"
+            warnings += [warning] if warning not in warnings else []
+        otlp = PROTOCOLS.get(protocol, "otlp_proto_http")
+        names = [otlp if name == "otlp" else name for name in names]
+    return tuple(dict.fromkeys(names))
+
+
+def _positive(given: Mapping[str, str], name: str, default: int, warnings: list[str]) -> int:
+    text = given.get(name, str(default))
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    warnings.append(f"{name} must be a positive integer, not {text!r}; {default} is used")
+    return default
+
+
+def _is_number(text: str | None, high: float = inf) -> bool:
+    try:
+        return 0 <= float(text or "") <= high
+    except ValueError:
+        return False
+
+
+def _is_ignored(name: str, value: str, signals: Sequence[str]) -> bool:
+    """Return True for a variable of the SDK that neither Headrace nor an exporter reads."""
+    if not name.startswith("OTEL_") or name in COMMON_VARIABLES:
+        return False
+    if name == "OTEL_LOGS_EXPORTER":
+        return value.lower() != "none"
+    for signal, names in VARIABLES.items():
+        if name in names or name.startswith(f"OTEL_EXPORTER_OTLP_{signal}_"):
+            return signal not in signals
+    return not name.startswith(("OTEL_EXPORTER_", "OTEL_PYTHON_EXPORTER_"))

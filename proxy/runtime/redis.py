@@ -1,0 +1,230 @@
+"""Connects to Redis or Valkey: to one server, or to a cluster by way of any of its servers.
+
+Rooms say what they ask; that a command of a cluster must find the server of its key, what a fault
+looks like, and how bytes are packed, is said here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import hiredis
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
+
+from proxy.errors.causes import cause_of
+from proxy.errors.words import listed
+
+FREE_S = 0.02
+MOST_LOOKS = 50
+BOUNDS: dict[str, Any] = {
+    "socket_timeout": None,
+    "socket_connect_timeout": None,
+    "retry": Retry(NoBackoff(), 0),
+}
+"""Time is kept here. With a timeout of its own the library sends by ``asyncio.wait_for``, which
+swallows cancellations in Python 3.11, and starts a task for every command."""
+FAULTS = (RedisError, OSError, TimeoutError, EOFError, ValueError, RuntimeError, AttributeError)
+"""What a trip may end in. The last four come of replies that are none, and of a cluster that says
+to ask a server which the library has not heard of."""
+Word = str | bytes | int
+
+
+class RedisServer(Protocol):
+    """Where commands go. It connects when it is asked, as often as commands are under way at once.
+    Nothing is asked twice: that is for the caller to decide, who knows what is at stake."""
+
+    async def run(self, key: str | bytes, *command: Word) -> Any:
+        """Have a command done where the key lives, and those that share its hash tag, in time."""
+
+    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+        """Have commands done of one key each, in time: one trip to each server concerned."""
+
+    async def aclose(self) -> None: ...
+
+
+@asynccontextmanager
+async def in_time(seconds: float) -> AsyncIterator[None]:
+    """Raise ``TimeoutError`` after so many seconds, but not for time that this process took itself:
+    while it was busy a reply may have come that nobody read."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as bound:
+        patience = _Patience(loop, bound)
+        patience.wait(max(0.0, seconds - FREE_S))
+        try:
+            yield
+        finally:
+            patience.handle.cancel()
+
+
+class _Patience:
+    """Ends the time once the loop had ``FREE_S`` seconds for what had come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
+        self._loop = loop
+        self._bound = bound
+        self._looks = 0
+        self._due = 0.0
+        self.handle: asyncio.TimerHandle
+
+    def wait(self, seconds: float) -> None:
+        self._due = self._loop.time() + seconds
+        self.handle = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._looks += 1
+        busy = self._loop.time() - self._due > FREE_S / 2
+        if self._looks == 1 or (busy and self._looks < MOST_LOOKS):
+            self.wait(FREE_S)
+        else:
+            self._bound.reschedule(self._loop.time())
+
+
+class SingleServer:
+    """A single server."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        pool = ConnectionPool.from_url(url, **BOUNDS)
+        pool.connection_class = _packed(pool.connection_class)
+        pool.make_connection()  # type: ignore[no-untyped-call]  # tells of a wrong option now
+        self._client = Redis.from_pool(pool)
+        self._timeout_s = timeout_s
+
+    async def run(self, key: str | bytes, *command: Word) -> Any:
+        async with in_time(self._timeout_s):
+            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+        async with (
+            in_time(self._timeout_s),
+            self._client.pipeline(transaction=False) as together,
+        ):
+            for command in commands:
+                _ = together.execute_command(*command)
+            await together.execute()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+class Cluster:
+    """Servers that share the keys. A slot that moves is followed. After a failure one of them is
+    asked where slots are now, which takes 10 ms of our processor."""
+
+    def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
+        first, *_ = parts = [cast("dict[str, Any]", parse_url(url)) for url in urls]
+        nodes = [ClusterNode(part["host"], part.get("port", 6379)) for part in parts]
+        options = {
+            name: value for name, value in first.items() if name not in ("host", "port", "db")
+        }
+        secure = options.pop("connection_class", None) is not None
+        self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(options | BOUNDS))
+        kwargs = self._client.connection_kwargs
+        kwargs["connection_class"] = _packed(kwargs["connection_class"])
+        self._timeout_s = timeout_s
+        self._failing = False
+        self._asked: str | None = None
+
+    async def run(self, key: str | bytes, *command: Word) -> Any:
+        """The server is told beforehand, or the library would hash every key of the command."""
+        async with self._trip():
+            node = self._client.get_node_from_key(cast("str", key))
+            self._asked = node.name if node else None
+            return await self._client.execute_command(*command, target_nodes=node)
+
+    @asynccontextmanager
+    async def _trip(self) -> AsyncIterator[None]:
+        """Bound a trip. If one before it failed, look where slots are now; whom that one asked is
+        asked last."""
+        try:
+            async with in_time(self._timeout_s):
+                if self._failing:
+                    await self._client.aclose()
+                _ = await self._client.initialize(last_failed_node_name=self._asked)
+                self._failing = False
+                yield
+        except ResponseError:  # it did answer
+            raise
+        except FAULTS:
+            self._failing = True
+            raise
+
+    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+        async with self._trip(), self._client.pipeline() as together:
+            for command in commands:
+                _ = together.execute_command(*command)
+            _ = await together.execute()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def cause_of_fault(error: BaseException | None) -> str:
+    """Return why a trip failed, without an address or a credential: ``auth``, ``permission``, a
+    cause of a failed connection, or the name of the error."""
+    name = type(error).__name__
+    while error is not None:
+        if isinstance(error, (AuthenticationError, NoPermissionError)):
+            return "permission" if isinstance(error, NoPermissionError) else "auth"
+        if isinstance(error, TimeoutError):
+            return "timeout"
+        if isinstance(error, OSError) and not isinstance(error, RedisError):
+            return cause_of(error)
+        error = error.__cause__ or error.__context__
+    return name
+
+
+def _load_certificates(url: str) -> None:
+    """Load the files that the options of a URL name. Raises ``ValueError``."""
+    options = [f"{name}={value}" for name, value in parse_qsl(urlsplit(url).query)]
+    files = [option for option in options if option.startswith("ssl_") and "/" in option]
+    connection = ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]
+    if not files or not isinstance(connection, SSLConnection):
+        return
+    try:
+        connection.ssl_context.get()
+    except (OSError, TypeError, RedisError) as error:  # it does not name the file
+        why = getattr(error, "strerror", None) or "not a valid certificate"
+        raise ValueError(f"cannot load {listed(files)}: {why}") from None
+
+
+def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:
+    """Return a client of a server, or of the cluster whose servers are at ``urls``.
+
+    A request takes ``timeout_s`` at most. Raises ``ValueError``, with no part of a URL, for an
+    invalid option or a file that cannot be loaded.
+    """
+    try:
+        server: RedisServer = (
+            Cluster(urls, timeout_s) if cluster else SingleServer(urls[0], timeout_s)
+        )
+    except (TypeError, ValueError):  # their messages may quote the URL
+        raise ValueError("an option after the ? is unknown or invalid") from None
+    _load_certificates(urls[0])
+    return server
+
+
+class PackedInC:
+    """A mixin for connections: half of the cost of a call was the library's packing in Python."""
+
+    def pack_command(self, *args: str | int | bytes) -> list[bytes]:
+        if isinstance(args[0], str) and " " in args[0]:  # the library's own, such as CLUSTER SLOTS
+            args = (*args[0].split(), *args[1:])
+        return [hiredis.pack_command(cast("tuple[str]", args))]
+
+
+def _packed(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    return type("Packed", (PackedInC, kind), {})

@@ -1,0 +1,76 @@
+"""The wall towards clients: aiohttp's low-level server, one exchange per request.
+
+Nothing of a request is ever echoed into a log or an error page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from proxy.dialects import nothing_passed
+from proxy.pipeline import Pipeline
+from proxy.runtime.frozen import frozen
+from proxy.server.bodies import BodyShare
+from proxy.server.drain import Calls
+from proxy.server.exchange import HttpExchange
+from proxy.server.keyless import Keyless
+from proxy.server.request import Bounds
+from proxy.server.server import Handler as Handler
+from proxy.server.server import HttpServer as HttpServer
+from proxy.server.server import WeakParser as WeakParser
+
+if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.types.passthrough import PassedPaths
+
+
+@frozen
+class DataPort:
+    """What all requests of the data port share. ``via`` is this process's mark against loops,
+    ``new_id`` draws the id of a request; ``keyless`` answers what is no call; ``ids`` opens those
+    of what providers keep, and ``passed`` returns the paths that policy has passed on."""
+
+    via: str
+    new_id: Callable[[], str]
+    bounds: Bounds
+    calls: Calls
+    keyless: Keyless = Keyless()  # it is frozen
+    ids: ResponseIds | None = None
+    passed: Callable[[], PassedPaths | None] = nothing_passed
+
+
+def data_handler(
+    pipeline: Pipeline, port: DataPort, on_bug: Callable[[BaseException, str], None]
+) -> Handler:
+    """Return the handler of the data port: it runs the pipeline on an exchange, and answers 500
+    for a bug, which ``on_bug`` gets with the request's id."""
+    bounds, calls = port.bounds, port.calls
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        answered = port.keyless.answer(request)
+        if answered is not None:
+            return answered
+        task = calls.begin(request.protocol._task_handler)
+        share = BodyShare(bounds.bodies)
+        try:
+            exchange = HttpExchange(request, port.new_id(), port.via, bounds, share, port.ids)
+            exchange.passed = port.passed
+            if exchange.origin is not None:
+                exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
+            try:
+                with exchange:
+                    await pipeline.run(exchange)
+            except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
+                on_bug(bug, exchange.request_id)
+                return await exchange.answer_bug()
+            else:
+                return exchange.outcome
+        finally:
+            share.give_back()
+            calls.end(task)
+            del task  # it keeps how it was cancelled, which keeps this frame, and the request
+
+    return handle

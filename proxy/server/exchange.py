@@ -1,0 +1,324 @@
+"""One request and the way back to its client, over aiohttp: what the pipeline calls an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import orjson
+from aiohttp import web
+
+from proxy import dialects
+from proxy.call.record import Record
+from proxy.dialects import writing
+from proxy.dialects.family import FamilyWriter
+from proxy.dialects.hints import where_key_belongs
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
+from proxy.dialects.writing import answer_writer, first_document, has_content
+from proxy.errors import ClientGone, ProxyError, Unauthorized
+from proxy.errors.wire import LoopDetected, MethodNotAllowed
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.server import headers
+from proxy.server.bodies import BodyShare
+from proxy.server.request import Bounds, Incoming
+from proxy.server.response import ResponseWriter, SilenceTimer
+from proxy.types import Call, Head, RequestHead
+from proxy.types.events import Frame
+
+if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.types.passthrough import PassedPaths
+
+SMALL = 32 * 1024  # bytes: so many of several events leave in one write
+FEW = 8  # frames that are written at once
+MAX_HOPS = 8
+KEEPALIVE = Frame(())
+
+
+class HttpExchange:
+    """Reads one call and writes one answer. ``origin`` is that of the page that asks, if one does,
+    and ``shown_to`` are headers that let a browser show it the answer; ``passed`` returns the paths
+    that policy has passed on."""
+
+    __slots__ = (
+        "_call",
+        "_client",
+        "_head",
+        "_ids",
+        "_incoming",
+        "_is_sending",
+        "_keepalive_s",
+        "_nonce",
+        "_offload",
+        "_out",
+        "_parsing",
+        "_record",
+        "_request",
+        "_share",
+        "_silence",
+        "_spoken",
+        "_via",
+        "_writer",
+        "origin",
+        "passed",
+        "request_id",
+        "shown_to",
+    )
+
+    _head: Head
+    _writer: FamilyWriter
+    _record: Record
+    _call: Call
+
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        request_id: str,
+        via: str,
+        bounds: Bounds,
+        share: BodyShare,
+        ids: ResponseIds | None = None,
+    ) -> None:
+        self._request = request
+        self._ids = ids
+        self._incoming = incoming = Incoming(request, bounds, share)
+        self._share = share
+        self._parsing = bounds.parsing
+        self._offload = bounds.parsing.offload
+        self._out = ResponseWriter(request, bounds.stall_s)
+        self._keepalive_s = bounds.keepalive_s
+        self._silence: SilenceTimer | None = None
+        self._is_sending = False
+        self._via = via
+        self.passed: Callable[[], PassedPaths | None] = dialects.nothing_passed
+        self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
+        self._client = spoken[0].client
+        self._nonce = request_id
+        self.origin = incoming.headers.get("origin")
+        self.shown_to: dict[str, str] = {}
+        self.request_id = request_id
+        if "x-request-id" in incoming.headers:
+            self.request_id = incoming.given_id() or request_id
+
+    @property
+    def gone(self) -> bool:
+        return self._out.gone
+
+    @property
+    def served(self) -> bool:
+        return self._out.served
+
+    @property
+    def outcome(self) -> web.StreamResponse:
+        """What the server is told once the call is over."""
+        return self._out.outcome if self._out.begun else web.Response(status=ClientGone.status)
+
+    def read_head(self) -> RequestHead:
+        incoming = self._incoming
+        incoming.check_head()
+        noted = dialects.Received(
+            self.request_id,
+            self._nonce,
+            at=datetime.now(UTC),
+            query=incoming.query,
+            spoken=self._spoken,
+            passed=self.passed,
+        )
+        try:
+            head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
+        except MethodNotAllowed:
+            incoming.check_upgrade()
+            raise
+        if "upgrade" in incoming.headers:
+            incoming.check_upgrade()
+        self._client = self._client.endpoints.get(head.endpoint, self._client)
+        if self._via in head.via or len(head.via) > MAX_HOPS:
+            raise LoopDetected
+        return head
+
+    async def read_call(self, head: RequestHead, caller: str) -> Call:
+        if head.passed is not None:
+            from proxy.server.passed import read_passed_call  # noqa: PLC0415  # few calls are such
+
+            self._share.caller = caller
+            self._call = await read_passed_call(head, self._incoming, self._share, caller)
+        elif head.method != "POST" or head.endpoint in dialects.BODILESS:
+            self._call = Call(head, {}, caller=caller)
+        else:
+            share, incoming = self._share, self._incoming
+            share.caller = caller
+            raw = await incoming.read_body()
+            size, reads = len(raw), dialects.read_call
+            if head.endpoint == "conversations":
+                from proxy.dialects.responses import conversations  # noqa: PLC0415  # few are such
+
+                reads = conversations.conversation_call
+            if size <= LARGE_BYTES:
+                body = self._parsing.read_small(raw, share.take_read)
+                self._call = reads(head, body, size, caller)
+            else:
+                make = partial(reads, head, size=size, caller=caller)
+                self._call = await self._parsing.read(raw, make, caller, share.take_read)
+        if head.endpoint in dialects.LEANING:
+            self._call = await self._pinned(self._call)
+        return self._call
+
+    async def _pinned(self, call: Call) -> Call:
+        """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
+        if call.head.endpoint == "conversations":
+            from proxy.dialects.responses.conversations import placed  # noqa: PLC0415  # few are
+
+            return await self._offload.run(call.size, partial(placed, call, self._ids), call.caller)
+        body = call.body
+        plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
+        plain = plain and not call.background
+        plain = plain and "tools" not in body and type(body.get("input")) is not list
+        if plain and call.head.endpoint == "responses":
+            return call
+        from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
+
+        pinned = partial(leaning, call, self._ids)  # of a large one thousands of ids are opened
+        return await self._offload.run(call.size, pinned, call.caller)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """End the keepalives, whatever way the call has ended."""
+        if self._silence is not None:
+            self._silence.close()
+            self._silence = None
+
+    def keep_alive(self, record: Record) -> None:
+        self._record = record
+        if self._call.stream and self._keepalive_s > 0:
+            self._silence = SilenceTimer(self._out, record, self._keepalive_s, self._send_keepalive)
+
+    def _send_keepalive(self) -> None:
+        """Send a keepalive event; the head of the response too if nothing was sent before."""
+        out = self._out
+        if self._is_sending or out.served or not out.is_writable:
+            return
+        if not out.begun:
+            self._take_head(Head(streamed=True))
+            self._begin(KEEPALIVE, None)
+        out.write_event(self._writer.feed(KEEPALIVE))
+
+    def _take_head(self, head: Head) -> None:
+        self._head = head
+        self._writer = answer_writer(self._call, head, self._record.verdicts)
+
+    async def begin(self, head: Head, record: Record) -> None:
+        self._record = record
+        if not self._out.begun:  # by a keepalive, whose writer has numbered it
+            self._take_head(head)
+
+    async def send(self, frames: Sequence[Frame]) -> None:
+        out, is_streamed, held = self._out, self._head.streamed, b""
+        begins, record = False, self._record
+        self._is_sending = True  # until all of it is written: no keepalive may come in between
+        for frame in frames:
+            weight = self._writer.weight(frame)
+            data = self._writer.feed(frame) if weight <= LARGE_BYTES else await self._aside(frame)
+            if not out.begun and (is_streamed or frame.last):
+                self._begin(frame, None if is_streamed else len(data))
+                begins = True
+            if record.first_sent is None and out.begun and has_content(frame):
+                record.first_sent = record.now()
+            held = held + data if held else data
+            if frame.last or len(held) >= SMALL:
+                await out.write(held, last=frame.last)  # the last bytes and the end leave together
+                begins, held = False, b""
+        if begins or held:
+            await out.write(held)
+        self._is_sending = False
+
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+        out, writer = self._out, self._writer
+        if not out.is_ready or len(frames) > FEW:
+            return False
+        for frame in frames:
+            if frame.last or frame.size > LARGE_BYTES:
+                return False
+        data = writer.feed(frames[0])
+        for frame in frames[1:]:
+            data += writer.feed(frame)
+        if data:
+            record = self._record
+            if record.first_sent is None and any(map(has_content, frames)):
+                record.first_sent = record.now()  # a keepalive began the stream
+            out.write_at_once(data)
+        return True
+
+    async def _aside(self, frame: Frame) -> bytes:
+        """Write a frame that takes long where it holds up nobody."""
+        written = partial(self._writer.feed, frame)
+        return await self._offload.run(self._writer.weight(frame), written, self._call.caller)
+
+    def _begin(self, frame: Frame, length: int | None) -> None:
+        """Make the head of an answer, of a stream without a length."""
+        record, head, client = self._record, self._head, self._client
+        flagged, shown = head.flagged, first_document(frame)
+        if head.passed is None:
+            status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
+        else:
+            status = head.passed.status
+            length = head.passed.length if head.streamed else length
+        data = None if length is None else shown
+        fields = headers.of_answer(record, head, client, self._writer.media_type, data)
+        self._begin_with(status, fields, length)
+
+    def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
+        fields["x-request-id"] = self.request_id
+        if self.shown_to:
+            fields |= self.shown_to
+        self._out.begin(status, fields, length)
+        self._record.status = status
+
+    async def refuse(self, error: ProxyError, record: Record) -> None:
+        self._record = record
+        self._is_sending = True
+        if record.first_sent is None:
+            record.status = None  # that of a head with keepalives alone
+        if isinstance(error, Unauthorized) and error.lapse == "missing":
+            incoming = self._incoming
+            read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
+            error.add(where_key_belongs(read, incoming.headers, incoming.query))
+        if not isinstance(error, ClientGone) and not self.gone:
+            try:
+                await self._send_error(error)
+            except ClientGone:
+                record.status = ClientGone.status
+        record.status = record.status or ClientGone.status
+
+    async def _send_error(self, error: ProxyError) -> None:
+        out, record = self._out, self._record
+        refusal = writing.refusal(self._client, error, self.request_id, record.verdicts())
+        body = orjson.dumps(refusal.body)
+        if not out.begun:
+            fields = headers.of_refusal(record, error) | dict(refusal.headers)
+            self._begin_with(refusal.status, fields, len(body))
+            await out.write(body, last=True)
+            return
+        record.status = record.status or refusal.status
+        if not self._head.streamed or self._head.passed is not None:
+            out.cut()
+        elif self._client.reads_error_events:
+            await out.write(self._writer.fail(body), last=True)
+        else:
+            await out.write(self._writer.fail(body))
+            out.cut()  # these clients do not look at the event: only a missing end tells them
+
+    async def answer_bug(self) -> web.StreamResponse:
+        """Answer for a bug: its number for the log, nothing of its insides."""
+        if self._out.begun:
+            self._out.cut()
+            return self._out.outcome
+        error = ProxyError(f"The proxy failed. Report this request id: {self.request_id}")
+        refusal = self._client.refuse(error, self.request_id)
+        fields = {"content-type": "application/json", "server": "headrace"}
+        fields |= {"x-request-id": self.request_id, headers.ERROR: error.code}
+        fields |= dict(refusal.headers) | self.shown_to
+        return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)

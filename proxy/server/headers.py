@@ -1,0 +1,100 @@
+"""The headers of a response, made by us alone; of an upstream's only those its dialect shows."""
+
+from __future__ import annotations
+
+from proxy.call.record import Record
+from proxy.dialects.base import Client
+from proxy.errors import ProxyError
+from proxy.limits.kinds import KINDS
+from proxy.money.usage import usd_text
+from proxy.types import UNBILLED, Head, Json
+from proxy.types.limit import Limit, LimitKind
+from proxy.types.outcome import READING, Outcome
+
+MAX_WARNING = 1024
+ERROR = "x-headrace-error"
+FLAGGED = "flagged by a guard of the upstream"
+RATES = tuple(kind for kind in KINDS.values() if kind.headers is not None)
+
+
+def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
+    """Return the headers that every response has, a refusal too."""
+    headers = {
+        "content-type": "application/json",
+        "cache-control": "no-store",
+        "server": "headrace",
+        "x-trace-id": record.ids.trace_id,
+        "x-headrace-cache": record.cache,
+    }
+    head, plan = record.head, record.plan
+    if head is not None and head.echo:
+        headers.update(head.echo)
+    if record.revision is not None:
+        headers["x-headrace-policy"] = record.revision
+    if plan is not None and plan.deployment is not None:
+        headers["x-headrace-deployment"] = plan.deployment
+    if record.admission is not None:
+        headers.update(of_limits(record.admission))
+    if warnings := _warnings(record, flagged=flagged):
+        headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
+    return headers
+
+
+def _warnings(record: Record, *, flagged: bool) -> list[str]:
+    """Return all that a client is warned of."""
+    warnings: list[str] = list(record.warnings)
+    for warned in (record.call, record.head, record.plan):
+        if warned is not None and warned.warnings:
+            warnings += warned.warnings
+    if flagged:
+        warnings.append(FLAGGED)
+    return warnings
+
+
+def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
+    """Return the headers of a refusal: our own code of the error too, whose text may be an
+    upstream's."""
+    return {**of_every_response(record), ERROR: error.code}
+
+
+def of_limits(admission: Outcome) -> dict[str, str]:
+    """Return the headers of the client's tightest rate of each kind that has some."""
+    tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
+    for index, claim in enumerate(admission.claims):
+        limit = claim.limit
+        kind = limit.kind
+        if kind.headers is not None and not limit.shadow:
+            debt = admission.readings[index * READING]
+            left = limit.capacity + -debt // limit.unit_debt
+            share = left / limit.capacity if left > 0 else 0.0
+            if kind not in tightest or share < tightest[kind][0]:
+                tightest[kind] = share, limit, left if left > 0 else 0, debt
+    headers: dict[str, str] = {}
+    for kind in RATES:
+        if kind in tightest and kind.headers is not None:
+            size, remaining, reset = kind.headers
+            _, limit, left, debt = tightest[kind]
+            headers[size] = str(limit.capacity)
+            headers[remaining] = str(left)
+            headers[reset] = f"{-(-debt // limit.drain) / 1000:g}s"
+    return headers
+
+
+def of_answer(
+    record: Record, head: Head, client: Client, media_type: str, data: Json | None
+) -> dict[str, str]:
+    """Return the headers of an answer. The cost of a stream is known only at its end."""
+    headers = of_every_response(record, flagged=head.flagged)
+    headers["content-type"] = media_type
+    if head.headers:
+        headers.update(head.headers)
+    if client.headers is not None:
+        headers.update(client.headers(data, len(record.attempts), record.cache))
+    asked = record.head
+    is_free = asked is not None and asked.endpoint in UNBILLED
+    is_priced = record.attempts or record.saved or is_free
+    if head.streamed:
+        headers["x-accel-buffering"] = "no"
+    elif is_priced and (cost := record.billing.cost) is not None:
+        headers["x-headrace-cost-usd"] = usd_text(cost)
+    return headers

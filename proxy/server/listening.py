@@ -1,0 +1,110 @@
+"""Listeners: sockets whose connections are taken in as fast as they come.
+
+The event loop's library takes one connection of a listener in each of its rounds. Where calls are
+under way a round takes some ten milliseconds, and the last of thirty who connect together would
+wait for thirty of them. So the others who wait are taken in with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, ExitStack, suppress
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from proxy.server.drain import Stop
+from proxy.server.server import HttpServer
+from proxy.settings import Address, BadSetting
+
+CLOSING_S = 1.0
+BACKLOG = 128  # connections that wait to be taken in
+TOGETHER = 32  # that are taken in together
+
+
+class Reception:
+    """Makes the protocol of each connection of a socket, and has those who wait taken in as well.
+    What goes wrong with one of them is of no weight to others."""
+
+    def __init__(self, server: HttpServer, listening: socket.socket) -> None:
+        self._server = server
+        self._listening = listening
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._taking: set[asyncio.Task[None]] = set()
+
+    def __call__(self) -> RequestHandler:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._take_in)
+        return self._server()
+
+    def _take_in(self) -> None:
+        self._is_due = False
+        with suppress(OSError):  # nobody waits, or it does not listen any more
+            for _ in range(TOGETHER):
+                connection, _ = self._listening.accept()
+                task = self._loop.create_task(self._connected(connection))
+                self._taking.add(task)
+                task.add_done_callback(self._taking.discard)
+
+    async def _connected(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._server, connection)
+        except OSError:  # it has left
+            connection.close()
+
+
+def require_free(addresses: Mapping[str, Address]) -> None:
+    """Check that all ``addresses`` can be listened on at once. The keys say where each is set.
+
+    Raises:
+        BadSetting: An address is in use, or does not exist.
+    """
+    with ExitStack() as probes:
+        for source, address in addresses.items():
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            try:
+                probe = socket.create_server((address.host, address.port), family=family)
+            except OSError as error:
+                advice = "Stop the program that uses it, or choose another address"
+                raise BadSetting(f"{address} ({source}): {_reason(error)}. {advice}.") from None
+            probes.enter_context(probe)
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's text for an error, without the address that Python adds to it."""
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
+async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tuple[Address, Stop]:
+    """Listen. Return the address, and what stops accepting; leaving does so too, and closes what is
+    left of its connections. Raise ``OSError`` that names the address."""
+    runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
+    await runner.setup()
+    opened.push_async_callback(runner.cleanup)
+    loop = asyncio.get_running_loop()
+    try:
+        bound = await loop.create_server(server, at.host, at.port)
+    except OSError as error:
+        raise OSError(f"{at}: {_reason(error)}") from None
+    host, port, *_ = bound.sockets[0].getsockname()
+    listeners: list[asyncio.Server] = []
+
+    async def stop() -> None:
+        for each in listeners:
+            each.close()
+
+    opened.push_async_callback(stop)
+    for each in bound.sockets:
+        listening = socket.socket(fileno=os.dup(each.fileno()))
+        listening.setblocking(False)
+        reception = Reception(server, listening)
+        listeners.append(await loop.create_server(reception, sock=listening, backlog=BACKLOG))
+    bound.close()
+    return Address(host, port), stop

@@ -1,0 +1,296 @@
+"""A request as it comes in: its head is merged, its body is read within bounds of size and time.
+
+Large JSON bodies are parsed off the event loop, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import field
+from functools import partial
+from typing import Any, TypeVar
+
+from aiohttp import HttpVersion11, web
+from multidict import CIMultiDictProxy
+
+from proxy.dialects import HEADER_PREFIXES, PATHS
+from proxy.dialects.other_gateways import MEANINGS
+from proxy.dialects.request_headers import GEMINI_KEY, bad_header
+from proxy.dialects.strict import counted, read_json
+from proxy.errors import BadRequest, RequestTimeout, TooLarge
+from proxy.errors.field_problems import too_large
+from proxy.errors.wire import (
+    CodingNotSupported,
+    ExpectationFailed,
+    UnsupportedMedia,
+    VersionNotSupported,
+    WebSocketNotSupported,
+)
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.server.bodies import Bodies, BodyShare
+from proxy.server.server import CHUNKED, Request, Unframed
+from proxy.types import Json
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+ONCE = frozenset(
+    {
+        "api-key",
+        "apikey",
+        "authorization",
+        "content-encoding",
+        "content-type",
+        "expect",
+        "host",
+        "traceparent",
+    }
+    | {"x-api-key", GEMINI_KEY, "x-request-id"}
+    | MEANINGS.keys()
+)
+ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
+JSON = "application/json"
+BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
+"""What may stand before the first brace: white space, and marks of the order of bytes."""
+MOST_VALUES = 100_000
+VALUE_BYTES = 192  # that one takes beside its text, with its name and its place in a mapping
+
+T = TypeVar("T")
+
+
+@frozen
+class Parsing:
+    """How bodies are read: with so many values at the most, large ones by ``offload``."""
+
+    most_values: int = MOST_VALUES
+    offload: Offload = Offload()  # it is frozen
+
+    def read_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
+        """Read a body that holds up nobody, once ``take`` has counted what it may take. Raises
+        ``BadRequest``, and what ``take`` raises."""
+        take(VALUE_BYTES * counted(raw, self.most_values))
+        return read_json(raw)
+
+    async def read(
+        self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
+    ) -> T:
+        """Return what ``make`` makes of a caller's body, once ``take`` has counted what that may
+        take. Raises ``BadRequest``, and what ``make`` and ``take`` raise."""
+        if len(raw) <= LARGE_BYTES:
+            return make(self.read_small(raw, take))
+        count = partial(counted, raw, self.most_values)
+        take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
+        return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)
+
+
+@frozen
+class Bounds:
+    """How much a client may send and how slowly, in bytes and seconds.
+
+    ``bodies`` counts those of all calls, ``parsing`` reads what they hold. ``keepalive_s`` is the
+    longest silence of a stream towards its client; 0 allows any.
+    """
+
+    body_bytes: int = 16 * 1024 * 1024
+    bodies: Bodies = field(default_factory=Bodies)
+    parsing: Parsing = field(default_factory=Parsing)
+    body_s: float = 30.0
+    stall_s: float = 60.0
+    keepalive_s: float = 0.0
+
+
+def path_of(target: str) -> str:
+    """Return the path of a request's target as it was sent, be it in absolute form; the authority
+    that such a target names decides nothing here, no more than ``Host`` does."""
+    if not target.startswith("/"):
+        _, scheme, rest = target.partition("://")
+        target = f"/{rest.partition('/')[2]}" if scheme else target
+    return target.partition("?")[0]
+
+
+class Incoming:
+    """One request. ``headers`` are by lower-case name; ``path`` and ``query`` are as they were
+    sent, undecoded."""
+
+    __slots__ = (*("_bounds", "_repeated", "_request", "_share", "headers", "path", "query"),)
+
+    def __init__(self, request: web.BaseRequest, bounds: Bounds, share: BodyShare) -> None:
+        self._request = request
+        self._bounds = bounds
+        self._share = share
+        self._repeated: str | None = None
+        self.query = ""
+        target = request.raw_path
+        self.path = target
+        if target not in PATHS:
+            self.path, self.query = path_of(target), target.partition("?")[2]
+        given = request.headers
+        names = map(str.lower, given.keys())
+        self.headers = headers = dict(zip(names, given.values(), strict=False))
+        if len(headers) < len(given):  # a name came twice, which stands among the keys once
+            self._join(given)
+
+    def _join(self, given: CIMultiDictProxy[str]) -> None:
+        """Join the values of headers that came more than once, as far as that is allowed."""
+        self.headers.clear()
+        for written, value in given.items():
+            name = written.lower()
+            if name not in self.headers:
+                self.headers[name] = value
+            elif name in ONCE or name.startswith(ONCE_PREFIXES):
+                self._repeated = name
+            else:
+                self.headers[name] = f"{self.headers[name]}, {value}"
+
+    def given_id(self) -> str | None:
+        """Return the request id that a client chose, if it may stand in headers and logs."""
+        given = self.headers.get("x-request-id")
+        return given if given and REQUEST_ID.fullmatch(given) else None
+
+    def check_head(self) -> None:
+        """Refuse another version of HTTP, and a header that decides something and came twice: two
+        readers could differ."""
+        headers = self.headers
+        if isinstance(self._request, Request) and self._request.is_unsupported:
+            raise VersionNotSupported
+        if self._repeated is not None:
+            raise bad_header(self._repeated, "must not be repeated")
+        if "host" in headers and HOST.fullmatch(headers["host"]) is None:
+            raise bad_header("host", "must be a host name")
+        if "transfer-encoding" in headers:
+            self._check_coding(headers["transfer-encoding"])
+
+    def check_upgrade(self) -> None:
+        """Refuse a WebSocket. Clients that fall back to HTTP do so at once on this status."""
+        if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
+            raise WebSocketNotSupported
+
+    def _check_coding(self, coding: str) -> None:
+        """Refuse what could be read as another body than ours by somebody on the way."""
+        if coding.lower() != CHUNKED:
+            raise CodingNotSupported
+        if self._request.version < HttpVersion11:
+            raise bad_header("transfer-encoding", "is not supported in HTTP/1.0")
+
+    @property
+    def media_type(self) -> str:
+        """The type of the body, as it was sent."""
+        return self.headers.get("content-type", "")
+
+    def length(self) -> int | None:
+        """Return the bytes of the body, as its head says; None of one in chunks. Raise ``Refused``
+        for one that is encoded."""
+        self._check_encoding()
+        if "transfer-encoding" in self.headers:
+            return None
+        return int(self.headers.get("content-length", 0))
+
+    def upload(self, length: int | None) -> RequestUpload:
+        """Return the body as it comes, which nobody has begun to read."""
+        return RequestUpload(self, length)
+
+    async def next_piece(self, *, is_first: bool) -> bytes:
+        """Return the next bytes of the body, none at its end. Raise ``Refused`` for one that is
+        late, or that is broken."""
+        if is_first and "expect" in self.headers:
+            await self._continue(self.headers["expect"])
+        try:
+            async with asyncio.timeout(self._bounds.body_s):
+                return await self._request.content.readany()
+        except TimeoutError:
+            raise RequestTimeout from None
+        except Unframed:
+            raise _unframed() from None
+
+    @property
+    def parsing(self) -> Parsing:
+        return self._bounds.parsing
+
+    async def read_body(self) -> bytes:
+        """Return the body. Raises `Refused` for one that is too large, late or not plain JSON.
+
+        A body that came with its head, as most do, is read without a timer.
+        """
+        self._check_kind()
+        content = self._request.content
+        try:
+            if content.is_eof() and "expect" not in self.headers:
+                return self._taken(content.read_nowait())
+            if "expect" in self.headers:
+                await self._continue(self.headers["expect"])
+            async with asyncio.timeout(self._bounds.body_s):
+                whole = bytearray()
+                while piece := await content.readany():
+                    whole += self._taken(piece, len(whole))
+                return bytes(whole)
+        except TimeoutError:
+            raise RequestTimeout from None
+        except Unframed:
+            raise _unframed() from None
+
+    def _taken(self, piece: bytes, before: int = 0) -> bytes:
+        if before + len(piece) > self._bounds.body_bytes:
+            raise self._too_large()
+        self._share.take(len(piece))
+        return piece
+
+    def _check_kind(self) -> None:
+        headers = self.headers
+        kind = headers.get("content-type", JSON)
+        if kind != JSON and not is_json(kind):
+            raise UnsupportedMedia(f"The content type must be {JSON}.")
+        if "content-encoding" in headers:
+            self._check_encoding()
+        if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
+            raise self._too_large()
+
+    def _check_encoding(self) -> None:
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise UnsupportedMedia("The request body must not be compressed.")
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(too_large(self._bounds.body_bytes))
+
+    async def _continue(self, expect: str) -> None:
+        """Ask for the body of a client that waits to be asked; HTTP/1.0 knows no such thing."""
+        if self._request.version < HttpVersion11:
+            return
+        if expect.lower() != "100-continue":
+            raise ExpectationFailed
+        writer: Any = self._request.writer
+        await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        writer.output_size = 0  # the interim response is no part of the answer
+
+
+class RequestUpload:
+    """The body of a request as it comes. What its client sends faster than it is read waits in the
+    connection. One that is a JSON object or array after all is refused: servers that do not look at
+    the type would read it."""
+
+    __slots__ = ("_incoming", "_is_blank", "begun", "length")
+
+    def __init__(self, incoming: Incoming, length: int | None) -> None:
+        self._incoming = incoming
+        self._is_blank = True
+        self.length = length
+        self.begun = False
+
+    async def read(self) -> bytes:
+        is_first, self.begun = not self.begun, True
+        piece = await self._incoming.next_piece(is_first=is_first)
+        if self._is_blank and (begin := piece.lstrip(BEFORE_JSON)[:1]):
+            self._is_blank = False
+            if begin in b"{[":
+                raise UnsupportedMedia(f"A JSON body must have the content type {JSON}.")
+        return piece
+
+
+def is_json(media_type: str) -> bool:
+    """True if a body of that type is read here."""
+    return media_type.partition(";")[0].strip().lower() == JSON
+
+
+def _unframed() -> BadRequest:
+    return BadRequest("The request body has invalid HTTP framing.")

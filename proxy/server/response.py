@@ -1,0 +1,228 @@
+"""The response to one request, written by us: its head leaves together with its first bytes.
+
+aiohttp's own responses do more, none of which is asked for here: cookies, compression, headers
+that are added one by one. What leaves is what they would send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from aiohttp import HttpVersion10, web
+from aiohttp.helpers import rfc822_formatted_time
+
+from proxy.call.record import Record
+from proxy.errors import ClientGone
+
+QUARTERS = 4  # ticks of a timer in the silence that it waits for
+PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
+LINES = {
+    (is_old, status.value): f"HTTP/1.{0 if is_old else 1} {status.value} {status.phrase}".encode()
+    for is_old in (False, True)
+    for status in HTTPStatus
+}
+CONTROLS = bytes([*range(9), *range(10, 32), 127])  # of which no header may hold one
+LAST_CHUNK = b"0\r\n\r\n"
+BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
+
+
+class Answered(web.StreamResponse):
+    """Stands for a response that was sent: nothing is left of it but whether its connection is
+    kept."""
+
+    def __init__(self, *, kept: bool) -> None:
+        super().__init__()
+        self._eof_sent = True
+        self._keep_alive = kept
+
+
+KEPT, CLOSED = Answered(kept=True), Answered(kept=False)
+
+
+class ResponseWriter:
+    """Writes one response. ``begun`` once its head is on its way, after which there is no other,
+    and ``served`` once its end was written: from then on a client that leaves has its answer.
+
+    ``has_written`` is set with each write, for who watches silences.
+
+    A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises ``ClientGone``.
+    """
+
+    __slots__ = (
+        "_bodiless",
+        "_chunked",
+        "_head",
+        "_is_kept",
+        "_protocol",
+        "_request",
+        "_stall_s",
+        "begun",
+        "has_written",
+        "outcome",
+        "served",
+    )
+
+    def __init__(self, request: web.BaseRequest, stall_s: float) -> None:
+        self._request = request
+        self._protocol = request.protocol
+        self._stall_s = stall_s
+        self._head = b""
+        self._bodiless = request.method == "HEAD"  # what followed would be read as the next answer
+        self._chunked = self._is_kept = False
+        self.begun = self.served = self.has_written = False
+        self.outcome = CLOSED  # what the server is told once the request is served
+
+    @property
+    def gone(self) -> bool:
+        transport = self._protocol.transport
+        return transport is None or transport.is_closing()
+
+    def begin(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
+        """Make the head, which leaves with the first bytes; ``headers`` get those of the framing.
+        Without a ``length`` the body ends with its last chunk, or with its connection for a client
+        that knows no chunks."""
+        request = self._request
+        keep_alive = request.keep_alive
+        is_old = request.version == HttpVersion10
+        if status in BARE:
+            self._bodiless = True
+        elif length is not None:
+            headers["Content-Length"] = str(length)
+        elif is_old:
+            keep_alive = False
+        else:
+            headers["Transfer-Encoding"] = "chunked"
+            self._chunked = True
+        headers["Date"] = rfc822_formatted_time()
+        if keep_alive == is_old:
+            headers["Connection"] = "keep-alive" if is_old else "close"
+        fields = "\r\n".join(map(": ".join, headers.items())).encode("utf-8", "ignore")
+        controls = len(fields) - len(fields.translate(None, CONTROLS))
+        if controls != 2 * len(headers) - 2:  # more than what stands between the headers
+            raise ValueError("a header holds what would end it")
+        if (is_old, status) in LINES:
+            line = LINES[is_old, status]
+        else:
+            line = f"HTTP/1.{0 if is_old else 1} {status} ".encode()
+        self._head = b"%b\r\n%b\r\n\r\n" % (line, fields)
+        self._is_kept = keep_alive
+        self.begun = True
+
+    @property
+    def is_ready(self) -> bool:
+        """True if more of a body that has begun may be written without waiting for its client."""
+        protocol = self._protocol
+        transport = protocol.transport
+        if not self.begun or self._bodiless or transport is None or protocol.writing_paused:
+            return False
+        return not transport.is_closing()
+
+    def write_at_once(self, data: bytes) -> None:
+        """Write more of the body, and neither its begin nor its end, to a client that is ready."""
+        if self._protocol.transport is not None:
+            self.has_written = True
+            framed = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+            self._protocol.transport.write(framed)
+
+    @property
+    def is_writable(self) -> bool:
+        """True if the client is there, and reads what it has got."""
+        return not (self.gone or self._protocol.writing_paused)
+
+    def write_event(self, data: bytes) -> None:
+        """Write an event, and the head if it was not sent, to a client that is writable."""
+        self._send(data, last=False)
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """Write more of the body, and its end where these are the ``last`` bytes."""
+        if self._bodiless:
+            data = b""
+        if len(data) > PIECE:
+            data = await self._write_pieces(data)
+        self._send(data, last=last)
+        if self._protocol.writing_paused:
+            await self._drained()
+        if last:
+            self.served = True
+            self.outcome = KEPT if self._is_kept else CLOSED
+
+    async def _write_pieces(self, data: bytes) -> bytes:
+        """Write all but the last piece, and return that."""
+        for at in range(0, len(data) - PIECE, PIECE):
+            self._send(memoryview(data)[at : at + PIECE], last=False)
+            if self._protocol.writing_paused:
+                await self._drained()
+        return data[-(len(data) % PIECE or PIECE) :]
+
+    def _send(self, data: bytes | memoryview, *, last: bool) -> None:
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing():
+            raise ClientGone
+        self.has_written = True
+        head, self._head = self._head, b""
+        if not self._chunked:
+            transport.write(head + data)
+        elif data:
+            end = LAST_CHUNK if last else b""
+            transport.write(b"".join((head, b"%x\r\n" % len(data), data, b"\r\n", end)))
+        else:
+            transport.write(head + LAST_CHUNK if last else head)
+
+    async def _drained(self) -> None:
+        """Wait for a client that reads slowly, but not for one that has stopped."""
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._request.writer.drain()
+        except TimeoutError:
+            self.abort()
+            raise ClientGone from None
+        except (ConnectionError, RuntimeError):
+            raise ClientGone from None
+
+    def abort(self) -> None:
+        if self._protocol.transport is not None:
+            self._protocol.transport.abort()
+
+    def cut(self) -> None:
+        """End the connection where the response is: only a missing end tells some clients."""
+        if self._protocol.transport is not None:
+            self._protocol.transport.close()
+
+
+class SilenceTimer:
+    """Calls ``on_silence`` whenever nothing was written to a client for ``silence_s`` seconds, or
+    up to a quarter longer. A ping of the upstream shortens this to half the time before the head
+    was sent, so that a stream with early content can still fail with a status, and to a quarter
+    afterwards. Its owner closes it."""
+
+    __slots__ = ("_handle", "_loop", "_on_silence", "_out", "_quiet", "_record", "_step_s")
+
+    def __init__(
+        self,
+        out: ResponseWriter,
+        record: Record,
+        silence_s: float,
+        on_silence: Callable[[], None],
+    ) -> None:
+        self._out = out
+        self._record = record
+        self._step_s = silence_s / QUARTERS
+        self._on_silence = on_silence
+        self._quiet = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(self._step_s, self._tick)
+
+    def _tick(self) -> None:
+        out, record = self._out, self._record
+        self._quiet = 0 if out.has_written else self._quiet + 1
+        needed = (1 if out.begun else QUARTERS // 2) if record.has_ping else QUARTERS
+        if self._quiet >= needed:
+            self._quiet = 0
+            self._on_silence()
+        out.has_written = record.has_ping = False
+        self._handle = self._loop.call_later(self._step_s, self._tick)
+
+    def close(self) -> None:
+        self._handle.cancel()

@@ -1,0 +1,391 @@
+"""aiohttp's low-level server as this house wants it: quiet, patient with odd heads, easy to drain.
+
+Nothing of a request is ever echoed into a log or an error page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, cast
+
+import orjson
+from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web, web_protocol
+from aiohttp.http import StreamWriter
+
+from proxy.errors.wire import VersionNotSupported
+from proxy.server.response import Answered
+
+HEAD_S = 10.0
+HEAD_BYTES = 64 * 1024
+FRAMING_BYTES = 64 * 1024  # of a body, which hold none of it
+FRAMING_SHARE = 8  # and one byte for so many of the body: chunks hold some 48 bytes on average
+SLICE = 4 * 1024  # bytes that are parsed before it is asked what has framed them
+AT_ONCE = 1024  # bytes of framing that are parsed in one go: some 200 chunks, a millisecond
+UNREAD = 256  # chunks that wait to be read
+CHUNKED = "chunked"
+VERSIONS = (HttpVersion10, HttpVersion11)
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+_AGENT = b"user-agent:"
+_OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # as the parser says it
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Unframed(Exception):
+    """The chunked framing of a request body is broken or oversized: where it ends is unknown."""
+
+
+class Request(web.BaseRequest):
+    """A request whose connection closes after the response if the server drains or if the start of
+    the next request is in doubt. aiohttp's parser adds the trailers of a chunked body to the
+    headers of the next request, and drops what follows a request for an upgrade."""
+
+    server: HttpServer
+    is_unsupported = False  # the HTTP version is neither 1.0 nor 1.1
+
+    @property
+    def keep_alive(self) -> bool:
+        message = self._message
+        if message.should_close or message.chunked or message.upgrade or self.server.draining:
+            return False
+        return not isinstance(self._payload.exception(), Unframed)
+
+
+class QuietHandler(web.RequestHandler):
+    """aiohttp's connection handler, with these differences.
+
+    The requests of a connection are served one after the other by its one task: aiohttp starts
+    another for each, for the sake of context variables, of which nobody sets any here. A request
+    that is no HTTP gets an error that does not show its raw bytes, credentials among them, and no
+    log line. A connection on which no request begins in time is closed. A head is parsed once it is
+    whole, and may name its user agent twice, as proxies on the way make it do. A body whose framing
+    is broken, or has no end, ends with ``Unframed`` for who reads it. Each chunk costs as much as
+    kilobytes do, however few bytes it holds: others have their turn between many of them.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head = b""
+    _head_at = 0.0
+    _body: streams.StreamReader | None = None  # that comes in
+    _length = 0  # of it, as its head says; 0 of one in chunks
+    _framing = 0  # bytes that came with it and are none of it
+    _waiting = b""  # what is parsed when others have had their turn
+    _next_slice: asyncio.Handle | None = None
+    server: HttpServer  # whose connection it is
+
+    async def start(self) -> None:
+        while not self._force_close:
+            if self._messages:
+                await asyncio.sleep(0)  # who sends many at once keeps nobody waiting
+            else:
+                self._waiter = self._loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+            if not await self._serve_next() or self._close or self._force_close:
+                break
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    async def _serve_next(self) -> bool:
+        """Serve the request that came first. True if its connection may be kept."""
+        message, payload = self._messages.popleft()
+        is_whole = payload.is_eof()
+        if is_whole and self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+        try:
+            response, is_reset = await self._served(message, payload)
+            self._keepalive = bool(response.keep_alive) and not is_reset
+            if not is_reset and not payload.is_eof():
+                await self._linger(payload)
+            if not is_whole:
+                self._count_off()
+        except ConnectionError:
+            return False
+        except BaseException:
+            self.force_close()
+            raise
+        self._next_keepalive_close_time = rested = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None and self._keepalive:
+            self._keepalive_handle = self._loop.call_at(rested, self._process_keepalive)
+        return self._keepalive
+
+    def _count_off(self) -> None:
+        """Take a request out of the parser's count of those that wait, which it has joined with the
+        end of its body: while it was served the parser may have found it full, and rested."""
+        if self._parser is not None:
+            self._parser.message_consumed()
+            self.data_received(b"")
+
+    def _served(
+        self, message: Any, payload: streams.StreamReader
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+        """Return what serves one request, and tells whether its connection was reset."""
+        server = self.server
+        server.requests_count += 1
+        handler = server.request_handler
+        if not isinstance(message, http_parser.RawRequestMessage):
+            handler, message = self._make_error_handler(message), web_protocol.ERROR
+        request = server.request_factory(
+            message,
+            payload,
+            self,
+            StreamWriter(self, self._loop),
+            cast("Any", None),  # the task that serves it would hold what holds it
+        )
+        return self._handle_request(request, None, handler)
+
+    async def _linger(self, payload: streams.StreamReader) -> None:
+        """Read what still comes of a body that nobody wants, for a while: who is cut off as it
+        sends may never read its answer."""
+        with suppress(TimeoutError, web.RequestPayloadError):
+            async with asyncio.timeout(self._lingering_time):
+                while not payload.is_eof():
+                    await payload.readany()
+        if not payload.is_eof():
+            self.close()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, Answered) and not self._upgraded:
+            return resp, False
+        return await super().finish_response(request, resp, start_time)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._head_timer = self._loop.call_later(HEAD_S, self._expect_request)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        for timer in (self._head_timer, self._next_slice):
+            if timer is not None:
+                timer.cancel()
+        self._waiting, self._body = b"", None  # a body holds its connection
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        """Later requests on the connection are bounded by the keep-alive time."""
+        if self._request_count == 0 and self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """True while no request is served; a head may have come in part."""
+        return not self._messages and (self._waiter is not None or self._request_count == 0)
+
+    def idle_since(self) -> float:
+        """Return when the connection became idle or, if later, when the head began that has come
+        in part, as a moment of the loop's clock."""
+        idle: float = self._next_keepalive_close_time - self._keepalive_timeout
+        return max(idle, self._head_at) if self._head else idle
+
+    def data_received(self, data: bytes) -> None:
+        # While no request is served the parser expects a head, or the rest of one. What begins
+        # with a letter then can neither be nor end a body: all up to the empty line is a head.
+        if (self._head or data[:1].isalpha()) and self.idle:
+            data = self._whole_head(data)
+        if data and self._waiting:  # it was sent on before the transport was paused
+            self._waiting += data
+            return
+        at, before = 0, self._framing
+        while at + SLICE < len(data):
+            if self._is_unframed(len(data) - at):
+                super().data_received(data[at:])
+                return
+            self._parse(data[at : at + SLICE])
+            at += SLICE
+            if self._framing - before > AT_ONCE:
+                self._wait_with(data[at:])
+                return
+        self._parse(data[at:])
+
+    def _is_unframed(self, size: int) -> bool:
+        """True if so many bytes that come next are all of a body whose length its head has said:
+        nothing in them frames anything, and they cost what their copy does."""
+        body = self._body
+        if body is None or self._reading_paused or self._buffer_paused:  # the parser may hold some
+            return False
+        return body.total_bytes + size <= self._length
+
+    def _parse(self, data: bytes) -> None:
+        before = self._body.total_bytes if self._body is not None else 0
+        super().data_received(data)
+        if self._body is not None or (self._messages and not self._messages[-1][1].is_eof()):
+            self._watch_framing(len(data), before)
+
+    def _wait_with(self, data: bytes) -> None:
+        """Parse this after others have had their turn, and take nothing more meanwhile."""
+        self._waiting = data
+        self._pause_transport_reading()
+        if not self._reading_paused:
+            self._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        if not self._waiting:
+            super()._resume_transport_reading()
+        elif self._next_slice is None:
+            self._next_slice = self._loop.call_soon(self._parse_next)
+
+    def _parse_next(self) -> None:
+        """Parse the next slice. Where nobody has read the last, this is called again then."""
+        self._next_slice = None
+        if self._reading_paused or self._buffer_paused or self.transport is None:
+            return
+        data, self._waiting = self._waiting, b""
+        self.data_received(data)
+        if not self._waiting and not self._reading_paused and not self._buffer_paused:
+            self._resume_transport_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on with what was paused. aiohttp calls this for each chunk that is read."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    def _watch_framing(self, size: int, before: int) -> None:
+        """Count what came with a body and is none of it: sizes of chunks, what extends them, and
+        trailers, however long they are. While reading is paused the parser
+        holds what it has not counted yet."""
+        body = self._unfinished_body()
+        if body is None or body is not self._body:
+            self._body, self._framing = body, 0
+            if body is not None:
+                body._high_water_chunks, body._low_water_chunks = UNREAD, UNREAD // 2
+                self._length = self._known_length()
+            return
+        self._framing += size - (body.total_bytes - before)
+        broken = bool(self._messages) and not _is_request(self._messages[-1][0])
+        most = FRAMING_BYTES + body.total_bytes // FRAMING_SHARE
+        if broken or (self._framing > most and not self._reading_paused):
+            self._body = None
+            body.set_exception(Unframed())
+            body.feed_eof()
+            self.close()  # after the answer; what still comes is not parsed
+
+    def _known_length(self) -> int:
+        """Return how long the body of the last request is as its head says; 0 of one in chunks."""
+        for message, _ in reversed(self._messages):
+            if isinstance(message, http_parser.RawRequestMessage):
+                return 0 if message.chunked else int(message.headers.get("content-length", 0))
+        return 0
+
+    def _unfinished_body(self) -> streams.StreamReader | None:
+        """Return the body of the last request, if there is more to come of it."""
+        bodies = [body for message, body in self._messages if _is_request(message)]
+        last = bodies[-1] if bodies else self._body
+        return None if last is None or last.is_eof() else last
+
+    def _whole_head(self, data: bytes) -> bytes:
+        """Return a head that is whole and what follows it; nothing while more must come."""
+        if not self._head:
+            end = data.find(b"\r\n\r\n")
+            if 0 <= end <= HEAD_BYTES and data[:end].lower().count(_AGENT) < 2:
+                return data  # as nearly all come
+        seen = max(0, len(self._head) - 3)
+        data, self._head = self._head + data, b""
+        end = data.find(b"\r\n\r\n", seen)
+        if end < 0 and b"\n\n" not in data and len(data) <= HEAD_BYTES:
+            if not seen:
+                self._head_at = self._loop.time()
+            self._head = data
+            return b""
+        if end > HEAD_BYTES or (end < 0 and len(data) > HEAD_BYTES):
+            if self.transport is not None:
+                self.transport.write(_TOO_LARGE)
+            self.force_close()
+            return b""
+        if data[:end].lower().count(_AGENT) > 1:
+            data = with_one_agent(data[:end]) + data[end:]
+        return data
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun; only the connection can be ended")
+        text = "The request is not valid HTTP." if status < 500 else "The proxy failed."
+        if any(fault in (message or "") for fault in _OTHER_VERSION):
+            status, text = 505, str(VersionNotSupported())
+        error = {"message": text, "type": "invalid_request_error", "param": None, "code": None}
+        body = orjson.dumps({"error": error})
+        response = web.Response(status=status, body=body, content_type="application/json")
+        response.headers["server"] = "headrace"
+        response.force_close()
+        return response
+
+
+def _is_request(message: object) -> bool:
+    """False if it stands for bytes that are no request."""
+    return isinstance(message, http_parser.RawRequestMessage)
+
+
+def with_one_agent(head: bytes) -> bytes:
+    """Return a head without its second ``User-Agent`` and those after it. One whose lines go on
+    in the next line is left as it is, for the parser to refuse."""
+    lines = head.split(b"\r\n")
+    if any(line[:1] in (b" ", b"\t") for line in lines):
+        return head
+    agents = [line for line in lines if line[: len(_AGENT)].lower() == _AGENT]
+    others = {id(line) for line in agents[1:]}
+    return b"\r\n".join(line for line in lines if id(line) not in others)
+
+
+class WeakParser(RuntimeError):
+    """aiohttp runs on its parser in Python, which has had holes that the one in C has not."""
+
+
+class HttpServer(web.Server):
+    """A server of ``QuietHandler`` connections whose handlers end when their client leaves.
+
+    Bodies are never decompressed: a few bytes of an unauthenticated caller would cost seconds of
+    work. Once it is ``draining``, each connection ends with the answer it carries. Raises
+    ``WeakParser`` where aiohttp's C parser is not there.
+    """
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+            raise WeakParser("aiohttp's C parser is missing; its Python one is not safe to serve")
+        options = {"auto_decompress": False, **options}
+        super().__init__(
+            handler, handler_cancellation=True, request_factory=self._request, **options
+        )
+        self.draining = False
+
+    def __call__(self) -> web.RequestHandler:
+        connection = QuietHandler(self, loop=self._loop, **self._kwargs)
+        connection.server = self
+        return connection
+
+    def _request(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> web.BaseRequest:
+        known = message.version in VERSIONS
+        if not known:  # the refusal is written in a version that we do speak
+            message = message._replace(version=HttpVersion11, should_close=True)
+        headers = message.headers
+        if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != CHUNKED:
+            message = message._replace(should_close=True)
+        request = Request(message, payload, protocol, writer, task, self._loop)
+        request.server = self
+        request.is_unsupported = not known
+        return request
+
+    def close_idle(self, since: float) -> None:
+        """Close the connections that have served no request since that moment."""
+        for connection in self.connections:
+            if not isinstance(connection, QuietHandler) or not connection.idle:
+                continue
+            if connection.idle_since() <= since:
+                connection.force_close()

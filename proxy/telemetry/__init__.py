@@ -1,0 +1,156 @@
+"""Emits metrics, spans and one log line per call from its record, once, however the call ended.
+
+Emitting never raises and never waits, and happens within ``EMIT_EVERY_S`` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import ClassVar, Protocol, runtime_checkable
+
+from proxy.call.record import Record
+from proxy.errors import ProxyError
+from proxy.runtime.background import SideTasks
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.telemetry.log_limits import Quota
+
+EMIT_EVERY_S = 0.05
+MAX_WAITING = 16  # calls: emitting them blocks the loop for some 3 ms
+
+
+class Sink(Protocol):
+    """Receiver of records. ``end`` is called once per call, with a complete record.
+
+    ``name`` is its label in metrics and logs: one of ``SINKS`` in ``catalog/labels.py``.
+    """
+
+    name: ClassVar[str]
+
+    def end(self, record: Record) -> None: ...
+
+
+@runtime_checkable
+class BeginSink(Sink, Protocol):
+    """Sink that also tracks active calls: ``begin`` is called at the start of each."""
+
+    def begin(self, record: Record) -> None: ...
+
+
+@runtime_checkable
+class EndCounter(Sink, Protocol):
+    """Sink whose count of ended calls survives a kill: ``count_end`` is called when a call ends,
+    up to ``EMIT_EVERY_S`` seconds before ``end``."""
+
+    def count_end(self, record: Record) -> None: ...
+
+
+Step = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Emitters:
+    """Passes the records of finished calls to all sinks.
+
+    ``failed`` gets the error of a sink; the others continue. Records are emitted in batches, sink
+    by sink, which uses the processor's cache better. ``soon`` schedules a batch, ``next_turn`` runs
+    one in the next iteration of the event loop if no other call is active. ``MAX_WAITING`` calls or
+    a large one do not wait. ``unauthenticated`` bounds the calls without a known key outside the
+    metrics, as anybody can send them. ``side_tasks`` owns background work of calls: such a call
+    ends when the work is done.
+    """
+
+    sinks: tuple[Sink, ...]
+    failed: Callable[[Sink, BaseException], None]
+    soon: Callable[[Step], object] = lambda step: step()
+    next_turn: Callable[[Step], object] | None = None
+    unauthenticated: Quota | None = None
+    side_tasks: SideTasks | None = None
+    _ended: list[Record] = field(default_factory=list)
+    _active: int = 0
+    _begin_sinks: list[BeginSink] = field(init=False)
+    _end_counters: list[EndCounter] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begin_sinks = [sink for sink in self.sinks if isinstance(sink, BeginSink)]
+        self._end_counters = [sink for sink in self.sinks if isinstance(sink, EndCounter)]
+
+    def observing(self, record: Record) -> Observation:
+        return Observation(self, record)
+
+    def begin(self, record: Record) -> None:
+        self._active += 1
+        record.side_tasks = self.side_tasks
+        for sink in self._begin_sinks:
+            self._try(sink, sink.begin, record)
+
+    def end(self, record: Record) -> None:
+        record.side_tasks, record.pending = None, ()  # a stored record must not hold them
+        if self.unauthenticated is not None and record.key is None and not record.bug:
+            missed = self.unauthenticated.take()
+            record.reported, record.unreported = missed is not None, missed or 0
+        for counter in self._end_counters:
+            self._try(counter, counter.count_end, record)
+        self._active -= 1
+        is_first = not self._ended
+        self._ended += (record,)
+        is_large = record.call is not None and record.call.size > LARGE_BYTES
+        if is_large or len(self._ended) >= MAX_WAITING:
+            self.tell()
+        elif self.next_turn is not None and not self._active:
+            self.next_turn(self.tell)
+        elif is_first:
+            self.soon(self.tell)
+
+    def tell(self) -> None:
+        """Pass the records of all ended calls to the sinks."""
+        records, self._ended = self._ended, []
+        for sink in self.sinks:
+            for record in records:
+                try:
+                    sink.end(record)
+                except Exception as error:  # noqa: BLE001  # telemetry must not break a call
+                    self.failed(sink, error)
+
+    def _try(self, sink: Sink, step: Callable[[Record], None], record: Record) -> None:
+        try:
+            step(record)
+        except Exception as error:  # noqa: BLE001  # telemetry must not break a call
+            self.failed(sink, error)
+
+
+@dataclass(slots=True)
+class Observation:
+    """Context manager around one call: begins and emits its record."""
+
+    emitters: Emitters
+    record: Record
+
+    def __enter__(self) -> None:
+        self.emitters.begin(self.record)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        record = self.record
+        if error is not None and isinstance(error, Exception) and not isinstance(error, ProxyError):
+            record.bug = True
+            record.status = 500
+        record.ended = record.now()
+        if not record.pending:
+            self.emitters.end(record)
+            return
+        waiting = set(record.pending)
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            waiting.remove(task)
+            if not waiting:
+                self.emitters.end(record)
+
+        for task in record.pending:
+            task.add_done_callback(on_done)

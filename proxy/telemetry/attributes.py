@@ -1,0 +1,315 @@
+"""Attributes and events of spans, by OpenTelemetry's conventions for GenAI and HTTP.
+
+The GenAI conventions are in development and their Python constants are deprecated, so names are
+literals here. Values that a client or an upstream writes freely are bounded. An attribute whose
+value is None is unknown and is not exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+from urllib.parse import urlsplit
+
+import orjson
+
+from proxy.call.attempts import Attempt
+from proxy.call.facts import UNKNOWN, CallFacts
+from proxy.call.record import CapturedText, Record
+from proxy.call.summary import facts_of
+from proxy.dialects.upstream_request import parameters
+from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, few, word, word_of
+from proxy.money.usage import NANO, UNCOUNTED
+
+Value = str | bool | int | float | Sequence[str]
+Attributes = Mapping[str, Value | None]
+Event = tuple[str, Attributes]
+MAX_INTEGER = 2**63 - 1  # OTLP has signed integers of 64 bits
+INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
+OUTCOME = "headrace.outcome"
+OTHER_OPERATIONS = ("conversations", "count_tokens", "passthrough", "stored")
+"""Endpoints whose operation is not in the conventions."""
+OPERATIONS: Mapping[str | None, str] = {
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+    **{name: name for name in OTHER_OPERATIONS},
+}
+"""Operations of the conventions by endpoint; all others are ``chat``."""
+NUMERIC_PARAMETERS: Mapping[str, str] = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "max_completion_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "seed": "gen_ai.request.seed",
+}
+"""Span attributes of request parameters that are numbers, by the field of the request."""
+
+
+def call_attributes(facts: CallFacts) -> Attributes:
+    """Return the attributes of the server span of a call."""
+    has_attempts = bool(facts.attempts)
+    cost_source = "table" if facts.cost is not None else "unknown"
+    route, saved = facts.route or UNKNOWN, facts.saved
+    return {
+        "http.request.method": facts.method,
+        "http.route": route,
+        "url.path": route,
+        "url.scheme": "http",
+        "http.response.status_code": facts.status,
+        "error.type": facts.error,
+        "headrace.dialect": facts.dialect or UNKNOWN,
+        "headrace.key": facts.key,
+        "headrace.deployment": facts.deployment,
+        "headrace.deployment.tags": None if facts.tags is None else format_tags(facts.tags.items()),
+        "headrace.policy.revision": facts.policy,
+        "headrace.policy.rules": tuple(facts.rules) or None,
+        "headrace.policy.shadow_rules": tuple(facts.shadow_rules) or None,
+        "headrace.cache.status": facts.cache,
+        "headrace.cache.semantic_match": facts.semantic_match or None,
+        OUTCOME: facts.outcome,
+        "headrace.attempt.count": len(facts.attempts),
+        "headrace.usage.estimated": facts.source == "partial_estimate" if has_attempts else None,
+        "headrace.cost.source": cost_source if has_attempts else None,
+        "headrace.request.id": facts.request_id,
+        "headrace.properties": [f"{name}={value}" for name, value in facts.properties] or None,
+        "headrace.overhead_ms": round(facts.overhead_s * 1000, 3),
+        "headrace.cost.usd": usd(facts.cost) if facts.source != "none" else None,
+        # Not `gen_ai.usage.*`: a sum of that would count a cached response twice.
+        "headrace.saved.tokens": saved.tokens.total if saved else None,
+        "headrace.saved.usd": usd(saved.cost) if saved else None,
+    }
+
+
+def format_tags(tags: Iterable[tuple[str, str]]) -> list[str]:
+    """Return tags as ``name=value``. A caller may have written the values."""
+    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags]
+
+
+def model_labels(record: Record, facts: CallFacts) -> dict[str, Value | None]:
+    """Return the attributes that the span and the metrics of a model call share."""
+    target = record.attempts[-1].target
+    return {
+        "gen_ai.operation.name": OPERATIONS.get(facts.endpoint, "chat"),
+        "gen_ai.provider.name": target.upstream.provider or target.upstream.dialect,
+        "gen_ai.request.model": target.model,
+        **address(target.upstream.base_url),
+    }
+
+
+def model_attributes(record: Record, facts: CallFacts) -> Attributes:
+    """Return the attributes of the span of a model call, which covers all its attempts."""
+    last, tokens = record.attempts[-1], facts.tokens
+    attributes = {
+        **model_labels(record, facts),
+        "gen_ai.response.finish_reasons": tuple(facts.finish_reasons) or None,
+        "gen_ai.response.id": last.meter.answer_id,
+        "gen_ai.response.model": last.meter.answer_model,
+        "gen_ai.response.time_to_first_chunk": first_chunk_s(record, facts),
+        "error.type": facts.error,
+        **_request_parameters(record, last),
+    }
+    if facts.source not in UNCOUNTED:
+        attributes |= {
+            "gen_ai.usage.input_tokens": tokens.prompt_total,  # includes cached ones
+            "gen_ai.usage.output_tokens": tokens.completion_total,  # includes reasoning
+            "gen_ai.usage.cache_read.input_tokens": tokens.cached_input or None,
+            "gen_ai.usage.cache_write.input_tokens": tokens.cache_write or None,
+            "gen_ai.usage.cache_creation.input_tokens": tokens.cache_write or None,  # older name
+            "gen_ai.usage.reasoning.output_tokens": tokens.reasoning or None,
+            "gen_ai.usage.audio.input_tokens": tokens.audio_input or None,
+            "gen_ai.usage.audio.output_tokens": tokens.audio_output or None,
+            "gen_ai.usage.image.input_tokens": tokens.image_input or None,
+            "gen_ai.usage.image.output_tokens": tokens.image_output or None,
+        }
+    return attributes
+
+
+def first_chunk_s(record: Record, facts: CallFacts) -> float | None:
+    """Return the seconds from the first request to an upstream to the first chunk of a stream."""
+    if facts.ttft_s is None or not facts.is_stream:
+        return None
+    return facts.ttft_s - (record.attempts[0].started - record.started)
+
+
+def captured_texts(record: Record) -> Attributes:
+    """Return the captured texts of a call, for the span of its model call."""
+    if record.captured is None:
+        return {}
+    captured = record.captured()
+    return {
+        INPUT_MESSAGES: _messages(captured.asked),
+        OUTPUT_MESSAGES: _messages(captured.answered),
+    }
+
+
+def _messages(texts: Sequence[CapturedText]) -> str | None:
+    """Return texts as JSON, in the form of the conventions' messages."""
+    messages = [
+        {"role": text.role, "parts": [{"type": "text", "content": text.text}]} for text in texts
+    ]
+    return orjson.dumps(messages).decode() if messages else None
+
+
+def _request_parameters(record: Record, last: Attempt) -> Attributes:
+    """Return the parameters of the request, after the rules have changed them."""
+    if record.call is None or record.plan is None or record.head is None:
+        return {}
+    changes = record.plan.model_calls[last.leg].changes_for(last.target)
+    body = parameters(record.call, last.target, changes)
+    attributes: dict[str, Value | None] = {
+        name: value
+        for field, name in NUMERIC_PARAMETERS.items()
+        if (value := number(body.get(field))) is not None
+    }
+    if record.call.stream:
+        attributes["gen_ai.request.stream"] = True
+    stop = body.get("stop")
+    if isinstance(stop, str | list):
+        texts = [stop] if isinstance(stop, str) else few(stop)
+        attributes["gen_ai.request.stop_sequences"] = [
+            text[:MAX_WORD] for text in texts if isinstance(text, str)
+        ] or None
+    pin = record.call.pin
+    if pin is not None and pin.id and not pin.is_conversation and record.head.endpoint != "stored":
+        attributes["gen_ai.request.previous_response.id"] = word_of(pin.sealed, MAX_ID)
+    if (choices := number(body.get("n"))) != 1:
+        attributes["gen_ai.request.choice.count"] = choices
+    if "reasoning_effort" in body:
+        attributes["gen_ai.request.reasoning.level"] = word_of(body["reasoning_effort"])
+    if isinstance(form := body.get("response_format"), dict):
+        attributes["gen_ai.output.type"] = "text" if form.get("type") == "text" else "json"
+    return attributes
+
+
+def number(value: object) -> int | float | None:
+    """Return a value of JSON if it is a number that OTLP can express, else None."""
+    if type(value) is int and abs(value) <= MAX_INTEGER:
+        return value
+    return value if type(value) is float else None
+
+
+def attempt_attributes(attempt: Attempt, method: str) -> Attributes:
+    """Return the attributes of the span of one request to an upstream."""
+    return {
+        "http.request.method": method,
+        "http.response.status_code": attempt.status,
+        "error.type": attempt.error,
+        "headrace.upstream.error_cause": attempt.cause,
+        "headrace.upstream.error_text": attempt.system_text,
+        "headrace.upstream": attempt.target.upstream.name,
+        "headrace.attempt.why": attempt.why,
+        "headrace.attempt.lost": attempt.lost or None,
+        **address(attempt.target.upstream.base_url),
+    }
+
+
+def address(base_url: str) -> Attributes:
+    """Return the host and port of an upstream."""
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname, "server.port": port}
+
+
+def call_events(facts: CallFacts) -> list[Event]:
+    """Return the decisions of guards, limits, the cache and the router."""
+    events: list[Event] = []
+    for stage, result in facts.verdicts:
+        findings = [f"{kind}={count}" for kind, count in result.findings.items()]
+        verdict: Attributes = {
+            "headrace.guard.name": result.guard,
+            "headrace.guard.stage": stage,
+            "headrace.guard.verdict": result.verdict,
+            "headrace.guard.shadow": result.shadow or None,
+            "error.type": result.error,
+            "headrace.guard.duration": result.seconds,
+            "headrace.guard.bytes": result.bytes,
+            "headrace.guard.findings": findings or None,
+        }
+        events.append(("headrace.guard", verdict))
+    for upstream, finding in facts.upstream_findings:
+        verdict = {
+            "headrace.upstream": upstream,
+            "headrace.guard.name": finding.detector,
+            "headrace.guard.stage": finding.stage,
+            "headrace.guard.verdict": "flagged" if finding.found else "passed",
+        }
+        events.append(("headrace.guard", verdict))
+    if facts.failure is not None and facts.failure.limit is not None:
+        events.append(("headrace.limit", {"headrace.limit.name": facts.failure.limit}))
+    if facts.cache_store is not None:
+        events.append(("headrace.cache", {"headrace.cache.status": facts.cache}))
+    for skip in few(facts.skips):
+        skipped = {
+            "headrace.upstream": skip.target.title,
+            "headrace.upstream.skipped.reason": skip.reason,
+        }
+        events.append(("headrace.upstream.skipped", skipped))
+    return events
+
+
+def usd(cost: int | None) -> float | None:
+    """Return nano-USD as USD. The result is exact up to 4 million USD."""
+    return None if cost is None else cost / NANO
+
+
+SpanOf = Literal["server", "model", "attempt"]
+Profile = Callable[[SpanOf, Record, Attributes], Attributes]
+"""Returns the attributes that a profile adds to a span of a call, from those that it has."""
+
+
+def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+    """Return OpenInference's attributes, which Phoenix reads."""
+    if of != "model":
+        return {"openinference.span.kind": "CHAIN"}
+    facts = facts_of(record)
+    tokens, model = facts.tokens, attributes.get("gen_ai.response.model")
+    added: dict[str, Value | None] = {
+        "openinference.span.kind": "EMBEDDING" if facts.endpoint == "embeddings" else "LLM",
+        "llm.model_name": model or attributes["gen_ai.request.model"],
+        "llm.provider": attributes["gen_ai.provider.name"],
+        "llm.cost.total": usd(facts.cost),
+        "input.value": attributes.get(INPUT_MESSAGES),
+        "output.value": attributes.get(OUTPUT_MESSAGES),
+        **_user_and_session(record),
+    }
+    if facts.source not in UNCOUNTED:
+        added |= {
+            "llm.token_count.prompt": tokens.prompt_total,
+            "llm.token_count.completion": tokens.completion_total,
+            "llm.token_count.total": tokens.total,
+            "llm.token_count.prompt_details.cache_read": tokens.cached_input or None,
+            "llm.token_count.prompt_details.cache_write": tokens.cache_write or None,
+            "llm.token_count.completion_details.reasoning": tokens.reasoning or None,
+        }
+    return added
+
+
+def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+    """Return Langfuse's attributes, which it reads from every span."""
+    facts = facts_of(record)
+    added: dict[str, Value | None] = {**_user_and_session(record)}
+    if of == "model":
+        added["gen_ai.usage.cost"] = usd(facts.cost)
+    if facts.deployment is not None and facts.tags is not None:
+        prefix = "langfuse.trace.metadata."
+        added[prefix + "deployment"] = facts.deployment
+        added["langfuse.trace.tags"] = format_tags(facts.tags.items()) or None
+        added |= {prefix + name: word(value, MAX_NAME) for name, value in facts.tags.items()}
+    return added
+
+
+PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": langfuse}
+"""Attributes for backends that do not read the conventions, by name in the settings."""
+
+
+def _user_and_session(record: Record) -> Attributes:
+    """Return the end user and the session of a call. Without a profile no span has them."""
+    if record.call is None:
+        return {}
+    head, body = record.call.head, record.call.body
+    session = word_of(head.headers.get("x-headrace-session") or head.session, MAX_ID)
+    user = word_of(head.user or body.get("user"), MAX_ID)
+    return {"user.id": user, "session.id": session, "gen_ai.conversation.id": session}

@@ -1,0 +1,229 @@
+"""Counts finished calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proxy.call.attempts import Attempt, Bill, Loss
+from proxy.call.facts import UNKNOWN, CallFacts
+from proxy.money.usage import NANO, TOKEN_TYPES
+from proxy.telemetry.catalog.spec import OTHER
+
+NONE = "none"
+MAX_CACHED = 16_384
+REPEATS = frozenset({"retry", "hedge", "guard"})
+Tags = Mapping[str, frozenset[str]]
+
+
+class SeriesCache(dict[tuple[str, ...], Any]):
+    """Cache of series by metric name and labels. It is cleared at ``MAX_CACHED`` entries.
+
+    A subscript costs half of a call of ``Registry.child``, and a call has 20 to 60 of them.
+    """
+
+    def __init__(self, child: Callable[..., Any]) -> None:
+        super().__init__()
+        self._child = child
+
+    def __missing__(self, key: tuple[str, ...]) -> Any:
+        if len(self) >= MAX_CACHED:
+            self.clear()
+        series = self[key] = self._child(*key)
+        return series
+
+
+class CallMetrics:
+    """Counts calls under one revision of the policies. ``tags`` are the tags that it declares."""
+
+    def __init__(self, child: Callable[..., Any], tags: Tags) -> None:
+        self._series = SeriesCache(child)
+        self._tags = tags
+
+    def count(self, facts: CallFacts) -> None:
+        """Count a finished call."""
+        series, trace_id = self._series, facts.trace_id
+        deployment, endpoint = facts.deployment or UNKNOWN, facts.endpoint or UNKNOWN
+        dialect, stream = facts.dialect or UNKNOWN, "true" if facts.is_stream else "false"
+        series[
+            "headrace_requests_total", deployment, dialect, endpoint, facts.outcome, stream
+        ].value += 1
+        duration = series["headrace_request_duration_seconds", deployment, endpoint, stream]
+        duration.observe(facts.duration_s, trace_id)
+        series["headrace_overhead_seconds", deployment].observe(facts.overhead_s, trace_id)
+        if facts.key is None or facts.credential is not None:
+            self._count_key(facts)
+        tokens, cost = self._count_usage(deployment, facts) if facts.attempts else (0, 0)
+        self._count_tags(deployment, facts.tags or {}, tokens, cost)
+        for rule in facts.rules:
+            series["headrace_policy_rules_total", deployment, rule].value += 1
+        if facts.limits or facts.each_verdict or facts.shadow_rules:
+            self._count_decisions(deployment, facts)
+        if facts.cache_store is not None or facts.saved is not None:
+            self._count_cache(deployment, facts)
+        if facts.failure is not None or facts.skips or facts.dropped_tags:
+            self._count_failures(deployment, facts)
+        if len(facts.attempts) > 1:
+            self._count_fallbacks(deployment, [each.attempt for each in facts.attempts])
+
+    def _count_key(self, facts: CallFacts) -> None:
+        """Note the use of a key, or count a call without a valid one."""
+        if facts.key is not None and facts.credential is not None:
+            last_used = "headrace_key_last_used_timestamp_seconds"
+            ended = facts.started_at.timestamp() + facts.duration_s
+            self._series[last_used, facts.key, facts.credential].value = ended
+            return
+        lapse, key = "not_checked", None
+        if facts.failure is not None and facts.failure.lapse is not None:
+            lapse, key = facts.failure.lapse, facts.failure.lapsed_key
+        self._series["headrace_unauthenticated_requests_total", lapse, key or NONE].value += 1
+
+    def _count_tags(
+        self, deployment: str, given: Mapping[str, str], tokens: int, cost: int
+    ) -> None:
+        """Count a call by each declared tag, of which it may have no value."""
+        series = self._series
+        for tag, values in self._tags.items():
+            value = given.get(tag, NONE)
+            if value not in values and tag in given:
+                value = OTHER
+            series["headrace_tagged_requests_total", tag, value, deployment].value += 1
+            series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens
+            series["headrace_tagged_cost_usd_total", tag, value, deployment].value += cost / NANO
+
+    def _count_usage(self, deployment: str, facts: CallFacts) -> tuple[int, int]:
+        """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
+        is_used, cost, series = False, 0, self._series
+        for attempt, fate, bill in facts.attempts:
+            self._count_attempt(attempt, facts.trace_id)
+            model = attempt.target.model
+            if attempt is facts.served and facts.ttft_s is not None:
+                first = series["headrace_time_to_first_token_seconds", deployment, model]
+                first.observe(facts.ttft_s, facts.trace_id)
+            if bill is None:
+                continue
+            is_used = True
+            self._count_bill(deployment, bill, fate.loss)
+            if bill.cost:
+                cost += bill.cost
+                series["headrace_money_usd_total", deployment, fate.use].value += bill.cost / NANO
+            if fate.served and facts.failure is None:
+                tokens = bill.usage.tokens.completion_total
+                self._observe_pace(deployment, attempt, tokens, facts.trace_id)
+        if cost:
+            series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO
+        return (self._observe_totals(deployment, facts) if is_used else 0), cost
+
+    def _observe_totals(self, deployment: str, facts: CallFacts) -> int:
+        """Observe the tokens of all attempts and their cost, if it is known. Return the tokens."""
+        prompt, completion = facts.tokens.prompt_total, facts.tokens.completion_total
+        for direction, count in (("input", prompt), ("output", completion)):
+            sizes = self._series["headrace_request_tokens", deployment, direction]
+            sizes.observe(count, facts.trace_id)
+        if facts.cost is not None:
+            costs = self._series["headrace_request_cost_usd", deployment]
+            costs.observe(facts.cost / NANO, facts.trace_id)
+        return prompt + completion
+
+    def _observe_pace(self, deployment: str, attempt: Attempt, tokens: int, trace_id: str) -> None:
+        """Observe the mean seconds between the tokens of a stream, and the tokens per second."""
+        model, meter = attempt.target.model, attempt.meter
+        first, last = meter.first_token_at, meter.last_token_at
+        if tokens >= 2 and first is not None and last is not None and last > first:
+            gaps = self._series["headrace_inter_token_latency_seconds", deployment, model]
+            gaps.observe((last - first) / (tokens - 1), trace_id)
+        duration = (attempt.ended or attempt.started) - attempt.started
+        if tokens and duration > 0:
+            speeds = self._series["headrace_output_tokens_per_second", deployment, model]
+            speeds.observe(tokens / duration, trace_id)
+
+    def _count_attempt(self, attempt: Attempt, trace_id: str) -> None:
+        series = self._series
+        upstream, model = attempt.target.upstream.name, attempt.target.model
+        result = attempt.error or f"{(attempt.status or 0) // 100}xx"
+        cause = attempt.cause or NONE
+        series["headrace_upstream_attempts_total", upstream, model, result, cause].value += 1
+        durations = series["headrace_upstream_request_duration_seconds", upstream, model]
+        durations.observe((attempt.ended or attempt.started) - attempt.started, trace_id)
+        for unit in attempt.left:
+            remaining = f"headrace_upstream_ratelimit_remaining_{unit}"
+            series[remaining, upstream, model].value = float(attempt.left[unit])
+        if attempt.why in REPEATS:
+            series["headrace_upstream_repeats_total", upstream, model, attempt.why].value += 1
+        if attempt.meter.invalid_usage:
+            invalid = series["headrace_usage_invalid_total", upstream, model]
+            invalid.value += attempt.meter.invalid_usage
+
+    def _count_bill(self, deployment: str, bill: Bill, loss: Loss | None) -> None:
+        target, source, series = bill.target, bill.usage.source, self._series
+        provider, model = target.upstream.provider or UNKNOWN, target.model
+        is_estimated = source == "partial_estimate"
+        label = "true" if is_estimated else "false"
+        for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts(), strict=True):
+            if number:
+                series[
+                    "headrace_tokens_total", deployment, provider, model, token_type, label
+                ].value += number
+        if is_estimated:
+            series["headrace_usage_estimated_total", deployment, model].value += 1
+        if bill.cost is None:
+            reason = "no_usage" if source == "unknown" else "no_price"
+            unpriced = "headrace_unpriced_requests_total"
+            series[unpriced, deployment, provider, model, reason].value += 1
+            return
+        parts = bill.parts()
+        for cost_type in parts:
+            costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
+            costs.value += parts[cost_type] / NANO
+        if loss is not None:
+            lost = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
+            lost.value += bill.cost / NANO
+
+    def _count_decisions(self, deployment: str, facts: CallFacts) -> None:
+        """Count decisions of limits and guards, and rules in shadow mode."""
+        series = self._series
+        for rule in facts.shadow_rules:
+            series["headrace_policy_shadow_rules_total", deployment, rule].value += 1
+        for limit, refuses in facts.limits:
+            decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
+            series["headrace_limit_decisions_total", limit.name, decision].value += 1
+        for stage, result in facts.each_verdict:
+            guard, verdict, shadow = result.guard, result.verdict, result.shadow
+            is_shadow = "true" if shadow else "false"
+            series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1
+            series["headrace_guard_duration_seconds", guard, stage].observe(result.seconds)
+
+    def _count_cache(self, deployment: str, facts: CallFacts) -> None:
+        series, saved = self._series, facts.saved
+        if facts.cache_store is not None:
+            series["headrace_cache_lookups_total", deployment, facts.cache].value += 1
+            if facts.lookup_s is not None:
+                lookups = series["headrace_cache_lookup_duration_seconds", facts.cache_store]
+                lookups.observe(facts.lookup_s)
+        if saved is None:
+            return
+        sizes = {"input": saved.tokens.prompt_total, "output": saved.tokens.completion_total}
+        for direction, size in sizes.items():
+            series["headrace_cache_saved_tokens_total", deployment, direction].value += size
+        if saved.cost:
+            series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO
+
+    def _count_failures(self, deployment: str, facts: CallFacts) -> None:
+        """Count skipped targets, dropped tags and aborted streams."""
+        for skip in facts.skips:
+            target = (skip.target.upstream.name, skip.target.model)
+            self._series["headrace_upstream_skipped_total", *target, skip.reason].value += 1
+        if facts.dropped_tags:
+            self._series["headrace_dropped_tags_total", deployment].value += facts.dropped_tags
+        if facts.failure is not None and facts.attempts and facts.is_stream:
+            phase = "before_first" if facts.first_sent is None else "after_first"
+            labels = (deployment, facts.failure.side, phase)
+            self._series["headrace_stream_aborts_total", *labels].value += 1
+
+    def _count_fallbacks(self, deployment: str, attempts: list[Attempt]) -> None:
+        """Count each fallback, from the attempt of the same model call before it."""
+        for number, attempt in enumerate(attempts):
+            before = [other for other in attempts[:number] if other.leg == attempt.leg]
+            if attempt.why == "fallback" and before:
+                names = (before[-1].target.upstream.name, attempt.target.upstream.name)
+                self._series["headrace_fallbacks_total", deployment, *names].value += 1

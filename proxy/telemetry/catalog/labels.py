@@ -1,0 +1,220 @@
+"""Labels of metrics, with their values: closed sets, or names of the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from operator import attrgetter
+from typing import get_args
+
+import proxy
+from proxy import dialects
+from proxy.call.attempts import Loss, Money, Outcome
+from proxy.call.facts import UNKNOWN, CacheResult, SemanticResult
+from proxy.errors import (
+    CircuitOpen,
+    UpstreamBusy,
+    UpstreamInvalid,
+    UpstreamStale,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from proxy.errors.causes import ErrorCause
+from proxy.errors.table import CODES
+from proxy.money.usage import TOKEN_TYPES
+from proxy.telemetry.catalog.spec import OTHER, LabelSet, Values, closed
+from proxy.types import CACHE_STORES, Endpoint, Target
+from proxy.types.guard import Verdict
+from proxy.types.roster import Roster
+
+NONE = "none"
+ERRORS = ("cancelled", *CODES)
+STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
+CONNECTION_ERRORS = (UpstreamInvalid.code, UpstreamStale.code, UpstreamUnavailable.code)
+SINKS = (
+    "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions",
+)  # fmt: skip
+DIFFERENCES = (
+    "same", "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits",
+    "cache", "guards",
+)  # fmt: skip
+
+
+def _nothing(roster: Roster) -> tuple[Values, ...]:
+    return ()
+
+
+def _deployments(roster: Roster) -> list[Values]:
+    return [*((name,) for name in roster.deployments), (UNKNOWN,)]
+
+
+def _targets(roster: Roster) -> Iterator[tuple[str, Target]]:
+    for name, deployment in roster.deployments.items():
+        for target in deployment.targets:
+            yield name, target
+
+
+def _served(roster: Roster, *, priced: bool | None = None) -> set[Values]:
+    """Return deployments with provider and model. An unknown price is not a price of zero."""
+    return {
+        (name, target.upstream.provider or UNKNOWN, target.model)
+        for name, target in _targets(roster)
+        if priced is None or bool(target.prices) is priced
+    }
+
+
+def _models(roster: Roster) -> set[Values]:
+    return {(name, target.model) for name, target in _targets(roster)}
+
+
+def _upstreams(roster: Roster) -> set[Values]:
+    return {(target.upstream.name, target.model) for _, target in _targets(roster)}
+
+
+def _fallbacks(roster: Roster, *, to_itself: bool = True) -> set[Values]:
+    return {
+        (name, first.upstream.name, second.upstream.name)
+        for name, deployment in roster.deployments.items()
+        for first, second in product(deployment.targets, deployment.targets)
+        if to_itself or first.upstream.name != second.upstream.name
+    }
+
+
+def _tagged(roster: Roster) -> set[Values]:
+    return {
+        (tag, value, name)
+        for tag, values in roster.tags.items()
+        for value in (*values, NONE, OTHER)
+        for (name,) in _deployments(roster)
+    }
+
+
+def _tagged_initial(roster: Roster) -> set[Values]:
+    """Return the tags that every call of a deployment has, and ``none`` for the other tags."""
+    initial: set[Values] = set()
+    for name, deployment in roster.deployments.items():
+        given = {tag for tag, _ in deployment.tags}
+        initial |= {(tag, v, name) for tag, v in deployment.tags if v in roster.tags.get(tag, ())}
+        initial |= {(tag, NONE, name) for tag in roster.tags if tag not in given}
+    return initial
+
+
+def _info(roster: Roster) -> set[Values]:
+    return {
+        (name, tag, value)
+        for name, deployment in roster.deployments.items()
+        for tag, value in (deployment.tags or {(NONE, NONE)})
+    }
+
+
+def _keys(roster: Roster) -> list[Values]:
+    return [*((name,) for name in roster.keys), (UNKNOWN,)]
+
+
+def _nameless(roster: Roster) -> list[Values]:
+    return [(reason, NONE) for reason in ("missing", "unknown", "not_checked")]
+
+
+def _lapsed(roster: Roster) -> list[Values]:
+    """Return the reasons why a key is invalid. A key known by its digest only has no name."""
+    named = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
+    return [*_nameless(roster), ("revoked", NONE), *named]
+
+
+def _results(roster: Roster) -> Iterator[Values]:
+    """Yield the results of attempts, with the cause of a failed connection."""
+    yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
+    yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
+    yield from product(UpstreamTimeout.codes, ("timeout", "pool"))
+
+
+def _rules(roster: Roster) -> list[Values]:
+    return [(name, rule) for name, each in roster.deployments.items() for rule in each.rules]
+
+
+def _candidate_rules(roster: Roster) -> set[Values]:
+    return {("",), *((rule,) for _, rule in _rules(roster))}
+
+
+def _guards(roster: Roster) -> set[Values]:
+    return {(guard, stage) for each in roster.deployments.values() for stage, guard in each.guards}
+
+
+def _limits(roster: Roster) -> set[Values]:
+    return {(limit.name,) for each in roster.deployments.values() for limit in each.limits}
+
+
+def _scopes(roster: Roster, *, budgets_only: bool = False) -> set[Values]:
+    return {
+        (limit.name, scope or "all")
+        for limit, scope in roster.counters
+        if limit.is_budget or not budgets_only
+    }
+
+
+_budgets = partial(_scopes, budgets_only=True)
+DEPLOYMENT = LabelSet(
+    ("deployment",), _deployments, lambda roster: [(name,) for name in roster.deployments]
+)
+DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
+ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
+OUTCOME = closed("outcome", *get_args(Outcome))
+STREAM = closed("stream", "true", "false")
+MODEL = LabelSet(("deployment", "model"), _models, _models)
+SERVED = LabelSet(("deployment", "provider", "model"), _served, _served)
+PRICED = LabelSet(SERVED.labels, _served, partial(_served, priced=True))
+UNPRICED = LabelSet(
+    SERVED.labels, _served, lambda roster: _served(roster) - _served(roster, priced=True)
+)
+LACKING = closed("reason", "no_price", "no_usage", initial=("no_price",))
+TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, initial=("input", "output"))
+COST_TYPE = closed("cost_type", "input", "output", "cached", "other", initial=("input", "output"))
+ESTIMATED = closed("estimated", "true", "false", initial=("false",))
+DIRECTION = closed("direction", "input", "output")
+USE = closed("use", *get_args(Money), initial=("useful", "retried", "abandoned", "blocked"))
+LOSS = closed("cause", *get_args(Loss))
+TAGGED = LabelSet(("tag", "value", "deployment"), _tagged, _tagged_initial)
+INFO = LabelSet(("deployment", "tag", "value"), _info, _info)
+KEY = LabelSet(("key",), _keys, _keys)
+LAPSE = LabelSet(("reason", "key"), _lapsed, _nameless)
+CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
+UPSTREAM = LabelSet(("upstream", "model"), _upstreams, _upstreams)
+FALLBACK = LabelSet(
+    ("deployment", "upstream", "to_upstream"), _fallbacks, partial(_fallbacks, to_itself=False)
+)
+RESULT = LabelSet(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
+WHY = closed("why", "retry", "hedge", "guard")
+SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
+SIDE = closed("side", "client", "upstream", "proxy")
+PHASE = closed("phase", "before_first", "after_first")
+RULE = LabelSet(("deployment", "rule"), _rules, _rules)
+CANDIDATE = closed("kind", *DIFFERENCES, initial=())
+CANDIDATE_RULE = LabelSet(("rule",), _candidate_rules, _nothing)
+GUARD = LabelSet(("guard", "stage"), _guards, _guards)
+VERDICT = closed("verdict", *get_args(Verdict))
+SHADOW = closed("shadow", "true", "false")
+LIMIT = LabelSet(("limit",), _limits, _limits)
+SCOPE = LabelSet(("limit", "scope"), _scopes, _scopes)
+BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
+DECISION = closed("decision", "allow", "deny", "would_deny")
+RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
+REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _nothing)
+LOOKUP = closed("result", *get_args(CacheResult))
+STORE = closed("store", *CACHE_STORES, initial=())
+HELD = closed("store", *CACHE_STORES, "vectors", initial=())
+SEMANTIC = closed("result", *get_args(SemanticResult), initial=("hit", "would_hit"))
+EVICTED = closed("reason", "full", "expired", "dropped", "changed")
+SAMPLING = closed("decision", "sampled", "limited", initial=())
+VERSION = closed("version", proxy.__version__)
+SECRET = LabelSet(("use", "fingerprint"), _nothing, _nothing)
+SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
+KEEPER = closed("writer", "ledger", "decisions", "cache")
+WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")
+DROPPED = closed("signal", "logs", *SINKS, initial=("logs", "ledger"))
+DROP = closed(
+    "reason", "queue_full", "write_failed", "export_failed", "oversize", "shutdown", "invalid",
+    "refused", "closed", "crash", "error",
+    initial=("queue_full", "write_failed", "refused", "shutdown"),
+)  # fmt: skip
+OPEN = closed("side", "client", "upstream")

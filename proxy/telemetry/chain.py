@@ -1,0 +1,266 @@
+"""Hash-chained file of the decision log, in which a later change shows.
+
+A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, and ``prev`` is
+the hash of the line before. An incomplete line of a killed process stays in the file, and the next
+line contains the hash of its bytes. The chain holds no secret: who can write the file can replace
+all of it, so the log also gets the last hash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from proxy.errors.words import counted
+from proxy.runtime.frozen import frozen
+from proxy.runtime.spool import append, is_in_place
+
+FIRST = "0" * 64
+BEGIN = b'{"'
+MAX_LINE = 256 * 1024  # for the writer and the reader, with the line feed
+SEAL_BYTES = 256  # bound of the members that sealing adds to an entry
+TAIL = 4 * MAX_LINE
+NOT_A_LINE = "is not a line of a decision log"
+Entry = dict[str, Any]
+
+
+class BadChain(Exception):
+    """The file cannot be written or continued, with the reason."""
+
+
+def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
+    """Return the line of an entry, and its hash."""
+    unsealed = {**entry, "seq": seq, "prev": prev}
+    digest = _digest(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
+    line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)
+    return line + b"\n", digest
+
+
+def shortened(entry: Entry) -> Entry:
+    """Shorten the lists of an entry to equal shares of a line. ``cut`` counts the removed items."""
+    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
+    bare: Entry = {**entry, **{name: [] for name in lists}, "cut": dict.fromkeys(lists, MAX_LINE)}
+    room = MAX_LINE - SEAL_BYTES - len(orjson.dumps(bare))
+    kept: dict[str, list[Any]] = {}
+    for name in sorted(lists, key=lambda name: len(lists[name])):
+        share = room // (len(lists) - len(kept))
+        ends = list(accumulate(len(orjson.dumps(item)) + 1 for item in lists[name]))
+        count = bisect_right(ends, share)
+        kept[name] = lists[name][:count]
+        room -= ends[count - 1] if count else 0
+    cut = {name: len(lists[name]) - len(items) for name, items in kept.items()}
+    return {**entry, **kept, "cut": {name: count for name, count in cut.items() if count}}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read(line: bytes) -> Entry | None:
+    """Return the entry of a line, or None if it is no JSON object. A part of a line never is."""
+    try:
+        entry = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _is_whole(line: bytes, entry: Entry) -> bool:
+    """Return True if a line is unchanged since it was sealed."""
+    seq, prev = entry.get("seq"), entry.get("prev")
+    if type(seq) is not int or not isinstance(prev, str):
+        return False
+    content = {name: value for name, value in entry.items() if name not in ("seq", "prev", "hash")}
+    return sealed(content, seq, prev)[0].rstrip(b"\n") == line.rstrip(b"\n")
+
+
+class ChainFile:
+    """Chain that one process at a time appends to."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create a file. Raises ``BadChain``."""
+        self.seq, self.head = 0, FIRST
+        self._path = path
+        self._torn, self._open_line = b"", False
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BadChain(f"{path} cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._resume(path)
+        except BlockingIOError:
+            self.close()
+            raise BadChain(f"{path} is in use by another process") from None
+        except BadChain:
+            self.close()
+            raise
+
+    def is_in_place(self) -> bool:
+        """Return True unless the file was moved away or deleted."""
+        return is_in_place(self._fd, self._path)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def append(self, entries: Sequence[Entry]) -> int:
+        """Write entries and sync the file. Return how many are complete in it.
+
+        A full disk takes fewer than all. Blocks.
+        """
+        batch = [*entries]
+        if self._torn:
+            torn = {"torn": len(self._torn), "torn_sha256": _digest(self._torn)}
+            batch.insert(0, {"event": "resumed", **torn})
+        is_unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
+        data = b"\n" if is_unfinished else b""
+        states, seq, head, prefix = [(self.seq, self.head, 0)], self.seq, self.head, len(data)
+        for entry in batch:
+            seq += 1
+            prev = head
+            line, head = sealed(entry, seq, prev)
+            if len(line) > MAX_LINE:
+                line, head = sealed(shortened(entry), seq, prev)
+            data += line
+            states.append((seq, head, len(data)))
+        written, error = append(self._fd, data)
+        if error is None:
+            with suppress(OSError):
+                os.fsync(self._fd)
+        done = sum(1 for *_, end in states[1:] if written >= end - 1)
+        self.seq, self.head, end = states[done]
+        if done:
+            self._torn, self._open_line = data[end:written], written == end - 1
+        elif self._open_line:
+            self._torn, self._open_line = data[prefix:written], written < prefix
+        else:
+            self._torn += data[:written]
+        return max(0, done - (len(batch) - len(entries)))
+
+    def _resume(self, path: Path) -> None:
+        """Find the last complete line. The bytes after it are an incomplete one."""
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        start = max(0, status.st_size - TAIL)
+        lines = os.pread(self._fd, TAIL, start).splitlines(keepends=True)
+        torn = b""
+        for line in reversed(lines[1:] if start else lines):
+            entry = _read(line)
+            if entry is None:
+                torn = line + torn
+                continue
+            if not _is_whole(line, entry):
+                raise BadChain(
+                    f"the last line of {path} was changed. Run headrace verify-log {path}."
+                )
+            self.seq, self.head = entry["seq"], entry["hash"]
+            self._torn, self._open_line = torn, not line.endswith(b"\n")
+            return
+        if start:
+            raise BadChain(
+                f"{path} does not end with a complete line. Run headrace verify-log {path}."
+            )
+        if not torn.startswith(BEGIN[: len(torn)]):
+            raise BadChain(f"{path} is not a decision log")
+        self._torn = torn
+
+
+@frozen
+class Verified:
+    """Result of a check.
+
+    ``torn`` counts incomplete lines of killed processes, ``missing`` entries that were not written.
+    ``broken`` is the number of the first invalid line and the reason.
+    """
+
+    lines: int
+    head: str
+    torn: int
+    missing: int
+    broken: tuple[int, str] | None
+
+    def text(self) -> str:
+        sentences = [f"{counted(self.lines, 'line')}; hash of the last line: {self.head}"]
+        if self.torn:
+            torn = counted(self.torn, "incomplete line")
+            sentences.append(f"{torn}, because the process was killed or the disk was full")
+        if self.missing:
+            missing = counted(self.missing, "decision was", "decisions were")
+            sentences.append(f"{missing} not written (the log counts them)")
+        if self.broken is not None:
+            number, reason = self.broken
+            return "\n".join([*sentences, f"invalid: line {number} {reason}"])
+        return "\n".join([*sentences, "valid: no line was changed, removed or inserted"])
+
+
+class _ChainReader:
+    """Checks a chain line by line."""
+
+    def __init__(self) -> None:
+        self.seq, self.head = 0, FIRST
+        self.torn, self.missing = 0, 0
+        self._part = b""
+        self._part_number = 0
+
+    def read(self, number: int, line: bytes) -> tuple[int, str] | None:
+        """Return the number of an invalid line and the reason, or None."""
+        entry = _read(line)
+        if entry is None:
+            self._part, self._part_number = self._part + line, self._part_number or number
+            return (self._part_number, NOT_A_LINE) if len(self._part) > TAIL else None
+        if not _is_whole(line, entry):
+            return number, "was changed after it was written"
+        if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
+            return (
+                number,
+                "does not follow the previous line: lines were removed, inserted or moved",
+            )
+        hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
+        is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
+        if self._part and not is_explained:
+            return self._part_number, f"{NOT_A_LINE}, and the next line does not explain it"
+        self.torn += bool(self._part)
+        self._part, self._part_number = b"", 0
+        self.seq, self.head = entry["seq"], entry["hash"]
+        self.missing += entry.get("missing", 0)
+        return None
+
+    def end(self) -> tuple[int, str] | None:
+        """Check the bytes after the last line: an incomplete line, without a line end."""
+        if self._part.count(b"\n"):
+            return self._part_number, NOT_A_LINE
+        self.torn += bool(self._part)
+        return None
+
+
+def verify(path: Path, known: Iterable[str] = ()) -> Verified:
+    """Check a chain from its first line. It must contain all ``known`` hashes."""
+    reader, missing = _ChainReader(), set(known)
+    broken: tuple[int, str] | None = None
+    number = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+            broken = reader.read(number, line)
+            missing.discard(reader.head)
+            if broken is not None:
+                break
+    broken = broken or reader.end()
+    if broken is None and not reader.seq:
+        broken = 1, "is missing: the log is empty or was truncated"
+    if broken is None and missing:
+        broken = number, f"is the last line, and no line has the hash {min(missing)}"
+    return Verified(
+        lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
+    )

@@ -1,0 +1,149 @@
+"""Decision log: one sealed line for each decision of the policies, without any text of a call.
+
+A spool's thread writes the lines. Entries that the disk does not take wait there, and the next line
+counts the lost ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar
+
+from proxy.call.facts import CallFacts
+from proxy.call.record import Record
+from proxy.call.summary import facts_of
+from proxy.errors.words import MAX_NAME, word
+from proxy.ports import EventLog
+from proxy.runtime.spool import Spool, SpoolBounds
+from proxy.telemetry.chain import BadChain, ChainFile, Entry
+
+MAX_ENTRIES = 10_000
+BOUNDS: SpoolBounds[Entry] = SpoolBounds(
+    "decision-log", gather_s=0.1, items=MAX_ENTRIES, unwritable="invalid"
+)
+CLOSE_S = 2.0
+LOG_EVERY = 10_000  # lines between two events that log the last hash
+
+
+def decision(facts: CallFacts) -> Entry:
+    """Return the entry of a call."""
+    # Refusing limits come first, because a long line keeps only the first ones.
+    limits = sorted(facts.limits, key=lambda decided: not decided[1])
+    return {
+        "time": facts.started_at.isoformat(timespec="milliseconds"),
+        "event": "call",
+        "request_id": word(facts.request_id, MAX_NAME) if facts.request_id else None,
+        "trace_id": facts.trace_id,
+        "policy": facts.policy,
+        "key": facts.key,
+        "deployment": facts.deployment,
+        "rules": list(facts.rules),
+        "shadow_rules": list(facts.shadow_rules),
+        "limits": [
+            {
+                "limit": limit.name,
+                "decision": "deny" if refuses else "allow",
+                "shadow": limit.shadow,
+            }
+            for limit, refuses in limits
+        ],
+        "guards": [
+            {
+                "guard": result.guard,
+                "stage": stage,
+                "verdict": result.verdict,
+                "shadow": result.shadow,
+            }
+            for stage, result in facts.verdicts
+        ],
+        "cache": facts.cache,
+        "outcome": facts.outcome,
+        "status": facts.status,
+        "error": facts.error,
+    }
+
+
+class Decisions:
+    """Sink that writes the decision log. ``put`` never waits.
+
+    ``dropped`` gets the reason and the number of lost entries, ``failed`` an unexpected exception.
+    ``replaced`` is called when the file was gone and another one was created.
+    """
+
+    name: ClassVar[str] = "decisions"
+
+    def __init__(
+        self,
+        path: Path,
+        dropped: Callable[[str, int], None],
+        failed: Callable[[Exception], None],
+        replaced: Callable[[], None],
+        log: EventLog,
+    ) -> None:
+        """Open the file and start the thread. Raises ``BadChain``."""
+        self._path = path
+        self._replaced = replaced
+        self._chain = ChainFile(path)
+        self._log = log
+        self._counted = 0  # lost entries that a line counts
+        self._is_failing = False
+        log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
+        self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._end)
+        self.put: Callable[[Entry], object] = self._spool.put
+
+    @property
+    def waiting(self) -> int:
+        """Entries that are not written yet."""
+        return self._spool.waiting
+
+    def end(self, record: Record) -> None:
+        if record.reported:
+            self.put(decision(facts_of(record)))
+
+    def policy(self, result: str, revision: str) -> None:
+        """Write an entry for a load of the policies, with the active revision."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.put({"time": now, "event": "policy", "result": result, "policy": revision})
+
+    def close(self) -> None:
+        """Write the waiting entries, for at most ``CLOSE_S`` seconds. Blocks."""
+        self._spool.close(CLOSE_S)
+
+    def _end(self) -> None:
+        self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
+        self._chain.close()
+
+    def _write(self, entries: list[Entry]) -> None:
+        """Write entries. The spool passes those that were not taken again."""
+        lost = self._spool.lost - self._counted
+        if lost:
+            entries = [{**entries[0], "missing": lost}, *entries[1:]]
+        done = 0
+        if self._chain.is_in_place() or self._replace():
+            before = self._chain.seq
+            done = self._chain.append(entries)
+            if self._chain.seq // LOG_EVERY > before // LOG_EVERY:
+                self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
+        self._spool.done(done)
+        if done:
+            self._counted += lost
+        is_failing = done < len(entries)
+        if is_failing != self._is_failing:
+            self._is_failing = is_failing
+            self._log.warning("decisions.failing" if is_failing else "decisions.mended")
+
+    def _replace(self) -> bool:
+        """Create the file that was moved away or deleted. Return False if that is impossible."""
+        try:
+            chain = ChainFile(self._path)
+        except BadChain:
+            return False
+        before, self._chain = self._chain, chain
+        before.close()
+        self._replaced()
+        ended = {"seq": before.seq, "hash": before.head}
+        self._log.error("decisions.begun_anew", file=str(self._path), **ended)
+        self._log.info("decisions.begin", seq=chain.seq, hash=chain.head)
+        return True

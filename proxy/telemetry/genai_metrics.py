@@ -1,0 +1,92 @@
+"""Sink that records the client metrics of OpenTelemetry's GenAI conventions v0.1.0, for OTLP.
+
+``gen_ai.response.model`` is left out, as an upstream chooses it, and so is
+``time_per_output_chunk``: it would cost a record for each chunk of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from opentelemetry.metrics import Meter
+
+from proxy.call.record import Record
+from proxy.call.summary import facts_of
+from proxy.money.usage import UNCOUNTED, Tokens
+from proxy.telemetry.attributes import OTHER_OPERATIONS, first_chunk_s, model_labels
+
+SECONDS = [0.01 * 2**power for power in range(14)]
+TOKENS = [4**power for power in range(14)]
+INFERENCE, EMBEDDINGS = "gen_ai.client.inference", "gen_ai.client.embeddings"
+KINDS: Mapping[str, str] = {"embeddings": EMBEDDINGS} | dict.fromkeys(
+    OTHER_OPERATIONS, "gen_ai.client.operation"
+)
+"""Prefixes of metric names by the endpoint of a call; of all other endpoints it is inference."""
+MODALITY = "gen_ai.token.modality"
+USAGE: Mapping[str, str] = {
+    "cached_input": f"{INFERENCE}.usage.cache_read.input_tokens",
+    "cache_write": f"{INFERENCE}.usage.cache_write.input_tokens",
+    "reasoning": f"{INFERENCE}.usage.reasoning.output_tokens",
+}
+"""Counters of token types that no provider splits by modality."""
+
+
+class GenAiMetrics:
+    """Records the duration and the tokens of each model call that reached an upstream."""
+
+    name: ClassVar[str] = "genai_metrics"
+
+    def __init__(self, meter: Meter) -> None:
+        durations = [f"{kind}.duration" for kind in (INFERENCE, *KINDS.values())]
+        sizes = [f"{INFERENCE}.operation.{side}" for side in ("input_tokens", "output_tokens")]
+        self._histograms = {
+            name: meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=edges)
+            for unit, edges, names in (
+                ("s", SECONDS, {*durations, f"{INFERENCE}.time_to_first_chunk"}),
+                ("{token}", TOKENS, {*sizes, f"{EMBEDDINGS}.operation.input_tokens"}),
+            )
+            for name in names
+        }
+        sides = (f"{INFERENCE}.usage.input_tokens", f"{INFERENCE}.usage.output_tokens")
+        self._counters = {
+            name: meter.create_counter(name, "{token}") for name in (*sides, *USAGE.values())
+        }
+
+    def end(self, record: Record) -> None:
+        """Record a call, whatever its sampling."""
+        if not record.attempts:
+            return
+        facts = facts_of(record)
+        kind = KINDS.get(facts.endpoint or "", INFERENCE)
+        labels: dict[str, Any] = model_labels(record, facts)
+        error = {} if facts.error is None else {"error.type": facts.error}
+        first, last = record.attempts[0], record.attempts[-1]
+        ended = last.ended or record.ended or last.started
+        self._histograms[f"{kind}.duration"].record(ended - first.started, labels | error)
+        if kind == INFERENCE and (first_s := first_chunk_s(record, facts)) is not None:
+            self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
+        if facts.source in UNCOUNTED or kind not in (INFERENCE, EMBEDDINGS):
+            return
+        sides = {"input_tokens": facts.tokens.prompt_total}
+        if kind == INFERENCE:
+            sides["output_tokens"] = facts.tokens.completion_total
+            self._add_usage(facts.tokens, labels)
+        for side, count in sides.items():
+            self._histograms[f"{kind}.operation.{side}"].record(count, labels)
+
+    def _add_usage(self, tokens: Tokens, labels: Mapping[str, Any]) -> None:
+        """Add tokens by modality. What no provider splits has the modality ``unknown``."""
+        for side, total, audio, image in (
+            ("input", tokens.prompt_total, tokens.audio_input, tokens.image_input),
+            ("output", tokens.completion_total, tokens.audio_output, tokens.image_output),
+        ):
+            rest = "text" if audio or image else "unknown"
+            counts = {"audio": audio, "image": image, rest: max(0, total - audio - image)}
+            for modality, count in counts.items():
+                if count:
+                    counter = self._counters[f"{INFERENCE}.usage.{side}_tokens"]
+                    counter.add(count, {**labels, MODALITY: modality})
+        for token_type, name in USAGE.items():
+            if count := getattr(tokens, token_type):
+                self._counters[name].add(count, {**labels, MODALITY: "unknown"})

@@ -1,0 +1,215 @@
+"""Log lines: schemas, size, redaction, and the writer.
+
+structlog adds time and level, renders JSON of bounded size and redacts credentials. A spool writes
+the lines, so a stalled pipe, a full disk or a closed reader never delays a call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import re2
+import structlog
+from structlog import DropEvent
+from structlog.processors import JSONRenderer
+from structlog.typing import EventDict, FilteringBoundLogger
+
+from proxy.runtime.spool import Spool, SpoolBounds, append
+from proxy.telemetry.log_limits import LogLevel
+
+MAX_LINES = 10_000
+MAX_LINE = 32 * 1024
+BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
+Line = dict[str, Any]
+Schema = Callable[[Line], Line]
+COMMON = ("time", "level", "event", "trace_id", "span_id")
+"""Fields with a place of their own in each schema."""
+SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17}
+NS_PER_MS = 1_000_000
+
+ECS: Mapping[str, str] = {
+    "request_id": "http.request.id",
+    "status": "http.response.status_code",
+    "error": "error.code",
+    "version": "service.version",
+}
+OTEL: Mapping[str, str] = {
+    "status": "http.response.status_code",
+    "error": "error.type",
+    "route": "http.route",
+    "version": "service.version",
+}
+
+
+def native(line: Line) -> Line:
+    return line
+
+
+def ecs(line: Line) -> Line:
+    """Return a line with Elastic's field names. Durations are in nanoseconds."""
+    renamed: Line = {
+        "@timestamp": line["time"],
+        "log.level": line["level"],
+        "message": line["event"],
+        "ecs.version": "8.11.0",
+        "service.name": "headrace",
+        "event.action": line["event"],
+    }
+    if line.get("trace_id"):
+        renamed |= {"trace.id": line["trace_id"], "span.id": line.get("span_id")}
+    if "duration_ms" in line:
+        renamed["event.duration"] = round(line["duration_ms"] * NS_PER_MS)
+    if "outcome" in line:
+        renamed["event.outcome"] = "success" if line["outcome"] == "success" else "failure"
+    return renamed | _renamed(line, ECS)
+
+
+def otel(line: Line) -> Line:
+    """Return a line in the form of OpenTelemetry's log data model."""
+    moment = datetime.fromisoformat(line["time"])
+    renamed: Line = {
+        "Timestamp": f"{round(moment.timestamp() * 1000) * NS_PER_MS}",
+        "SeverityText": line["level"].upper(),
+        "SeverityNumber": SEVERITIES.get(line["level"], 0),
+        "Body": line["event"],
+        "Resource": {"service.name": "headrace"},
+        "Attributes": _renamed(line, OTEL),
+    }
+    if line.get("trace_id"):
+        renamed |= {"TraceId": line["trace_id"], "SpanId": line.get("span_id"), "TraceFlags": "01"}
+    return renamed
+
+
+def _renamed(line: Line, names: Mapping[str, str]) -> Line:
+    """Return the other fields, without a name in the schema below ``headrace``."""
+    return {
+        names.get(name, f"headrace.{name}"): value
+        for name, value in line.items()
+        if name not in COMMON
+    }
+
+
+SCHEMAS: Mapping[str, Schema] = {"native": native, "ecs": ecs, "otel": otel}
+_CREDENTIALS = re2.compile(
+    rb"sk-[A-Za-z0-9_-]{16,}"  # of several providers
+    rb"|hr-[A-Za-z0-9_-]{40,}"  # a virtual key of Headrace
+    rb"|[Bb]earer [A-Za-z0-9._~+/-]{8,}=*"
+    rb"|AKIA[A-Z0-9]{16}"
+    rb"|gh[pousr]_[A-Za-z0-9]{30,}"
+    rb"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
+    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    rb"|://[^/\s\"@:]{1,256}:[^/\s\"@]{1,256}@"  # a password in a URL
+)
+
+
+def redacted(line: bytes) -> bytes:
+    """Replace credentials of known shapes, as a second net: no field should contain one.
+
+    JSON remains JSON.
+    """
+    if _CREDENTIALS.search(line) is None:  # half the time of `sub`, and nearly always enough
+        return line
+    cleaned: bytes = _CREDENTIALS.sub(b"[redacted]", line)
+    return cleaned
+
+
+def redact_text(text: str) -> str:
+    """Replace credentials, and lone surrogates by question marks."""
+    return redacted(text.encode(errors="replace")).decode()
+
+
+def shortened(line: dict[str, Any]) -> dict[str, Any]:
+    """Empty the longest lists of a line until it fits into ``MAX_LINE``. ``cut`` names them."""
+    cut: Line = {}
+    sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
+    excess = sum(sizes.values()) - MAX_LINE // 2
+    for name in sorted(line, key=lambda name: -sizes[name]):
+        if excess > 0 and isinstance(line[name], (list, dict)):
+            excess -= sizes[name]
+            cut[name] = type(line[name])()
+    return {**line, **cut, "cut": [*cut]}
+
+
+def line_logger(
+    put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
+) -> FilteringBoundLogger:
+    """Return a logger that passes each line to ``put``, as bytes with a line end.
+
+    ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
+    """
+
+    def complete(_: object, level: str, fields: EventDict) -> EventDict:
+        """Drop a line below the active level. Add time and level, unless a whole line is given."""
+        if not levels.allows(level):
+            raise DropEvent
+        line: EventDict | None = fields.get("line")
+        if line is not None:
+            return line
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return {"time": time, **fields, "level": level}
+
+    def serialize(line: Line, default: Callable[[object], str]) -> bytes:
+        data = orjson.dumps(schema(line), default, orjson.OPT_APPEND_NEWLINE)
+        if len(data) <= MAX_LINE:
+            return data
+        return orjson.dumps(schema(shortened(line)), default, orjson.OPT_APPEND_NEWLINE)
+
+    def redact(_: object, level: str, line: Any) -> bytes:
+        return redacted(line)
+
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        _Output(put),
+        processors=[complete, JSONRenderer(serialize, default=str), redact],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        context_class=dict,
+    ).bind()
+    return logger
+
+
+class _Output:
+    """Output of a structlog logger, which calls the method of a line's level."""
+
+    def __init__(self, put: Callable[[bytes], object]) -> None:
+        self.debug = self.info = self.warning = self.error = put
+
+
+class LineWriter:
+    """Writes lines to a file descriptor, in its own thread. ``put`` never waits.
+
+    ``dropped`` gets the reason and the number of lost lines, ``failed`` an unexpected exception.
+    """
+
+    def __init__(
+        self, fd: int, dropped: Callable[[str, int], None], failed: Callable[[Exception], None]
+    ) -> None:
+        self._fd = fd
+        self._is_torn = False  # the last line was written in part
+        self._spool = Spool(BOUNDS, self._write, dropped, failed)
+        self.put: Callable[[bytes], object] = self._spool.put
+
+    @property
+    def waiting(self) -> int:
+        return self._spool.waiting
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Write the waiting lines, for at most ``timeout`` seconds. Blocks."""
+        self._spool.close(timeout)
+
+    def _write(self, lines: list[bytes]) -> None:
+        """Write lines. One that is written in part is lost, and ended before the next line."""
+        prefix = b"\n" if self._is_torn else b""
+        data = prefix + b"".join(lines)
+        written, error = append(self._fd, data)
+        if written:
+            self._is_torn = not data.endswith(b"\n", 0, written)
+        if error is None:
+            self._spool.done(len(lines))
+            return
+        end = written + data.startswith(b"\n", written)  # a line that lacks only its end is whole
+        whole = max(0, data.count(b"\n", 0, end) - len(prefix))
+        self._spool.done(whole)
+        self._spool.drop("write_failed", len(lines) - whole)

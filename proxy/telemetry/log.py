@@ -1,0 +1,226 @@
+"""The log line of a call. It contains no text and no keys."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, ClassVar, get_args
+
+from structlog.typing import FilteringBoundLogger
+
+from proxy.call.attempts import Attempt, Outcome
+from proxy.call.facts import UNKNOWN, CallFacts, Failure
+from proxy.call.record import Record
+from proxy.call.summary import facts_of
+from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
+from proxy.errors.words import MAX_NAME, MAX_WORDS, word
+from proxy.money.usage import NANO, TOKEN_TYPES, Tokens
+from proxy.runtime.frozen import frozen
+from proxy.telemetry.attributes import usd
+from proxy.telemetry.log_limits import LEVELS, LogLevel
+from proxy.types.guard import Verdicts
+
+PARAMETERS = frozenset(
+    {
+        *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty",
+        "presence_penalty", "seed",
+    }
+)  # fmt: skip
+"""Numeric parameters of a request that a rule may set or cap."""
+NUMBERS = frozenset({int, float})
+LEVEL_OF: Mapping[str, str] = {
+    **dict.fromkeys(get_args(Outcome), "info"),
+    **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
+}
+NO_FAILURE = dict.fromkeys(
+    (
+        "error", "upstream_status", "upstream_error_cause", "upstream_error_text",
+        "upstream_error_type", "upstream_error_code",
+    )
+)  # fmt: skip
+
+
+def in_ms(seconds: float) -> float:
+    """Return milliseconds, rounded to microseconds."""
+    return round(seconds * 1000, 3)
+
+
+def canonical(record: Record) -> dict[str, Any]:
+    """Return the line of a call as data. Unknown values are null, never zero."""
+    facts, body = record.facts or facts_of(record), record.call.body if record.call else {}
+    target = facts.served.target if facts.served else None
+    saved, failure = facts.saved, facts.failure
+    is_used = facts.source != "none"
+    cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
+    line = {
+        "time": facts.started_at.isoformat(timespec="milliseconds"),
+        "level": LEVEL_OF[facts.outcome],
+        "event": "call",
+        "request_id": facts.request_id,
+        "trace_id": facts.trace_id,
+        "span_id": facts.server_span,
+        "key": facts.key,
+        "deployment": facts.deployment,
+        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
+        "policy": facts.policy,
+        "rules": facts.rules,
+        "shadow_rules": facts.shadow_rules,
+        "dialect": facts.dialect or UNKNOWN,
+        "route": facts.route,
+        "endpoint": facts.endpoint or UNKNOWN,
+        "stream": facts.is_stream is True,
+        "models": facts.models or [],
+        "parameters": {
+            name: body[name] for name in PARAMETERS & body.keys() if type(body[name]) in NUMBERS
+        },
+        "provider": target.upstream.provider if target else None,
+        "upstream": target.upstream.name if target else None,
+        "model": target.model if target else None,
+        "status": facts.status,
+        "outcome": facts.outcome,
+        **(NO_FAILURE if failure is None else _failure_fields(failure)),
+        "duration_ms": in_ms(facts.duration_s),
+        "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
+        "overhead_ms": in_ms(facts.overhead_s),
+        "tokens": _counts(facts.tokens) if is_used and facts.source != "unknown" else None,
+        "usage_source": facts.source,
+        "cost_usd": cost / NANO if is_used and cost is not None else None,
+        "lost_cost_usd": lost / NANO if is_used and lost is not None else None,
+        "cache": facts.cache,
+        "cache_semantic_match": facts.semantic_match,
+        "guards": _verdicts(facts.verdicts) if facts.verdicts else [],
+        "upstream_guards": _findings(facts) if facts.upstream_findings else [],
+        "saved_tokens": saved.tokens.total if saved else None,
+        "saved_usd": usd(saved.cost) if saved else None,
+        "attempts": len(facts.attempts),
+        "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
+        "finish_reasons": facts.finish_reasons,
+        "warnings": _warnings(record),
+    }
+    if facts.properties:
+        line["properties"] = dict(facts.properties)
+    return line
+
+
+def _failure_fields(failure: Failure) -> dict[str, Any]:
+    """Return the fields of a failed call, and those of an unknown path or an invalid key."""
+    fields: dict[str, Any] = {
+        "error": failure.code,
+        "upstream_status": failure.upstream_status,
+        "upstream_error_cause": failure.cause,
+        "upstream_error_text": failure.text,
+        "upstream_error_type": failure.upstream_type,
+        "upstream_error_code": failure.upstream_code,
+    }
+    if failure.wanted is not None:
+        fields["wanted_path"] = failure.wanted
+    elif failure.lapse is not None:
+        fields["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
+    return fields
+
+
+def _counts(tokens: Tokens) -> dict[str, int]:
+    """Return the counts that are not zero. They do not overlap."""
+    named = zip(TOKEN_TYPES, tokens.counts(), strict=True)
+    counts = {name: count for name, count in named if count}
+    if tokens.cache_write_1h or tokens.web_searches:
+        counts |= tokens.beside()
+    return counts
+
+
+def _warnings(record: Record) -> list[str]:
+    """Return all warnings that the client got."""
+    warnings: list[str] = []
+    for source in (record.call, record.head, record.plan):
+        if source is not None and source.warnings:
+            warnings += source.warnings[:MAX_WORDS]
+    return [*warnings, *record.warnings]
+
+
+def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Return the results of guards: counts by kind, never a text."""
+    return [
+        {
+            "guard": result.guard,
+            "stage": stage,
+            "verdict": result.verdict,
+            "findings": result.findings,
+            "fields": result.fields,
+            "bytes": result.bytes,
+            "shadow": result.shadow,
+            "error": result.error,
+        }
+        for stage, result in verdicts
+    ]
+
+
+def _findings(facts: CallFacts) -> list[dict[str, Any]]:
+    """Return the verdicts of the upstreams' own guards."""
+    return [
+        {
+            "upstream": upstream,
+            "guard": finding.detector,
+            "stage": finding.stage,
+            "verdict": "flagged" if finding.found else "passed",
+        }
+        for upstream, finding in facts.upstream_findings
+    ]
+
+
+def in_share(sample_id: str, ratio: float) -> bool:
+    """Return True if a call falls into a share of all, by its own number."""
+    return int(sample_id[16:], 16) < ratio * 2**64
+
+
+@frozen
+class CallLog:
+    """Sink that writes one line per call, and at the level ``debug`` one per attempt.
+
+    Of successful calls only the share ``ratio`` is written.
+    """
+
+    name: ClassVar[str] = "calllog"
+
+    log: FilteringBoundLogger
+    levels: LogLevel
+    ratio: float = 1.0
+
+    def end(self, record: Record) -> None:
+        if not record.reported:
+            return
+        outcome, min_level = (record.facts or facts_of(record)).outcome, self.levels.number
+        if self.ratio < 1 and outcome == "success" and not in_share(record.sample_id, self.ratio):
+            return
+        level = LEVEL_OF[outcome]
+        if LEVELS[level] < min_level:
+            return
+        line = canonical(record)
+        if record.unreported:
+            line["suppressed"] = record.unreported
+        if self.ratio < 1:
+            line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
+        # As one value: structlog copies fields that are keyword arguments.
+        self.log.log(LEVELS[level], "call", line=line)
+        if min_level <= logging.DEBUG:
+            for attempt in record.attempts:
+                self.log.debug("attempt", line=_attempt_line(record, attempt))
+
+
+def _attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "time": record.started_at.isoformat(timespec="milliseconds"),
+        "level": "debug",
+        "event": "attempt",
+        "request_id": record.request_id,
+        "trace_id": record.ids.trace_id,
+        "span_id": attempt.span_id,
+        "upstream": attempt.target.upstream.name,
+        "model": attempt.target.model,
+        "why": attempt.why,
+        "status": attempt.status,
+        "error": attempt.error,
+        "upstream_error_cause": attempt.cause,
+        "upstream_error_text": attempt.system_text,
+        "began_ms": in_ms(attempt.started - record.started),
+        "duration_ms": in_ms((attempt.ended or attempt.started) - attempt.started),
+    }

@@ -1,0 +1,218 @@
+"""Sink that exports the spans of calls: the client's call, its model call, and each attempt.
+
+No span is alive while a call runs: its ids are drawn on arrival, and its spans are built from the
+record when it has ended. So the decision to sample knows how the call ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.sampling import Decision, Sampler
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from proxy.call.facts import UNKNOWN, CallFacts
+from proxy.call.record import Record
+from proxy.call.summary import facts_of
+from proxy.telemetry.attributes import (
+    OUTCOME,
+    Attributes,
+    Profile,
+    SpanOf,
+    attempt_attributes,
+    call_attributes,
+    call_events,
+    captured_texts,
+    model_attributes,
+)
+from proxy.telemetry.lines import redact_text
+
+FAILED = frozenset({"proxy_error", "timeout", "upstream_error"})
+SAMPLED, UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+NO_PARENT = Context()
+OK, ERROR = Status(), Status(StatusCode.ERROR)
+NAMES: Mapping[SpanOf, Sequence[str]] = {
+    "server": ("http.request.method", "http.route"),
+    "model": ("gen_ai.operation.name", "gen_ai.request.model"),
+    "attempt": ("http.request.method",),
+}
+"""Attributes whose values are the name of a span."""
+SCOPE = InstrumentationScope("headrace")
+
+
+class SpanReceiver(Protocol):
+    """Receives the spans of a call."""
+
+    def put(self, spans: Sequence[ReadableSpan]) -> None:
+        """Take all of the spans or drop all of them. Never waits."""
+
+
+class Traces:
+    """Exports the spans of the calls that ``sampler`` samples.
+
+    The sampler gets the outcome of a call among its attributes. It sees the client's trace id and
+    sampling flag only if the key may decide: with them a client could force the cost of tracing on
+    the proxy, or hide its calls. ``on_sample`` is called for each sampled call.
+    """
+
+    name: ClassVar[str] = "traces"
+
+    def __init__(
+        self,
+        receivers: Sequence[SpanReceiver],
+        sampler: Sampler,
+        resource: Resource,
+        profiles: Sequence[Profile] = (),
+        on_sample: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._receivers = receivers
+        self._sampler = sampler
+        self._resource = resource
+        self._profiles = profiles
+        self._on_sample = on_sample
+
+    def end(self, record: Record) -> None:
+        """Export the spans of a call. An error in its captured texts is raised after that."""
+        if not record.reported:
+            return
+        facts = facts_of(record)
+        if not self._is_sampled(record, facts):
+            return
+        self._on_sample()
+        texts: Attributes = {}
+        error = None
+        try:
+            texts = captured_texts(record) if record.attempts else {}
+        except Exception as problem:  # noqa: BLE001  # raised once the spans are exported
+            error = problem
+        spans = self._spans(record, facts, texts)
+        for receiver in self._receivers:
+            receiver.put(spans)
+        if error is not None:
+            raise error
+
+    def _is_sampled(self, record: Record, facts: CallFacts) -> bool:
+        """Ask the sampler, with the client's span as parent if its key may decide."""
+        context, parent = NO_PARENT, record.head.parent if record.head is not None else None
+        if parent is not None and record.parent_sampled is not None:
+            flags = SAMPLED if record.parent_sampled else UNSAMPLED
+            ids = int(parent.trace_id, 16), int(parent.span_id, 16)
+            span = NonRecordingSpan(SpanContext(*ids, is_remote=True, trace_flags=flags))
+            context = set_span_in_context(span, NO_PARENT)
+        route = facts.route or UNKNOWN
+        result = self._sampler.should_sample(
+            context,
+            int(record.sample_id, 16),
+            f"{facts.method} {route}",
+            SpanKind.SERVER,
+            {"http.request.method": facts.method, "http.route": route, OUTCOME: facts.outcome},
+        )
+        return result.decision is Decision.RECORD_AND_SAMPLE
+
+    def _spans(self, record: Record, facts: CallFacts, texts: Attributes) -> list[ReadableSpan]:
+        """Return the spans of a call: the attempts, the model call around them, and the call."""
+        server_id, model_id = facts.server_span, record.ids.model_span
+        spans = [
+            self._span(
+                record,
+                "attempt",
+                (attempt.span_id, model_id),
+                (attempt.started, attempt.ended or record.ended or attempt.started),
+                attempt_attributes(attempt, facts.method),
+            )
+            for attempt in record.attempts
+        ]
+        if record.attempts:
+            first, last = record.attempts[0], record.attempts[-1]
+            attributes = {**model_attributes(record, facts), **texts}
+            times = (first.started, last.ended or record.ended or last.started)
+            spans.append(self._span(record, "model", (model_id, server_id), times, attributes))
+        parent = record.head.parent if record.head is not None else None
+        server = self._span(
+            record,
+            "server",
+            (server_id, parent.span_id if parent is not None else None),
+            (record.started, record.ended or record.started),
+            call_attributes(facts),
+            call_events(facts),
+        )
+        return [*spans, server]
+
+    def _span(
+        self,
+        record: Record,
+        span_of: SpanOf,
+        ids: tuple[str, str | None],
+        times: tuple[float, float],
+        attributes: Attributes,
+        events: Sequence[tuple[str, Attributes]] = (),
+    ) -> ReadableSpan:
+        """Return a span. ``ids`` are its own and its parent's, ``times`` of the record's clock.
+        Events have the time of its end."""
+        is_server, trace_id = span_of == "server", int(record.ids.trace_id, 16)
+        # Nanoseconds since the epoch when the record's monotonic clock was 0.
+        epoch_us = round(record.started_at.timestamp() * 1e6)
+        epoch_ns = epoch_us * 1000 - int(record.started * 1e9)
+        ended_ns = epoch_ns + int(times[1] * 1e9)
+        added: dict[str, Any] = {}
+        for profile in self._profiles:
+            added |= profile(span_of, record, attributes)
+        known, *of_events = exported([{**attributes, **added}, *(values for _, values in events)])
+        own_id, parent_id = ids
+        parent = (
+            SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED) if parent_id else None
+        )
+        return ReadableSpan(
+            redact_text(" ".join([f"{attributes[each]}" for each in NAMES[span_of]])),
+            context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED),
+            parent=parent,
+            resource=self._resource,
+            attributes=known,
+            events=[
+                Event(event, values, ended_ns)
+                for (event, _), values in zip(events, of_events, strict=True)
+            ],
+            kind=SpanKind.SERVER if is_server else SpanKind.CLIENT,
+            status=ERROR if _is_error(attributes) else OK,
+            start_time=epoch_ns + int(times[0] * 1e9),
+            end_time=ended_ns,
+            instrumentation_scope=SCOPE,
+        )
+
+
+def _is_error(attributes: Attributes) -> bool:
+    """Return True if the proxy or an upstream failed. The head may have been sent before."""
+    if OUTCOME not in attributes:
+        return attributes["error.type"] is not None
+    status: Any = attributes["http.response.status_code"] or 500
+    return attributes[OUTCOME] in FAILED and not 400 <= status < 500
+
+
+def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
+    """Return the attributes that are known, with credentials and lone surrogates replaced."""
+    known = [
+        {name: value for name, value in each.items() if value is not None} for each in attributes
+    ]
+    text = repr(known)  # one search instead of one for each value: nearly always it finds nothing
+    if "\\ud" not in text and redact_text(text) == text:
+        return known
+    return [{name: _redacted(value) for name, value in each.items()} for each in known]
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact_text(value)
+    return [redact_text(text) for text in value] if isinstance(value, (list, tuple)) else value

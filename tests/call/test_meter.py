@@ -1,0 +1,305 @@
+"""The meter counts what an answer says, whole or in pieces, and what its upstream reports."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.call.meter import MAX_FINISHES, Meter
+from proxy.dialects.document import Content, document_frame
+from proxy.errors.words import MAX_ID, MAX_WORD
+from proxy.money.estimate import TOKENS_PER_SECOND, HiddenOutput
+from proxy.money.usage import MAX_TOKENS, Tokens
+from proxy.types.events import (
+    Begin,
+    Delta,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    ToolCall,
+    UsageReport,
+)
+from tests.for_each import for_each
+from tests.frames import stream_frames, whole_frame
+
+TEXT = {"type": "text", "text": "Paris"}
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
+
+
+def chunk(**choice: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, **choice}]}
+
+
+def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
+    choices = doc.get("choices")
+    members = {name for each in choices or () if isinstance(each, dict) for name in each}
+    if "message" in members:
+        frames = [whole_frame(doc, "chat")]
+    else:
+        frames = stream_frames(doc, family="completions" if "text" in members else "chat")
+    for frame in frames:
+        meter.feed(frame, now)
+
+
+def nothing() -> int:
+    return 0
+
+
+@for_each(
+    ("data", "length"),
+    [
+        pytest.param({}, 0, id="empty"),
+        pytest.param({"choices": "none"}, 0, id="no-list"),
+        pytest.param({"choices": [None, 3]}, 0, id="no-choices"),
+        pytest.param(chunk(delta={"role": "assistant", "content": ""}), 0, id="role"),
+        pytest.param(chunk(delta="Paris"), 0, id="no-delta"),
+        pytest.param(chunk(text=" Paris", logprobs=None), 6, id="legacy"),
+        pytest.param(chunk(delta={"content": "Paris"}), 5, id="chat-delta"),
+        pytest.param(chunk(message={"content": "Paris", "refusal": None}), 5, id="chat-whole"),
+        pytest.param(chunk(message={"content": None, "refusal": "No."}), 3, id="refusal"),
+        pytest.param(chunk(delta={"reasoning_content": "Hm"}), 2, id="reasoning"),
+        pytest.param(chunk(delta={"content": [THINKING]}), 2, id="thoughts-in-parts"),
+        pytest.param(chunk(message={"content": [THINKING, TEXT, "!"]}), 8, id="parts"),
+        pytest.param(chunk(delta={"content": [{"type": ["text"], "x": "Hm"}]}), 0, id="odd-part"),
+        pytest.param(chunk(delta={"reasoning": "Hm"}), 2, id="reasoning-by-its-other-name"),
+        pytest.param(
+            chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="said-twice"
+        ),
+        pytest.param(
+            chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6, id="function"
+        ),
+        pytest.param(
+            chunk(
+                message={
+                    "tool_calls": [
+                        {
+                            "index": 0,
+                            "id": "call_1",
+                            "type": "function",
+                            "function": {"name": "find", "arguments": '{"q":1}'},
+                        },
+                        {"custom": {"name": "run", "input": "ls"}},
+                        None,
+                    ]
+                }
+            ),
+            16,
+            id="tools-without-ids",
+        ),
+        pytest.param({"choices": [{"text": "a"}, {"text": "bc"}]}, 3, id="two-choices"),
+    ],
+)
+def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
+    meter = Meter()
+
+    feed(meter, data, 5.0)
+
+    assert meter.output_quarters == length
+    assert meter.first_token_at == (5.0 if length else None)
+
+
+def test_first_and_last_token_are_when_text_came() -> None:
+    meter = Meter()
+
+    feed(meter, chunk(delta={"role": "assistant", "content": ""}), 1.0)
+    feed(meter, chunk(delta={"content": "Pa"}), 2.0)
+    feed(meter, chunk(delta={"tool_calls": [{"function": {"arguments": "{"}}]}), 3.0)
+    feed(meter, chunk(delta={}, finish_reason="tool_calls"), 4.0)
+
+    assert (meter.first_token_at, meter.last_token_at) == (2.0, 3.0)
+
+
+def test_finish_reasons_are_kept_by_choice() -> None:
+    meter = Meter()
+
+    feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)
+    feed(meter, {"choices": [{"text": "", "finish_reason": "stop"}]}, 1.0)
+    feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": None}]}, 1.0)
+
+    assert meter.finish_reasons == {0: "stop", 1: "length"}
+
+
+def test_the_last_usage_counts_and_none_are_added_up() -> None:
+    meter = Meter()
+
+    for completion in (1, 2, 3):
+        usage = {"prompt_tokens": 9, "completion_tokens": completion}
+        feed(meter, chunk(text="x") | {"usage": usage}, 1.0)
+    feed(meter, chunk(text="x") | {"usage": None}, 1.0)
+
+    settled = meter.settle(nothing, finished=True)
+    assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
+
+
+def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
+    meter = Meter()
+
+    feed(meter, {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, 1.0)
+    feed(meter, {"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
+
+    assert meter.invalid_usage == 1
+    assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
+
+
+ZEROS = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+EARLY = {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}
+
+
+@for_each(
+    ("chunks", "prompt", "source", "tokens"),
+    [
+        ([chunk(text="Paris") | ZEROS], 400, "provider", Tokens()),
+        ([EARLY, chunk(text="x" * 40)], 400, "partial_estimate", Tokens(12, output=10)),
+        (
+            [chunk(text="Hi") | ZEROS, chunk(text="x" * 40)],
+            400,
+            "partial_estimate",
+            Tokens(100, output=11),
+        ),
+        ([chunk(text="")], 0, "partial_estimate", Tokens()),
+        ([chunk(text="Rome")], 4, "partial_estimate", Tokens(1, output=1)),
+        ([chunk(text="Paris")], 5, "partial_estimate", Tokens(2, output=2)),
+    ],
+)
+def test_last_report_counts_else_estimate(
+    chunks: list[Any], prompt: int, source: str, tokens: Tokens
+) -> None:
+    meter = Meter()
+    for each in chunks:
+        feed(meter, each, 1.0)
+
+    settled = meter.settle(lambda: prompt, finished=True)
+    assert (settled.source, settled.tokens) == (source, tokens)
+
+
+def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
+    meter = Meter()
+    feed(meter, {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    feed(meter, chunk(text="x" * 40), 1.0)
+
+    def left(prompt: int, hidden: int) -> Tokens:
+        hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, most=9000)
+        settled = meter.settle(lambda: prompt, finished=False, hidden_output=lambda: hidden_output)
+        assert settled.source == "partial_estimate"
+        return settled.tokens
+
+    assert left(40, 0) == Tokens(12, output=10)
+    assert left(60, 0) == Tokens(15, output=10)
+    assert left(60, 50) == Tokens(15, output=60)
+    assert left(60, 9000) == Tokens(15, output=9000)
+
+
+def test_hidden_output_is_no_more_than_any_usage_report_may_say() -> None:
+    hidden_output = HiddenOutput(seconds=1e6, answers=2**53, most=2**53)
+
+    settled = Meter().settle(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
+
+    assert settled.tokens == Tokens(output=MAX_TOKENS)
+
+
+def tool(arguments: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    ends = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(ends)]
+
+
+@given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))
+def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 3}
+    whole, streamed = Meter(), Meter()
+
+    said = {"content": text, **tool(arguments)}
+    feed(whole, chunk(message=said, finish_reason="stop") | {"usage": usage}, 1.0)
+    for piece in pieces(text, cuts):
+        feed(streamed, chunk(delta={"content": piece}, finish_reason=None), 1.0)
+    for piece in pieces(arguments, cuts):
+        feed(streamed, chunk(delta=tool(piece)), 1.0)
+    feed(streamed, chunk(delta={}, finish_reason="stop"), 1.0)
+    feed(streamed, {"choices": [], "usage": usage}, 1.0)
+
+    assert facts(streamed) == facts(whole)
+
+
+def facts(meter: Meter) -> dict[str, Any]:
+    return {name: getattr(meter, name) for name in Meter.__slots__ if name != "text_at"}
+
+
+def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
+    meter = Meter()
+    choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
+    feed(meter, {"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
+
+    assert meter.answer_id == "i" * MAX_ID
+    assert meter.answer_model is None
+    assert len(meter.finish_reasons) == MAX_FINISHES
+    assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}
+
+
+@for_each("finished", [True, False])
+@for_each("unreported", ["unknown", "none"])
+def test_a_meter_without_estimates_counts_reported_usage(unreported: Any, finished: bool) -> None:
+    meter = Meter(estimates=False, unreported=unreported)
+
+    meter.feed(document_frame({"text": "Paris."}), 1.0)
+    silent = meter.settle(lambda: 400, finished=finished)
+    usage = UsageReport(Tokens(7), {"total_tokens": 7})
+    meter.feed(document_frame({}, content=Content(usage)), 2.0)
+    reported = meter.settle(nothing, finished=finished)
+
+    assert (silent.source, silent.tokens) == (unreported, Tokens())
+    assert reported.source == ("provider" if finished else "partial_estimate")
+    assert reported.tokens == Tokens(7)
+
+
+def test_events_of_frames_are_counted() -> None:
+    meter = Meter()
+    text, thought, call = Part("text", 0), Part("reasoning", 1), Part("arguments", 2)
+    usage = UsageReport(Tokens(input=3, output=4), {})
+    frames: list[tuple[Event, ...]] = [
+        (Start("id", "model", None), Begin(thought)),
+        (Delta(thought, "Hm"),),
+        (Begin(call, ToolCall("1", "f")), Delta(call, "{}")),
+        (Delta(text, "Paris"),),
+        (Finish(0, "stop", "eos"), usage, Delta(text, "")),
+        (),
+    ]
+
+    for now, events in enumerate(frames):
+        meter.feed(Frame(events), now)
+
+    assert (meter.answer_id, meter.answer_model) == ("id", "model")
+    assert (meter.thought_quarters, meter.output_quarters) == (2, 2 + 3 + 5)
+    assert (meter.first_token_at, meter.text_at, meter.last_token_at) == (1, 2, 3)
+    assert meter.finish_reasons == {0: "eos"}
+    assert (meter.reported, meter.reported_quarters) == (usage.tokens, meter.output_quarters)
+
+
+def test_a_frame_is_estimated_once() -> None:
+    meter = Meter()
+    meter.feed(Frame((Delta(Part("text", 0), "Paris"),), quarters=99), 1)
+
+    assert (meter.output_quarters, meter.text_at) == (99, 1)
+
+
+def test_invalid_usage_of_frames_is_counted() -> None:
+    meter = Meter()
+    meter.feed(Frame((UsageReport(None, {}),)), 1)
+
+    assert (meter.invalid_usage, meter.reported) == (1, None)
+
+
+def test_an_answer_may_name_itself_in_a_later_chunk() -> None:
+    meter = Meter()
+    meter.feed(Frame((Start(None, None, None),), doc={"id": ""}), 1)
+    meter.feed(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)
+
+    assert (meter.answer_id, meter.answer_model) == ("a", "m")

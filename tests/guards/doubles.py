@@ -1,0 +1,108 @@
+"""A detector that finds fixed words, and how a text is cut for a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.stream.placeholders import Digest
+from proxy.types.guard import Detector, Finding, GuardEgress, GuardRule, Piece, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Finds words; with ``edges`` only where no letter is beside them."""
+
+    words: tuple[str, ...]
+    edges: bool = False
+    kind: str = "word"
+    unbounded: bool = False
+
+    @property
+    def reach(self) -> int | None:
+        return None if self.unbounded else max(map(len, self.words)) + 2 * self.edges
+
+    def find(self, text: str) -> Sequence[Finding]:
+        either = "|".join(map(re.escape, sorted(self.words, key=len, reverse=True)))
+        pattern = rf"(?<!\w)(?:{either})(?!\w)" if self.edges else either
+        return [Finding(m.start(), m.end(), self.kind) for m in re.finditer(pattern, text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Raises on every text."""
+
+    reach: int | None = 4
+
+    def find(self, text: str) -> Sequence[Finding]:
+        raise ZeroDivisionError
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """A service that makes everybody wait, and then finds words; it notes what it was asked."""
+
+    words: Words = Words(("secret",))
+    asked: list[Sequence[Piece]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        self.asked.append(texts)
+        self.questions.append(question)
+        turn = asyncio.Event()
+        asyncio.get_running_loop().call_soon(turn.set)
+        await turn.wait()
+        return [self.words.find(each.text) for each in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class AsAsked:
+    """Finds what the user has said; nothing to judge by where that is nothing."""
+
+    reach: int | None = None
+
+    def about(self, question: Question) -> Detector | None:
+        return Words((question.asked,)) if question.asked else None
+
+
+@dataclass(slots=True)
+class Ticks:
+    """A clock that goes on by ``step`` at each look."""
+
+    step: float = 0.0
+    now: float = field(default=0.0)
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> GuardRule:
+    kind, unbounded = keys.pop("kind", "word"), keys.pop("unbounded", False)
+    return GuardRule(name, Words(words, edges, kind, unbounded), **keys)
+
+
+def tallies(*rules: GuardRule) -> list[RuleTally]:
+    return [RuleTally(each, Ticks()) for each in rules]
+
+
+def pieces(text: str, cuts: Sequence[int]) -> list[str]:
+    edges = sorted({0, *(cut % (len(text) + 1) for cut in cuts), len(text)})
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def short_digests() -> Digest:
+    """Return digests of three characters: ``x7f`` for the first value, ``y7f`` for the next."""
+    given: dict[tuple[str, frozenset[str]], str] = {}
+
+    def digest(label: str, value: str, hosts: Collection[str]) -> str:
+        return given.setdefault((value, frozenset(hosts)), f"{'xyz'[len(given)]}7f")
+
+    return digest

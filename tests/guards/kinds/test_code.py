@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.guards.kinds.code import CUES, KINDS, REACH, Code
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+CODE = Code()
+
+
+def found(text: str) -> list[tuple[str, str]]:
+    return [(each.kind, text[each.start : each.end]) for each in CODE.find(text)]
+
+
+@for_each(("word", "kind"), [*KINDS.items(), ("brainfuck", "code"), ("", "code")])
+def test_a_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
+    block = f"```{word}\norder 17\n```\n"
+
+    assert found(f"Grüße:\n\n{block}\nThanks.") == [(kind, block)]
+
+
+@for_each(
+    "block",
+    [
+        "~~~ python\nx\n~~~",
+        "> ```py\n> x\n> ```",
+        "````python\nx\n````",
+        "- ```python title=a\n  x",
+    ],
+)
+def test_fences_have_many_forms(block: str) -> None:
+    assert [kind for kind, _ in found(block)] == ["python"]
+
+
+def test_blocks_are_told_apart_and_what_is_between_them_is_not_code() -> None:
+    text = "```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```"
+
+    assert [kind for kind, _ in found(text)] == ["python", "code", "sql"]
+
+
+def test_a_block_without_an_end_goes_on_to_the_reach() -> None:
+    text = "```python\n" + "order\n" * 2000
+
+    ((kind, block),) = found(text)
+
+    assert (kind, len(block)) == ("python", REACH)
+
+
+@pytest.mark.parametrize("word", ["text", "markdown"])
+def test_a_block_of_prose_is_no_code(word: str) -> None:
+    assert found(f"```{word}\ndear team\n```\n\nthanks") == []
+
+
+@for_each(
+    ("kind", "line"),
+    [
+        ("c", "#include <stdio.h>"),
+        ("go", "func (o *Order) Total() int {"),
+        ("html", "<script src='x'>"),
+        ("java", "public static void main(String[] args) {"),
+        ("javascript", "const order = await search();"),
+        ("javascript", "orders.map((order) => {"),
+        ("php", "<?php echo 1;"),
+        ("python", "    async def search(order: int) -> None:"),
+        ("python", "from orders import search"),
+        ("ruby", "require 'orders'"),
+        ("rust", "pub fn search(order: u32) -> bool {"),
+        ("shell", "$ curl https://orders.example"),
+        ("shell", "#!/bin/sh"),
+        ("sql", "SELECT id FROM orders"),
+        ("sql", "DELETE FROM orders"),
+    ],
+)
+def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
+    text = f"Use this, please:\n{line}\nand tell me."
+
+    assert [(each.kind, each.score) for each in CODE.find(text)] == [(kind, 0.6)]
+
+
+@for_each(
+    "text",
+    [
+        "Please select one order from the list and update it.",
+        "I import goods from Peru. From orders we import nothing.",
+        "The class of 2004, the public interface of the team, and let us be frank.",
+        "Use `pip install headrace` or ``code``.",
+        "It cost $ 5 and the function of this is unclear (x).",
+        "A row of ``` marks",
+        "# include me in the list",
+        "",
+    ],
+)
+def test_prose_is_no_code(text: str) -> None:
+    assert found(text) == []
+
+
+def test_the_kinds_are_a_closed_set() -> None:
+    assert CODE.kinds == {*CUES, "code"}
+    assert CUES.keys() == {*KINDS.values()}
+
+
+@for_each(
+    "piece",
+    ["```\n", "```python\n", "~~~", "SELECT ", "def a(", "public class ", "function (", "`"],
+)
+def test_hostile_text_takes_linear_time(piece: str) -> None:
+    assert growth(CODE.find, lambda size: (piece * size)[:size], most=24) < 24

@@ -1,0 +1,111 @@
+"""Sentences are found that a context does not bear, with what speaks against them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy.guards.kinds.grounded import KINDS, LONGEST, Grounded, GroundedConfig, grounded
+from proxy.types.guard import Question
+from tests.for_each import for_each
+from tests.guards.growth import LINEAR, ratio
+
+CONTEXT = (
+    "The library opens at 9 am on weekdays. Members may borrow up to 12 books for 4 weeks. "
+    "Fines are 20 cents per day. Director Helen Marsh joined in 2015."
+)
+GUARD = Grounded(CONTEXT)
+FILE = Path(__file__).parents[3] / "tools" / "quality" / "grounded.yaml"
+TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
+
+
+@for_each(
+    ("text", "kind"),
+    [
+        ("Members may borrow up to 15 books.", "number"),
+        ("Fines are 9 cents per day.", "number"),
+        ("Director Paul Kent joined in 2015.", "name"),
+        ("Members may not borrow books for 4 weeks.", "negation"),
+        ("The library is closed at 9 am on weekdays.", "negation"),
+        ("Fines are not paid per day.", "negation"),
+        ("Members may never borrow books.", "negation"),
+        ("Parking spaces behind the building cost nothing for visitors.", "unsupported"),
+    ],
+)
+def test_what_the_context_does_not_bear_is_found(text: str, kind: str) -> None:
+    assert [found.kind for found in GUARD.find(text)] == [kind]
+
+
+@for_each(
+    "text",
+    [
+        "Members can borrow twelve books for four weeks.",
+        "Helen Marsh has been director since she joined in 2015.",
+        "Sure, happy to help!",
+        "Yes.",
+        "",
+    ],
+)
+def test_what_it_bears_or_what_says_nothing_passes(text: str) -> None:
+    assert GUARD.find(text) == []
+
+
+def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
+    about = grounded(0.5).about(Question(asked="When?", context=CONTEXT))
+
+    assert about is not None
+    assert [found.kind for found in about.find("Fines are 9 cents per day.")] == ["number"]
+    assert about.weight == len(CONTEXT)
+    assert grounded(0.5).about(Question(asked="When?", context=" ")) is None
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        ("x" * (LONGEST + 1), "Fines are 20 cents."),
+        ("Fines are 20 cents. " * 1000, "Fines are 20 cents. " * 100),
+    ],
+)
+def test_what_is_too_long_to_compare_cannot_be_told(context: str, text: str) -> None:
+    with pytest.raises(ValueError, match="too long"):
+        Grounded(context).find(text)
+
+
+def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
+    text = "The library opens at 9 am on weekdays. Fines are 35 cents per day. Happy to help!"
+    (found,) = GUARD.find(text)
+
+    assert text[found.start : found.end] == "Fines are 35 cents per day."
+    assert found.kind in KINDS
+    assert 0.5 <= found.score <= 1
+
+
+def test_the_threshold_says_how_sure() -> None:
+    assert not Grounded(CONTEXT, 0.95).find("Members may borrow 15 books.")
+    with pytest.raises(ValueError, match="threshold"):
+        GroundedConfig(threshold=0)
+
+
+def test_nothing_follows_from_an_empty_context() -> None:
+    (found,) = Grounded("").find("Members may borrow books for several weeks.")
+
+    assert (found.kind, found.score) == ("unsupported", 1.0)
+
+
+def test_quality_does_not_fall() -> None:
+    missed = alarms = 0
+    for each in TRIPLES:
+        guard = Grounded(each["context"])
+        missed += sum(not guard.find(text) for text in each["unsupported"])
+        alarms += sum(bool(guard.find(text)) for text in each["supported"])
+
+    assert missed <= 5  # of 32, as docs/guard-quality.md has it
+    assert alarms <= 4
+
+
+@for_each("text", ["9 books ", "Members. ", "a", "not ", "Members may "])
+def test_time_grows_with_the_answer_and_no_faster(text: str) -> None:
+    assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

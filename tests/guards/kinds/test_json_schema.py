@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.guards.kinds.json_schema import MOST_CHARACTERS, JsonSchema
+from proxy.types.guard import Finding
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"order": {"$ref": "#/$defs/number"}, "note": {"pattern": "^(a+)+$"}},
+    "additionalProperties": False,
+    "$defs": {"number": {"type": "integer", "minimum": 1}},
+}
+
+
+@for_each("text", ['{"order": 17}', ' {"note":"aa"}\n', "{}"])
+def test_an_answer_of_the_schema_passes(text: str) -> None:
+    assert list(JsonSchema(ORDER).find(text)) == []
+
+
+@for_each(
+    ("text", "kind"),
+    [
+        ("", "invalid_json"),
+        ("order 17", "invalid_json"),
+        ('{"order": 17', "invalid_json"),
+        ('{"order": NaN}', "invalid_json"),
+        ('```json\n{"order": 17}\n```', "invalid_json"),
+        ('{"order": 17} {}', "invalid_json"),
+        ('{"order":2,"order":3}', "invalid_json"),
+        ("[" * 100_000, "invalid_json"),
+        ('"\ud800"', "invalid_json"),
+        ('{"order": "17"}', "invalid_schema"),
+        ('{"order": 0}', "invalid_schema"),
+        ('{"orders": 1}', "invalid_schema"),
+        ("[]", "invalid_schema"),
+    ],
+)
+def test_what_is_wrong_is_found_as_a_whole(text: str, kind: str) -> None:
+    assert list(JsonSchema(ORDER).find(text)) == [Finding(0, len(text), kind)]
+
+
+def test_without_a_schema_any_json_passes() -> None:
+    assert list(JsonSchema().find("[1, null]")) == []
+    assert [found.kind for found in JsonSchema().find("{]")] == ["invalid_json"]
+
+
+def test_a_problem_names_the_schema_and_nothing_of_the_text() -> None:
+    secret = "driver is a thief"
+
+    kind, where = JsonSchema(ORDER).problem('{"order": "' + secret + '"}')
+    _, above = JsonSchema(ORDER).problem('{"' + secret + '": 1}')
+
+    assert kind == "invalid_schema"
+    assert where.endswith("type")
+    assert secret not in where + above
+    assert above == "additionalProperties"
+
+
+def test_the_place_of_a_problem_is_bounded() -> None:
+    deep: dict[str, Any] = {"type": "integer"}
+    text = "null"
+    for _ in range(40):
+        deep, text = {"properties": {"parcels": deep}}, '{"parcels":' + text + "}"
+
+    _, where = JsonSchema(deep).problem(text)
+
+    assert len(where) == MOST_CHARACTERS
+
+
+@for_each(
+    "schema",
+    [
+        {"$ref": "http://schemas.example/order"},
+        {"$ref": "file:///etc/hostname"},
+        {"$ref": "order.json"},
+        {"$schema": "https://schemas.example/own", "type": "object"},
+        {"type": "nope"},
+        {"pattern": "("},
+        {"pattern": "(?=a)"},
+    ],
+)
+def test_a_schema_that_does_not_stand_alone_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be a valid JSON schema without external references"):
+        JsonSchema(schema)
+
+
+def test_it_needs_the_whole_text() -> None:
+    assert JsonSchema().reach is None
+
+
+def test_a_hostile_text_takes_linear_time() -> None:
+    assert (
+        growth(JsonSchema(ORDER).find, lambda size: '{"note": "' + "a" * size + '!"}', most=24) < 24
+    )

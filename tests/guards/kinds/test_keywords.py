@@ -1,0 +1,129 @@
+"""Lists of words: found whole, in any case, however they are spaced."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+
+from proxy.guards.kinds.keywords import Keywords, words_of
+from proxy.types.guard import Detector, Finding, GuardRule
+from tests.for_each import for_each
+from tests.guards.growth import grown
+
+
+def found(words: list[str], text: str) -> list[str]:
+    return [text[each.start : each.end] for each in Keywords("rivals", words).find(text)]
+
+
+def test_the_lists_name_is_the_kind() -> None:
+    keywords: Detector = Keywords("rivals", ["Millstone"], ["weir-[0-9]{2}"])
+
+    assert keywords.find("A millstone, and weir-42.") == [
+        Finding(2, 11, "rivals"),
+        Finding(17, 24, "rivals"),
+    ]
+
+
+@for_each(
+    ("word", "text", "places"),
+    [
+        ("mill", "Mill mill MILL", 3),
+        ("mill", "mills windmill", 0),
+        ("Straße", "STRASSE strasse straße STRAẞE", 4),
+        ("strasse", "Die Straße", 1),
+        ("ΟΔΟΣ", "οδος οδός οδοσ", 2),
+        ("İstanbul", "İstanbul istanbul", 1),
+        ("kelvin", "\u212aelvin", 1),
+        ("water mill", "water  mill, water\n    mill, water\u00a0mill, watermill", 3),
+        ("c++", "C++ or C++?", 2),
+        (".*", "a.*b .*", 2),
+        ("水車", "水車小屋", 1),
+        ("naïve", "NAÏVE naive", 1),
+    ],
+)
+def test_words_are_found_in_any_case_and_spacing(word: str, text: str, places: int) -> None:
+    assert len(found([word], text)) == places
+
+
+def test_parts_of_words_are_found_if_asked_for() -> None:
+    assert len(Keywords("rivals", ["mill"], whole_words=False).find("mills windmill")) == 2
+
+
+def test_words_that_overlap_are_covered_once() -> None:
+    assert found(["water mill", "mill race"], "a water mill race") == ["water mill", " race"]
+
+
+def test_a_regex_is_as_strict_about_case_as_it_says() -> None:
+    keywords = Keywords("rivals", regexes=["Weir", "(?i)sluice"])
+
+    assert len(keywords.find("Weir weir SLUICE sluices")) == 2
+
+
+@for_each(
+    ("words", "regexes", "reach"),
+    [(["mill"], [], 5), (["mill"], ["a{9}"], 10), ([], ["a+"], None), (["a b"], [], 11)],
+)
+def test_reach_is_that_of_the_longest(
+    words: list[str], regexes: list[str], reach: int | None
+) -> None:
+    assert Keywords("rivals", words, regexes).reach == reach
+
+
+@for_each(
+    ("words", "regexes", "message"),
+    [
+        ([], [], "must have at least one word"),
+        (["mill", " "], [], "rivals: words must not be empty"),
+        (["m" * 201], [], "rivals: words must have at most 200"),
+        ([], ["(a"], "rivals: "),
+    ],
+)
+def test_invalid_lists_are_refused(words: list[str], regexes: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Keywords("rivals", words, regexes)
+
+
+def test_a_file_has_a_word_a_line() -> None:
+    lines = ["\ufeff# rivals\n", "\n", "  mill race \r\n", "weir\n", "#sluice"]
+
+    assert words_of(lines) == ["mill race", "weir"]
+
+
+def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
+    chance = random.Random(1)
+    words = ["".join(chance.choices(string.ascii_lowercase, k=9)) for _ in range(3000)]
+    text = "The miller opens the sluice, and water turns the wheel. " * 180
+
+    few, many = Keywords("rivals", words[:3]), Keywords("rivals", words)
+
+    assert grown(lambda each: each.find(text), few, many, most=10) < 10
+
+
+def test_no_word_is_shown() -> None:
+    assert "mill" not in repr(Keywords("rivals", ["mill"]))
+
+
+@for_each("word", ["mill", "Mill Wheel", "a\tlong word", "sluice-gate"])
+@for_each("between", [" ", "\n ", "   "])
+def test_lines_with_one_of_a_few_words_are_looked_at(word: str, between: str) -> None:
+    rule = GuardRule("words", Keywords("rivals", [word, "zebra"]))
+    lines = f"the {between.join(word.split())} turns".lower().encode()
+
+    assert any(match(lines) != nothing for match, nothing in rule.sieves)
+    assert rule.may_find is not None
+    assert rule.may_find(lines)
+    assert not any(match(b"the mil turns") != nothing for match, nothing in rule.sieves)
+
+
+@for_each(
+    ("words", "regexes"),
+    [(["stra\u00dfe"], []), (["\u212aelvin"], []), (["mill"], ["weir"]), (list("abcde"), [])],
+)
+def test_the_prefilter_agrees_with_the_findings(words: list[str], regexes: list[str]) -> None:
+    keywords = Keywords("rivals", words, regexes)
+
+    assert keywords.may_find is not None
+    lines = b"a strasse to the mill of kelvin"
+    assert keywords.may_find(lines) == bool(keywords.find(lines.decode()))

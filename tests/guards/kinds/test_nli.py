@@ -1,0 +1,110 @@
+"""Answers judged by a model of inference: contradicted, unsupported, unseen, and what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from proxy.guards.kinds.nli import MOST_PAIRS, Entailed
+from proxy.guards.kinds.onnx import HINT, LONGEST, NEEDED, Unjudged
+from proxy.guards.services.stage import NoEgress, Reading
+from proxy.types.guard import Finding, Question
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.guards.networks import classifier
+from tests.guards.test_run import ask, guarded
+
+LABELS = ["CONTRADICTION", "neutral", "entailment"]
+# The highest weight of the words of both sentences counts.
+WORDS = {"?": (0.0, 1.0, 2.0), "never": (9.0, 0.0, 0.0), "lions": (0.0, 9.0, 0.0)}
+CONTEXT = "The weir is open on Sundays. The mill sells flour."
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    if any(find_spec(name) is None for name in NEEDED):
+        assert not os.environ.get("CI"), HINT
+        pytest.skip(HINT)
+    return classifier(tmp_path / "model", WORDS, LABELS)
+
+
+async def judged(guard: Entailed, text: str, context: str = CONTEXT) -> Sequence[Finding]:
+    question = Question(context=context)
+    way = guard.about(question)
+    assert way is not None
+    [found] = await way.ask([Reading(text, "content", "assistant")], question, NoEgress())
+    return found
+
+
+async def test_sentences_that_the_context_does_not_bear_are_found_with_the_reason(
+    folder: str,
+) -> None:
+    text = "The weir is open. It is never open on Sundays. There are lions at the mill."
+
+    found = await judged(Entailed(folder, 0.9), text)
+
+    assert [(text[each.start : each.end], each.kind) for each in found] == [
+        ("It is never open on Sundays.", "contradicted"),
+        ("There are lions at the mill.", "unsupported"),
+    ]
+    assert all(each.score > 0.99 for each in found)
+
+
+async def test_a_call_without_a_context_has_nothing_to_be_judged_by(folder: str) -> None:
+    assert Entailed(folder, 0.9).about(Question(asked="What?", context=" ")) is None
+
+
+async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
+    guard = Entailed(folder, 0.9)
+
+    for text, context in (
+        ("x" * (LONGEST + 1), CONTEXT),
+        ("Yes.", "x" * (LONGEST + 1)),
+        ("It is open. " * MOST_PAIRS, CONTEXT),
+    ):
+        with pytest.raises(Unjudged):
+            await judged(guard, text, context)
+
+
+def test_a_model_of_something_else_is_refused(tmp_path: Path, folder: str) -> None:
+    other = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
+
+    with pytest.raises(ValueError, match="no label that begins with 'entail' or 'contra'"):
+        Entailed(other, 0.5)
+
+
+async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
+    tmp_path: Path, folder: str
+) -> None:
+    words = {"?": (0.0, 1.0), "never": (9.0, 0.0), "lions": (9.0, 0.0)}
+    bears = {"?": (1.0, 0.0), "never": (0.0, 9.0), "lions": (0.0, 9.0)}
+    against = classifier(tmp_path / "against", words, ["contradiction", "other"])
+    supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
+    text = "The weir is open. It is never open on Sundays."
+
+    findings = [await judged(Entailed(each, 0.9), text) for each in (against, supports)]
+
+    assert [[(text[f.start : f.end], f.kind) for f in found] for found in findings] == [
+        [("It is never open on Sundays.", "contradicted")],
+        [("It is never open on Sundays.", "unsupported")],
+    ]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_that_contradicts_its_context_is_blocked(
+    streamed: bool, folder: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    parts = ("It is ", "never", " open.")
+    upstream.answer_with(stream(chat_events(*parts)) if streamed else answer(chat("".join(parts))))
+    rule = f"{{guard: grounded, nli: '{folder}', threshold: 0.9, action: block, deadline: 5s}}"
+    async with guarded(tmp_path, upstream, f"output: [{rule}]") as (proxy, client):
+        status, _, reply = await ask(client, "Is it open?", stream=streamed, context=CONTEXT)
+        other, _, _ = await ask(client, "Is it open?", stream=streamed)
+        records = await proxy.sink.wait(2)
+
+    assert (status, reply["error"]["guard"]) == (400, {"name": "grounded", "kind": "contradicted"})
+    assert other == 200
+    assert [r.verdicts()[0][1].verdict for r in records] == ["blocked", "not_applicable"]

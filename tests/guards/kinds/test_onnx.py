@@ -1,0 +1,204 @@
+"""Classifiers of one's own: labels with thresholds, windows, and what is wrong with a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.guards.kinds.onnx import HINT, LONGEST, NEEDED, TOKENS, Onnx, Unjudged
+from proxy.guards.services.stage import NoEgress, Reading
+from proxy.types.guard import Busy, Finding, Question
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.guards.networks import classifier
+from tests.guards.test_run import ask, guarded
+
+WORDS = {"?": (4.0, -4.0), "hippo": (4.0, 9.0), "lion": (4.0, 4.5)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    if any(find_spec(name) is None for name in NEEDED):
+        assert not os.environ.get("CI"), HINT
+        pytest.skip(HINT)
+    return classifier(tmp_path / "model", WORDS, ["fine", "rival"])
+
+
+async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
+    return await guard.ask(
+        [Reading(text, "content", "user") for text in texts], Question(), NoEgress()
+    )
+
+
+async def test_a_label_is_found_as_surely_as_the_policy_wants(folder: str) -> None:
+    sure, unsure = Onnx(folder, {"rival": 0.9}), Onnx(folder, {"rival": 0.6})
+
+    assert await judged(sure, "where is the hippo", "where is it", "a lion") == [
+        [Finding(0, 18, "rival", 0.993)],
+        [],
+        [],
+    ]
+    assert await judged(unsure, "a lion") == [[Finding(0, 6, "rival", 0.622)]]
+
+
+async def test_a_long_text_is_judged_to_its_end_window_by_window(folder: str) -> None:
+    text = "word " * 900 + "hippo" + " word" * 900
+
+    [found] = await judged(Onnx(folder, {"rival": 0.9}), text)
+
+    at = text.index("hippo")
+    assert [each for each in found if each.start <= at < each.end]
+    assert all(each.end - each.start <= 5 * TOKENS + 5 for each in found)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
+
+
+async def test_labels_may_hold_together_where_the_model_says_so(tmp_path: Path) -> None:
+    words = {"?": (-5.0, -5.0), "hippo": (5.0, 4.0)}
+    kind: dict[str, Any] = {"problem_type": "multi_label_classification"}
+    guard = Onnx(classifier(tmp_path / "m", words, ["a", "b"], **kind), {"a": 0.9, "b": 0.99})
+
+    [[found]] = await judged(guard, "hippo")
+
+    assert (found.kind, found.score) == ("a", 0.993)
+
+
+async def test_a_model_of_one_number_of_tokens_is_given_as_many(tmp_path: Path) -> None:
+    words = {"?": (4.0, -4.0), "hippo": (4.0, 9.0)}
+    guard = Onnx(classifier(tmp_path / "m", words, ["fine", "rival"], tokens=100), {"rival": 0.9})
+
+    short, long = await judged(guard, "where is the hippo", "word " * 250 + "hippo")
+
+    assert short == [Finding(0, 18, "rival", 0.993)]
+    assert long[-1].end == len("word " * 250 + "hippo")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\ud800 hippo"])
+async def test_odd_texts_are_judged(text: str, folder: str) -> None:
+    [found] = await judged(Onnx(folder, {"rival": 0.9}), text)
+
+    assert len(found) == ("hippo" in text)
+
+
+async def test_what_is_too_long_or_no_number_cannot_be_told(folder: str, tmp_path: Path) -> None:
+    odd = classifier(tmp_path / "odd", {"?": (float("nan"), 1.0)}, ["fine", "rival"])
+    few = classifier(tmp_path / "few", WORDS, ["fine", "rival", "third"])
+
+    for guard, text in (
+        (Onnx(folder, {"rival": 0.9}), "x" * (LONGEST + 1)),
+        (Onnx(odd, {"rival": 0.9}), "x"),
+        (Onnx(few, {"rival": 0.9}), "x"),
+    ):
+        with pytest.raises(Unjudged):
+            await judged(guard, text)
+
+
+async def test_a_model_does_not_let_calls_wait_without_end(folder: str) -> None:
+    guard = Onnx(folder, {"rival": 0.9})
+
+    asked = (judged(guard, "hippo") for _ in range(40))
+    many = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert sum(isinstance(each, Busy) for each in many) == 8
+    assert await judged(guard, "word") == [[]]
+
+
+def test_what_is_wrong_with_a_folder_is_told(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no label 'rude'; its labels are fine, rival"):
+        Onnx(folder, {"rude": 0.5})
+    with pytest.raises(ValueError, match=r"/none/model.onnx does not exist"):
+        Onnx(str(tmp_path / "none"), {"rival": 0.5})
+    (Path(folder) / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        Onnx(folder, {"rival": 0.5})
+
+
+def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
+    script = """
+import sys
+sys.modules["onnxruntime"] = None
+from pathlib import Path
+from typing import Any
+from proxy.guards.kinds.onnx import load
+try:
+    load(Path("."))
+except ValueError as error:
+    print(error)
+"""
+    run = [sys.executable, "-c", script]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+
+    assert "headrace[onnx]" in done.stdout
+
+
+async def test_questions_and_answers_go_through_a_model_of_ones_own(
+    folder: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    rule = f"{{guard: onnx, folder: {folder}, labels: {{rival: 0.9}}, name: rivals}}"
+    whole, streamed = answer(chat("A hippo .")), stream(chat_events("A hip", "po ."))
+    upstream.then(whole, streamed, answer(chat("Fine.")))
+    async with guarded(tmp_path, upstream, f"input: [{rule}], output: [{rule}]") as (_, client):
+        asked = await ask(client, "where is the hippo ?")
+        replies = [await ask(client, "Hi"), await ask(client, "Hi", stream=True)]
+        fine = await ask(client, "Hi")
+
+    assert asked[2]["error"]["guard"] == {"name": "rivals", "kind": "rival"}
+    assert [b"guardrail_blocked" in raw for _, raw, _ in replies] == [True, True]
+    assert not [raw for _, raw, _ in replies if b"hip" in raw]
+    assert fine[0] == 200
+
+
+COMPLAINTS = [
+    "this is a terrible service and i want my money back",
+    "i am angry that nobody answers my mails",
+    "your terrible app lost my order again",
+    "i want a refund as the order never arrived",
+    "nobody helps and i am angry about the delay",
+]
+QUESTIONS = [
+    "when does the shop open on monday",
+    "how can i change my address in the app",
+    "which colours does the lamp come in",
+    "where do i find the manual of the lamp",
+    "can i pay by card when the shop is open",
+]
+UNSEEN = [
+    ("nobody answers and my refund never arrived", True),
+    ("i am angry about the terrible delay", True),
+    ("where is the shop and when can i come", False),
+    ("how do i change the colours in the manual", False),
+]
+
+
+def trained(texts: Sequence[str], marks: Sequence[float]) -> dict[str, list[float]]:
+    """Return weights of words for two labels: a regression on the mean of a text's words."""
+    import numpy as np  # noqa: PLC0415  # an extra
+
+    words = ["?", *sorted({word for text in texts for word in text.split()})]
+    counts = np.array([[text.split().count(word) for word in words] for text in texts], float)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    weights, right = np.zeros(len(words)), np.array(marks)
+    for _ in range(2000):
+        errors = 1 / (1 + np.exp(-shares @ weights)) - right
+        weights -= 5.0 * shares.T @ errors / len(texts)
+    return {word: [0.0, float(weight)] for word, weight in zip(words, weights, strict=True)}
+
+
+async def test_a_model_that_was_trained_and_exported_judges_texts_that_it_never_saw(
+    folder: str, tmp_path: Path
+) -> None:
+    marks = [1.0] * len(COMPLAINTS) + [0.0] * len(QUESTIONS)
+    weights = trained([*COMPLAINTS, *QUESTIONS], marks)
+    exported = classifier(tmp_path / "mine", weights, ["question", "complaint"], pool="ReduceMean")
+    guard = Onnx(exported, {"complaint": 0.5})
+
+    found = await judged(guard, *(text for text, _ in UNSEEN))
+
+    assert [bool(each) for each in found] == [complaint for _, complaint in UNSEEN]

@@ -1,0 +1,314 @@
+"""Personal identifiers: all of the samples, none of what only looks like them, in linear time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.guards.kinds.pii import ENTITIES, REACH, Pii
+from proxy.types.guard import Detector, Finding
+from tests.for_each import for_each
+from tests.guards.growth import LINEAR, growth
+from tests.guards.identifiers import NEGATIVES, positives
+from tests.guards.logs import FORMATS, excerpts
+from tests.guards.national_numbers import EXAMPLES as NATIONAL
+from tests.guards.national_numbers import SENTENCES as NATIONAL_SENTENCES
+from tests.guards.national_numbers import texts as national_texts
+
+DEFAULT = Pii()
+ALL: Detector = Pii(ENTITIES)
+ONE = {entity: Pii([entity]) for entity in ENTITIES}
+
+
+def found(pii: Detector, text: str) -> list[tuple[str, str]]:
+    return [(each.kind, text[each.start : each.end]) for each in pii.find(text)]
+
+
+@for_each(("kind", "value", "text"), positives())
+def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str) -> None:
+    assert (kind, value) in found(ONE[kind], text)
+    if not kind.startswith("id_"):
+        assert (kind, value) in found(ALL, text)
+
+
+@for_each(("kind", "value", "text"), positives())
+@for_each("before", ["Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
+def test_what_the_line_before_says_hides_no_identifier(
+    before: str, kind: str, value: str, text: str
+) -> None:
+    assert (kind, value) in found(ONE[kind], f"{before}{text}")
+
+
+@for_each(("kind", "value", "text"), positives())
+def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
+    times = 1_010
+
+    values = found(ONE[kind], f"{text}\nThe next entry of this list is:\n" * times)
+
+    assert values.count((kind, value)) >= times
+
+
+# What is left of an account that does not check.
+KNOWN = {"DE88 3704 0044 0532 0130 00"}
+
+
+@for_each("text", NEGATIVES)
+def test_what_only_looks_like_one_is_none(text: str) -> None:
+    assert (found(DEFAULT, text) == []) == (text not in KNOWN)
+
+
+def grouped(card: str) -> str:
+    return " ".join(card[at : at + 4] for at in range(0, len(card), 4))
+
+
+def of_digits(chance: random.Random, digits: int) -> str:
+    return str(chance.randrange(10 ** (digits - 1), 10**digits))
+
+
+NUMBERS: dict[str, Callable[[random.Random], str]] = {
+    "whole numbers": lambda chance: str(
+        [chance.randrange(10 ** chance.randint(1, 16)) for _ in range(12)]
+    ),
+    "whole numbers in a row": lambda chance: " ".join(
+        of_digits(chance, chance.randint(1, 8)) for _ in range(14)
+    ),
+    "numbers as long as cards": lambda chance: ", ".join(of_digits(chance, 16) for _ in range(6)),
+    "numbers of 8 digits": lambda chance: "; ".join(of_digits(chance, 8) for _ in range(9)),
+    "fractions": lambda chance: str([chance.random() for _ in range(8)]),
+    "a table": lambda chance: "\n".join(
+        " ".join(f"{chance.uniform(-1000, 1000):8.3f}" for _ in range(6)) for _ in range(3)
+    ),
+    "binary numbers": lambda chance: " ".join(f"{chance.getrandbits(8):08b}" for _ in range(10)),
+    "binary numbers by four": lambda chance: " ".join(
+        f"{chance.getrandbits(4):04b}" for _ in range(10)
+    ),
+}
+
+
+@for_each("numbers", NUMBERS)
+def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
+    chance, pii = random.Random(8), Pii()
+
+    alarms = [found for _ in range(1000) if (found := pii.find(NUMBERS[numbers](chance)))]
+
+    assert len(alarms) <= 1
+
+
+@for_each("log_format", FORMATS)
+def test_no_log_excerpt_is_masked(log_format: str) -> None:
+    masked = {text: found(DEFAULT, text) for text in excerpts(log_format)}
+
+    assert {text: findings for text, findings in masked.items() if findings} == {}
+
+
+@for_each("kind", NATIONAL)
+@pytest.mark.parametrize("place", NATIONAL_SENTENCES)
+def test_national_numbers_with_valid_check_digits_are_found(kind: str, place: str) -> None:
+    """A short number without groups needs a name, such as the key ``national_id``."""
+    missed = [
+        text
+        for example in NATIONAL[kind]
+        for number, text in national_texts(kind, example, place)
+        if (kind, number) not in found(ONE[kind], text)
+    ]
+
+    assert missed == []
+
+
+@for_each("between", [" ", "  ", " - ", "/", ". ", ", ", "\n", " | "])
+@for_each("style", [str, grouped])
+def test_several_cards_in_a_row_are_all_found(between: str, style: Callable[[str], str]) -> None:
+    cards = [style(card) for card in ("4111111111111111", "5555555555554444", "4012888888881881")]
+
+    for count in (1, 2, 3):
+        text = f"Cards: {between.join(cards[:count])}."
+        assert [value for _, value in found(DEFAULT, text)] == cards[:count]
+
+
+@for_each("between", [",", ", ", "; ", "\n", "\t", " | ", '", "'])
+def test_a_long_list_of_cards_is_found(between: str) -> None:
+    cards = ["4111111111111111", "5555555555554444", "4012888888881881", "378282246310005"] * 10
+
+    text = f"[{between.join(cards)}]"
+
+    assert [value for _, value in found(DEFAULT, text)] == cards
+
+
+@for_each(
+    ("text", "address"),
+    [
+        ("bind ::1 only", "::1"),
+        ("http://[::1]:8080/", "::1"),
+        ("from fe80::1%eth0", "fe80::1"),
+        ("route 2001:db8::/32", "2001:db8::"),
+        ("a[1::2]", None),
+        ("Dead::Beef", None),
+        ("use a::b", None),
+        ("at 12:30:15", None),
+        ("00:11:22:33:44:55:66:77", None),
+        ("::", None),
+    ],
+)
+def test_short_addresses_are_told_from_code(text: str, address: str | None) -> None:
+    assert [value for _, value in found(ONE["ip"], text)] == ([address] if address else [])
+
+
+@for_each(
+    ("text", "values"),
+    [
+        ("Clone git@github.example:team/app.git first.", []),
+        ("Mail git@example.com: it answers.", ["git@example.com"]),
+        ("Dial 30123456, or 0.4111111111111111 of it", ["30123456"]),
+        ("It took 20571234 steps, 4111 111111 111111 in all.", []),
+        ("Cards: 4111111111111111, 5555555555554444", ["4111111111111111", "5555555555554444"]),
+        ("4111111111111111, 5555555555554444", ["4111111111111111", "5555555555554444"]),
+        ("4111111111111111, 12/27, 123", ["4111111111111111"]),
+        ("7,Ada,4111111111111111,1227,123", ["4111111111111111"]),
+        ("10023457,4111111111111111,05/27", ["4111111111111111"]),
+        ("| 10023457 | 4111111111111111 |", ["4111111111111111"]),
+        ("VALUES (10023457, 4111111111111111, 123)", ["4111111111111111"]),
+        ("[10023457, 4111111111111111, 7]", ["4111111111111111"]),
+        ("20270101\t4111111111111111\t20290101", ["4111111111111111"]),
+        ("It was paid (4111 1111 1111 1111) today.", ["(4111 1111 1111 1111"]),
+        ("4111111111111111, 1234567890123456, 6543210987654321", []),
+        ("12, 4111111111111111, 7, 99, 3", []),
+    ],
+)
+def test_numbers_are_told_by_how_and_beside_what_they_stand(text: str, values: list[str]) -> None:
+    assert [text[each.start : each.end] for each in Pii().find(text)] == values
+
+
+def test_several_in_a_text_are_found_by_their_start() -> None:
+    text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123; DE89370400440532013000"
+
+    assert [kind for kind, _ in found(DEFAULT, text)] == ["email", "card", "phone", "iban"]
+
+
+def test_only_the_entities_asked_for_are_found() -> None:
+    text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123 at 192.0.2.17"
+
+    assert found(Pii(["card"]), text) == [("card", "4111 1111 1111 1111")]
+    assert found(Pii(["ip", "email"]), text) == [
+        ("email", "ada@mill.example"),
+        ("ip", "192.0.2.17"),
+    ]
+    assert found(Pii([]), text) == []
+
+
+def test_the_threshold_says_how_sure_it_must_be() -> None:
+    assert found(Pii(["phone"], threshold=0.2), "2125550187") == [("phone", "2125550187")]
+    assert found(Pii(["phone"], threshold=0.95), "212-555-0187") == []
+
+
+def test_places_are_those_of_the_text_as_it_was_given() -> None:
+    card = "4111 1111 1111 1111".translate({ord(str(each)): 0x660 + each for each in range(10)})
+    phone = "+49\u00a030\u202f23125\u2011014"
+
+    assert found(DEFAULT, f"🌊 {card} und {phone} \ud83d") == [("card", card), ("phone", phone)]
+
+
+@for_each(
+    ("text", "address"),
+    [
+        ("<ada@mill.example>", "ada@mill.example"),
+        ("mailto:ada@mill.example?x", "ada@mill.example"),
+        ("...ada@mill.example...", "ada@mill.example"),
+        ("a" * 80 + "@mill.example", "a" * 64 + "@mill.example"),
+        (r'print("Mail:\nada@mill.example\n")', "ada@mill.example"),
+        (r"To\t.ada@mill.example", "ada@mill.example"),
+        (r"C:\ada@mill.example", "ada@mill.example"),
+        (r"\n@mill.example", "n@mill.example"),
+    ],
+)
+def test_an_address_ends_where_it_ends(text: str, address: str) -> None:
+    assert found(DEFAULT, text) == [("email", address)]
+
+
+def test_no_finding_is_longer_than_the_reach() -> None:
+    text = "a" * 900 + "@" + "b." * 900 + "example"
+
+    assert ALL.reach == REACH
+    assert [each.end - each.start for each in ALL.find(text)] == [64 + 1 + 253]
+
+
+@for_each("entity", ["e-mail", "id_XX", "id_us", ""])
+def test_an_unknown_entity_is_refused(entity: str) -> None:
+    with pytest.raises(ValueError, match="is not one of"):
+        Pii(["email", entity])
+
+
+@settings(deadline=None)
+@given(st.text("0159 +-./()@:aé٣\u00a0\ud83d", max_size=60))
+def test_any_text_has_findings_in_order_and_apart(text: str) -> None:
+    ends = [0]
+    for each in ALL.find(text):
+        assert isinstance(each, Finding)
+        assert ends[-1] <= each.start < each.end <= len(text)
+        ends.append(each.end)
+
+
+TEXTS = [text for *_, text in positives()] + NEGATIVES + ["12 " * 60, "4111 1111 1111 1111 " * 20]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(TEXTS), min_size=20, max_size=40),
+    st.sampled_from([" ", "\n", ""]),
+    st.integers(0, 900),
+)
+def test_what_is_far_away_changes_nothing(texts: list[str], between: str, cut: int) -> None:
+    text = between.join(texts)
+    whole = ALL.find(text)
+
+    shifted = [
+        replace(each, start=each.start + cut, end=each.end + cut) for each in ALL.find(text[cut:])
+    ]
+    assert [each for each in shifted if each.start >= cut + REACH] == [
+        each for each in whole if each.start >= cut + REACH
+    ]
+    assert [each for each in ALL.find(text[:-cut]) if each.end <= len(text) - cut - REACH] == [
+        each for each in whole if each.end <= len(text) - cut - REACH and cut
+    ]
+
+
+HOSTILE = ["a", "1-", "a.", "@", "a@", "1", "1 ", "+1 ", "DE11 ", "DE89370400440532013001 ",
+           "1-1-1-1-1-1-1 x ", "4155550132 ", "212-555-0123 ", "4111 1111 1111 1112 ", "12 345 ",
+           "call 1234567 ", "a@a.", ":", "1:", "12.", "(", "+1(2)", "2026-11-21 "]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_time_grows_with_the_text(piece: str) -> None:
+    def text(characters: int) -> str:
+        return (piece * characters)[:characters] + "!"
+
+    assert growth(ALL.find, text, 10 << 10, most=LINEAR) < LINEAR
+
+
+@for_each("end", [r"\n", r"\r\n", r"\t"])
+@for_each(
+    ("kind", "value"),
+    [
+        ("card", "4111 1111 1111 1111"),
+        ("card", "5555555555554444"),
+        ("iban", "DE89 3704 0044 0532 0130 00"),
+        ("ssn", "536-90-4399"),
+        ("phone", "(415) 555-2671"),
+        ("phone", "030 901820"),
+        ("ip", "10.0.0.1"),
+    ],
+)
+def test_a_line_end_that_is_written_as_two_letters_touches_nothing(
+    kind: str, value: str, end: str
+) -> None:
+    """As in the JSON that a tool has answered, which is a text of a message."""
+    pii = Pii(["card", "iban", "ssn", "phone", "ip"])
+
+    text = f'{{"note": "See:{end}{value}{end}Thanks"}}'
+
+    assert [(each.kind, text[each.start : each.end]) for each in pii.find(text)] == [(kind, value)]
+    assert pii.find(f"abn{value}") == [] or kind in ("iban", "phone")

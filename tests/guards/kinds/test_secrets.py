@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import base64
+import itertools
+import random
+import subprocess
+import tomllib
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.guards.kinds.secrets import LEAST_REACH, MOST_SHARED, REACH, Secrets, shared
+from proxy.guards.matching import gitleaks
+from proxy.guards.matching.gitleaks import END, START
+from tests.for_each import for_each
+from tests.guards.growth import growth
+from tests.guards.harmless import harmless_texts
+from tests.guards.samples import sample
+
+TOP = Path(__file__).parents[3]
+RULES = {
+    rule["id"]: rule
+    for file in (gitleaks.RULES, gitleaks.NEWER_RULES)
+    for rule in tomllib.loads(file.read_text())["rules"]
+    if "regex" in rule
+}
+# Rules whose samples are told as something else or, drawn by chance, are no secrets.
+ELSEWHERE = {
+    "bittrex-secret-key": "has the pattern of bittrex-access-key",
+    "curl-auth-user": "draws placeholders",
+    "hashicorp-tf-password": "draws values without entropy",
+    "generic-api-key": "draws words and values without entropy",
+    "kubernetes-secret-yaml": "draws empty values",
+    "nuget-config-password": "draws one character only",
+    "private-key": "draws bytes that no key has",
+    "sidekiq-sensitive-url": "draws hosts without a dot",
+    "slack-webhook-url": "draws hosts without a dot",
+}
+ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+HEX = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def secrets() -> Secrets:
+    return Secrets()
+
+
+def drawn(count: int, letters: str = ALNUM) -> str:
+    return "".join(random.Random(17).choices(letters, k=count))
+
+
+def pem(kind: str = "RSA ", lines: int = 25) -> str:
+    body = "\n".join(drawn(64) for _ in range(lines))
+    return f"-----BEGIN {kind}PRIVATE KEY-----\n{body}\n-----END {kind}PRIVATE KEY-----"
+
+
+def jwt(claims: int) -> str:
+    return f"ey{drawn(34)}.ey{drawn(claims)}.{drawn(43)}"
+
+
+@for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys()))
+def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
+    chance = random.Random(5)
+    keyword = RULES[kind]["keywords"][0]
+    found = 0
+    for _ in range(10):
+        text = f"For {keyword}, use {sample(RULES[kind]['regex'], chance)} please."
+        found += any(finding.kind == kind for finding in secrets.find(text))
+
+    assert found >= 7
+
+
+IN_PROSE = {
+    rule.kind: rule.pattern.removeprefix("(?i)")
+    for rule in (*gitleaks.all_rules(), *gitleaks.rules(gitleaks.OWN_RULES))
+    if rule.names is None and START in rule.pattern and rule.pattern.endswith(END)
+}
+BEFORE = ("", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:")
+AFTER = (*",.)]}<&:|?!/*;\"'`%\n ", "", "...", "**", "\\n", "</b>", " and", "\u3002", "\u2019")
+
+
+@for_each("kind", sorted(IN_PROSE))
+def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
+    secrets: Secrets, kind: str
+) -> None:
+    key = key_of(secrets, kind)
+    keyword = RULES[kind]["keywords"][0] if kind in RULES else ""
+    missed = []
+    for before, after in [*((each, ",") for each in BEFORE), *((" ", each) for each in AFTER)]:
+        text = f"For {keyword} use {before}{key}{after}"
+        found = [(each.kind, text[each.start : each.end]) for each in secrets.find(text)]
+        # What may be of a key, such as a full stop in some, is taken for the end of one.
+        if [kind] != [each for each, _ in found] or found[0][1] not in (key, key + after):
+            missed.append((before, after, found))
+
+    assert missed == []
+
+
+def key_of(secrets: Secrets, kind: str) -> str:
+    """Draw a key of a kind that is no placeholder; one that ends as keys do."""
+    shape = IN_PROSE[kind].removeprefix(START).removesuffix(END)
+    flags = "(?i)" if kind in RULES and RULES[kind]["regex"].startswith("(?i)") else ""
+    chance = random.Random(7)
+    for _ in range(200):
+        key = sample(flags + shape, chance)
+        if key[-1].isalnum() and secrets.find(f"{RULES.get(kind, KNOWN)['keywords'][0]} {key}"):
+            return key
+    raise AssertionError(f"no key of {kind} is found by itself")
+
+
+KNOWN = {"keywords": [""]}
+
+
+@for_each(
+    ("kind", "before", "secret", "after"),
+    [
+        ("github-pat", "my token is ", "gh" + "p_" + drawn(36), ", keep it"),
+        ("openai-api-key", "", "sk-" + drawn(20) + "T3Blbk" + "FJ" + drawn(20), "\n"),
+        ("anthropic-api-key", "x=", "sk-" + "ant-api03-" + drawn(93) + "AA", " "),
+        (
+            "aws-access-token",
+            "id ",
+            "AK" + "IA" + drawn(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
+            "",
+        ),
+        ("aws-secret-access-key", "aws_secret_access_key = ", drawn(40), "\n"),
+        ("aws-secret-access-key", '{"SecretAccessKey": "', drawn(40), '"}'),
+        ("slack-bot-token", "", "xo" + "xb-" + "1234567890-" * 2 + drawn(24), ""),
+        ("stripe-access-token", "", "sk_" + "live_" + drawn(24), " "),
+        ("gcp-api-key", "", "AI" + "za" + drawn(35), " "),
+        ("generic-api-key", "client_secret: '", drawn(40, HEX), "'"),
+        ("url-credentials", "postgres://support:", drawn(12), "@db.example:5432/orders"),
+        ("url-credentials", "https://:", drawn(12), "@[::1]/"),
+        ("authorization-header", "Authorization: Bearer ", drawn(40), "\n"),
+        ("authorization-header", '"authorization":"Basic ', drawn(22) + "==", '"'),
+        ("curl-auth-user", "curl https://api.example -u ", "support:" + drawn(12), " -v"),
+        ("curl-password", "run `curl -u ada:", "s3cr3t-Wort", "` first"),
+        ("curl-password", "(curl https://api.example --user ada:", "s3cr3t!Wort+1", "), then"),
+        ("private-key", "key:\n", pem(), "\nthanks"),
+        ("private-key", '{"key": "', pem("").replace("\n", r"\n"), '"}'),
+        ("private-key", "", pem("EC ", lines=3), ""),
+        ("jwt", "cookie ", jwt(120), " "),
+    ],
+)
+def test_a_secret_is_found_at_its_place(
+    secrets: Secrets, kind: str, before: str, secret: str, after: str
+) -> None:
+    for lead in ("", "Grüße 🙂 \ud800 "):
+        text = lead + before + secret + after
+
+        found = [(each.kind, text[each.start : each.end]) for each in secrets.find(text)]
+
+        assert found == [(kind, secret)]
+
+
+@for_each(
+    "text",
+    [
+        "A private key begins with -----BEGIN PRIVATE KEY----- and a certificate does not.",
+        "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
+        "-----BEGIN CERTIFICATE-----\n" + drawn(64) + "\n-----END CERTIFICATE-----",
+        "postgres://support:${DB_PASSWORD}@db.example/orders",
+        "postgres://postgres:postgres@localhost/orders",
+        "https://support:<password>@example.com",
+        "https://example.com:8080/team@support",
+        "Set api_key = YOUR_API_KEY_HERE first; the token: see the settings page.",
+        "The token is stored in access_token_repository_implementation.",
+        "id 7c9e6679-7425-40de-944b-e07fc1f90ae7 has sha256 " + drawn(64, HEX),
+        "commit 2fd4e1c67a2d28fced849ee1bb76e7391b93eb12 fixes the key of the search team",
+        "AKIAIOSFODNN7EXAMPLE is the example of the documentation",
+        "Authorization: Bearer $TOKEN",
+        "max_tokens=4096, top_p=0.95, key_length=2048, primary_key=order_id",
+        "data:image/png;base64," + drawn(400),
+    ],
+)
+def test_what_only_looks_like_a_secret_is_left_alone(secrets: Secrets, text: str) -> None:
+    assert list(secrets.find(text)) == []
+
+
+def base64_of(chance: random.Random) -> str:
+    return base64.b64encode(chance.randbytes(1500)).decode()
+
+
+ALIKE: dict[str, Callable[[random.Random], str]] = {
+    "digest": lambda chance: chance.randbytes(32).hex(),
+    "git id": lambda chance: chance.randbytes(20).hex(),
+    "uuid": lambda chance: str(uuid.UUID(bytes=chance.randbytes(16))),
+    "picture": lambda chance: "data:image/png;base64," + base64_of(chance),
+    "base64": base64_of,
+    "base64 of addresses": lambda chance: base64_of(chance).translate({43: "-", 47: "_"}),
+    "numbers": lambda chance: " ".join(str(chance.getrandbits(50)) for _ in range(60)),
+}
+
+
+@for_each("alike", ALIKE)
+def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
+    secrets: Secrets, alike: str
+) -> None:
+    chance = random.Random(11)
+    for _ in range(400):
+        before, after = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
+        assert list(secrets.find(f"{before}{ALIKE[alike](chance)}{after} and more")) == []
+
+
+@for_each(
+    "given",
+    [
+        "int kGivenKey = GIVEN_KEY_IP6_MAX42;",
+        '"key_sha256": "bb1636883c2707b51c5b7fc26c6927af4430f2e0785a8c7bc886337f919f9edf"',
+        "RegKey = win32api.RegEnumKey",
+        "sign doc.xml rsakey.pem > sign2-res.xml",
+        "auth_token: is_token_of_2fa_user",
+    ],
+)
+def test_names_that_are_given_to_names_are_left_alone(secrets: Secrets, given: str) -> None:
+    assert list(secrets.find(given)) == []
+
+
+def test_harmless_code_prose_logs_and_mails_have_no_finding(secrets: Secrets) -> None:
+    texts = [*harmless_texts()]
+
+    assert len(texts) == 5000
+    assert [
+        (kind, each.kind, text[each.start : each.end])
+        for kind, text in texts
+        for each in secrets.find(text)
+    ] == []
+
+
+# Passwords of tests about passwords, in addresses and log lines; the token says sub: 1234567890.
+EXAMPLES = frozenset(
+    {
+        "hr-key-of-the-caller", "sk-1", "sk-live",
+        "hr-word", "hr-" + "6IOu4npcbFjtfGGwcslCmxsfETiM3D2HjJ0mfCRTs7g",
+        "AKIA" + "Q3EGRTZ7LB5XK2WN",
+        "sk-proj-" + "Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7",
+        "p%2Fw", "p,w", "wrong", "hunter22", "0123456789abcdef",
+        "QWxhZGRpbjpPcGVuU2VzYW1l",
+        "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
+    }
+)  # fmt: skip
+
+
+def test_this_repository_holds_no_secret_but_the_published_examples(secrets: Secrets) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
+    )
+    texts = {
+        name: (TOP / name).read_text(errors="replace")
+        for name in listed.stdout.split()
+        if not name.endswith((".lock", "leaks.toml"))
+    }
+
+    found = {
+        (name, text[f.start : f.end]) for name, text in texts.items() for f in secrets.find(text)
+    }
+    assert {(name, value) for name, value in found if value not in EXAMPLES} == set()
+
+
+def test_overlapping_findings_become_one_of_the_surest_kind(secrets: Secrets) -> None:
+    text = "api_key = gh" + "p_" + drawn(36)
+
+    assert [(each.kind, each.score) for each in secrets.find(text)] == [("github-pat", 1.0)]
+
+
+def test_findings_come_in_order_and_apart(secrets: Secrets) -> None:
+    text = " ".join([jwt(100), "gh" + "p_" + drawn(36), pem("EC ", 3), jwt(90)])
+
+    found = secrets.find(text)
+
+    assert [each.kind for each in found] == ["jwt", "github-pat", "private-key", "jwt"]
+    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
+
+
+@for_each("text", [pem(lines=500), jwt(20_000)], ids=["key", "jwt"])
+@for_each("reach", [LEAST_REACH, REACH])
+def test_no_finding_is_longer_than_the_reach(text: str, reach: int) -> None:
+    found = Secrets(reach).find(text)
+
+    assert [(each.start, each.end - each.start <= reach) for each in found] == [(0, True)]
+
+
+@for_each("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])
+def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: str) -> None:
+    secret = {
+        "github-pat": "gh" + "p_" + drawn(36),
+        "jwt": jwt(200),
+        "generic-api-key": f"secret = '{drawn(40, HEX)}'",
+        "curl-auth-user": f"curl -u support:{drawn(12)} ",
+    }[kind]
+    far = "gitlab facebook curl kind: secret " * (REACH // 20)
+
+    alone = secrets.find(f" {secret} ")
+    amid = secrets.find(f"{'. ' * REACH}{secret} {'. ' * REACH}{far}")
+
+    assert [each.kind for each in alone] == [kind]
+    assert [(each.kind, each.end - each.start) for each in amid] == [
+        (each.kind, each.end - each.start) for each in alone
+    ]
+
+
+def test_the_kinds_are_a_closed_set(secrets: Secrets) -> None:
+    assert len(secrets.kinds) == 267
+    assert RULES.keys() < secrets.kinds
+
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "assignments": lambda size: ("key=secret_token=" * size)[:size],
+    "values": lambda size: ('api_key = "abcdefghij1" ' * size)[:size],
+    "keys": lambda size: ("-----BEGIN PRIVATE KEY-----" * size)[:size],
+    "half jwts": lambda size: ("eyabcdefghijklmnopqrstuvwxyz." * size)[:size],
+    "urls": lambda size: ("a://b:c@" * size)[:size],
+    "kinds": lambda size: ("kind: secret\ndata:\n a: " * size)[:size],
+    "curl": lambda size: ("curl -H curl --user " * size)[:size],
+    "letters": drawn,
+    "letters apart": lambda size: ("s e c r e t k e y " * size)[:size],
+    "prefixes": lambda size: ("ab-cd_ef." * size)[:size],
+    "names": lambda size: ("the_password_of_the_2nd_key " * size)[:size],
+    "tokens": lambda size: (f"ab_{drawn(40)} " * size)[:size],
+    "passwords": lambda size: ("password is " * size)[:size],
+    "pairs": lambda size: (("pwd=" + "a1b2c3;") * size)[:size],
+    "keywords": lambda size: (
+        " = ".join(word for rule in RULES.values() for word in rule["keywords"]) * size
+    )[:size],
+}
+
+
+@for_each("shape", HOSTILE)
+def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
+    assert growth(secrets.find, HOSTILE[shape], most=24) < 24
+
+
+def test_of_the_reaches_that_policies_had_once_few_are_kept() -> None:
+    for reach in range(REACH + 1, REACH + MOST_SHARED + 2):
+        shared(reach)
+
+    assert shared.cache_info().currsize == MOST_SHARED
+    assert shared(reach) is shared(reach)

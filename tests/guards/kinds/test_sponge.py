@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.kinds.sponge import SLICE, WORD, Sponge, slices
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+TOP = Path(__file__).parents[3]
+SPONGE = Sponge()
+
+
+def kinds(text: str) -> list[str]:
+    return [each.kind for each in SPONGE.find(text)]
+
+
+@pytest.mark.parametrize("phrase", ["order ", "search the order ", "Order, ORDER! "])
+def test_a_phrase_said_again_and_again_is_repetition(phrase: str) -> None:
+    text = phrase * 400
+
+    (finding,) = SPONGE.find(text)
+
+    assert (finding.start, finding.end, finding.kind) == (0, len(text), "repetition")
+
+
+def test_a_phrase_among_other_text_is_found_by_its_share() -> None:
+    chance = random.Random(3)
+    words = ["".join(chance.choices("abcdefgh", k=6)) for _ in range(300)]
+
+    assert kinds(" ".join(words) + " so it is" * 400) == ["repetition"]
+    assert kinds(" ".join(words) + " so it is" * 20) == []
+
+
+@pytest.mark.parametrize("phrase", ["abcdefghijklmnopqrstuvwxyz012345", "Say it again and again. "])
+def test_longer_phrases_are_told_by_their_compression(phrase: str) -> None:
+    assert kinds(phrase * 100) == ["compression"]
+
+
+def test_a_run_of_one_character_is_found_at_its_place() -> None:
+    text = "so " + "a" * 500 + "rgh, " + "b" * 400
+
+    (finding,) = SPONGE.find(text)
+
+    assert (text[finding.start : finding.end], finding.kind) == ("a" * 500, "run")
+
+
+@for_each("text", ["", "a", "yes yes yes yes", "-" * 80, "ha " * 100, " " * 900])
+def test_short_texts_and_small_repetitions_pass(text: str) -> None:
+    assert kinds(text) == []
+
+
+def test_documentation_and_code_pass() -> None:
+    files = [*TOP.glob("docs/**/*.md"), *TOP.glob("proxy/**/*.py"), *TOP.glob("policies/*.yaml")]
+
+    assert {file.name: kinds(file.read_text()) for file in files if kinds(file.read_text())} == {}
+
+
+@given(
+    st.lists(st.sampled_from(["one", "two ", " ", "İ", "ß", "漢字", "-", "e\u0301", "three\n"])),
+    st.integers(8, 20),
+)
+def test_a_text_has_the_same_words_in_slices_as_whole(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    cut = [*slices(text, size)]
+
+    assert "".join(cut) == text
+    assert max(map(len, cut), default=0) <= 2 * size
+    if max(map(len, WORD.findall(text)), default=0) <= size:
+        sliced = [word for piece in cut for word in WORD.findall(piece.casefold())]
+        assert sliced == WORD.findall(text.casefold())
+
+
+@pytest.mark.parametrize("words", [1, 3])
+def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> None:
+    repeats = Sponge(words=words, share=0.999, ratio=0.0)
+    text = "so it goes " * SLICE if words == 3 else "so " * SLICE
+
+    assert [found.kind for found in repeats.find(text)] == ["repetition"]
+
+
+def test_it_needs_the_whole_text() -> None:
+    assert SPONGE.reach is None
+
+
+@for_each("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])
+def test_hostile_text_takes_linear_time(piece: str) -> None:
+    assert growth(SPONGE.find, lambda size: (piece * size)[:size], most=24) < 24

@@ -1,0 +1,85 @@
+"""Topics are told by the words of their examples, and no better."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.guards.kinds.topic import Topic, TopicConfig
+from tests.for_each import for_each
+from tests.guards.growth import LINEAR, ratio
+
+BICYCLES = [
+    "How do I adjust the brakes of my bicycle?",
+    "Which tyres fit a 28 inch wheel?",
+    "The chain of my bike keeps slipping off the gears.",
+    "When will my order of a bicycle be delivered?",
+]
+MEDICINE = [
+    "Which medicine helps against a headache?",
+    "What dose of ibuprofen may a child take?",
+    "Do I need a doctor for a fever?",
+]
+GUARD = Topic(allowed={"bicycles": BICYCLES}, banned={"medicine": MEDICINE})
+
+
+def kinds(text: str, guard: Topic = GUARD) -> list[str]:
+    return [found.kind for found in guard.find(text)]
+
+
+def test_what_is_like_the_examples_passes() -> None:
+    assert kinds("The brakes of the bicycle make a noise.") == []
+
+
+def test_a_banned_topic_is_found_by_name() -> None:
+    assert kinds("What dose of this medicine is right for a fever?") == ["banned:medicine"]
+
+
+def test_what_is_like_no_topic_is_off_topic() -> None:
+    assert kinds("Write a sonnet on the moon over Vienna.") == ["off_topic"]
+
+
+def test_without_allowed_topics_only_the_banned_are_found() -> None:
+    guard = Topic(banned={"medicine": MEDICINE})
+
+    assert kinds("Write a sonnet on the moon over Vienna.", guard) == []
+    assert kinds("Which medicine against fever?", guard) == ["banned:medicine"]
+
+
+@pytest.mark.parametrize("text", ["", "Hello!", "Yes, please do."])
+def test_what_says_too_little_is_of_any_topic(text: str) -> None:
+    assert kinds(text) == []
+
+
+def test_other_words_for_the_same_are_not_known() -> None:
+    assert kinds("My ride will not slow down on hills.") == ["off_topic"]
+
+
+def test_a_finding_is_the_text_with_its_score() -> None:
+    text = " Which medicine against fever? "
+    (found,) = GUARD.find(text)
+
+    assert text[found.start : found.end] == text.strip()
+    assert found.score == GUARD.likeness(text)["medicine"] >= GUARD.threshold
+
+
+@for_each(
+    ("keys", "message"),
+    [
+        ({}, "examples"),
+        ({"allowed": {"bicycles": []}}, "examples"),
+        ({"allowed": {"a": ["b"]}, "banned": {"a": ["b"]}}, "both allowed and banned"),
+    ],
+)
+def test_wrong_keys_are_told(keys: dict[str, dict[str, list[str]]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Topic(**keys)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_threshold_is_checked() -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        TopicConfig(threshold=0)
+
+
+@for_each("text", ["fever ", "brakes. ", "a", "12 "])
+def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
+    assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

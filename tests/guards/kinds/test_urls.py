@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.guards.kinds.urls import REACH, Urls
+from proxy.guards.text.hosts import host, hosts
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+
+def kinds(urls: Urls, text: str) -> list[tuple[str, str]]:
+    return [(text[found.start : found.end], found.kind) for found in urls.find(text)]
+
+
+@for_each(
+    "url",
+    [
+        "https://evil.example",
+        "HTTP://EVIL.EXAMPLE./order",
+        "http://evil.example:8080/a?b#c",
+        "https://openai.example@evil.example/",
+        r"https://openai.example\@evil.example/",
+        r"https://evil.example\.openai.example/",
+        "https://openai.example:x@evil.example",
+        "https://evil%2eexample",
+        "https://\uff45\uff56\uff49\uff4c.example",
+        "https://evil。example",
+        "https://ev\u200bil.example",
+        "http:/evil.example",
+        r"https:\\evil.example",
+        "//evil.example/order.js",
+        "ftp://evil.example/orders",
+        "wss://evil.example",
+        "https://www.evil.example/a",
+        "https://a.b.evil.example",
+        "www.evil.example",
+    ],
+)
+def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
+    for before, after in (("", ""), ("Grüße, see ", " please"), ("[order](", ")"), ("<", ">.")):
+        assert kinds(Urls(deny=["evil.example"]), before + url + after) == [(url, "denied")]
+
+
+@for_each(
+    "text",
+    [
+        "https://notevil.example",
+        "https://evil.example.openai.example",
+        "https://a-evil.example",
+        "https://www.notevil.example",
+        "http://evil.example:80@openai.example",
+        "https://openai.example/evil.example?to=evil.example#evil.example",
+        "evil.example and docs/evil.example are no addresses",
+        "either // or \\ divides",
+        "",
+    ],
+)
+def test_a_host_that_only_looks_denied_is_left_alone(text: str) -> None:
+    assert kinds(Urls(deny=["evil.example"]), text) == []
+
+
+def test_a_star_stands_for_everything_below_a_host() -> None:
+    urls = Urls(deny=["*.evil.example"])
+
+    assert kinds(urls, "https://a.b.evil.example www.evil.example") == [
+        ("https://a.b.evil.example", "denied"),
+        ("www.evil.example", "denied"),
+    ]
+    assert kinds(urls, "https://evil.example https://a-evil.example") == []
+
+
+def test_with_allowed_hosts_all_others_are_unlisted_and_denied_ones_stay_denied() -> None:
+    urls = Urls(allow=["*.openai.example", "openai.example"], deny=["old.openai.example"])
+
+    assert kinds(urls, "https://openai.example, https://api.openai.example/v1!") == []
+    assert kinds(urls, "https://old.openai.example https://local.example https://[::zz]") == [
+        ("https://old.openai.example", "denied"),
+        ("https://local.example", "unlisted"),
+        ("https://[::zz]", "unlisted"),
+    ]
+    assert [kind for _, kind in kinds(urls, r"https://openai.example\@local.example")] == [
+        "unlisted"
+    ]
+
+
+def test_nothing_is_found_where_no_host_is_listed() -> None:
+    assert kinds(Urls(), "https://evil.example") == []
+
+
+@for_each(
+    "written",
+    ["127.0.0.1", "127.1", "0x7f.0.0.1", "2130706433", "017700000001", "[::ffff:127.0.0.1]:80"],
+)
+def test_an_address_is_one_however_it_is_written(written: str) -> None:
+    assert host(written) == "127.0.0.1"
+    assert kinds(Urls(deny=["127.0.0.1"]), f"http://{written}/") == [
+        (f"http://{written}/", "denied")
+    ]
+
+
+@for_each(
+    ("authority", "name"),
+    [
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("XN--BCHER-KVA.example.", "xn--bcher-kva.example"),
+        ("a:b@c@d.example:1", "d.example"),
+        ("[::1]:443", "::1"),
+        ("[0:0:0:0:0:0:0:1%25eth0]", "::1"),
+        ("1.2.3.256", "1.2.3.256"),
+        ("1.2.3.4.5", "1.2.3.4.5"),
+        ("08.1", "08.1"),
+        ("a..b", "a..b"),
+        ("", ""),
+    ],
+)
+def test_hosts_have_one_form(authority: str, name: str) -> None:
+    assert host(authority) == name
+
+
+def test_where_readers_differ_both_hosts_are_judged() -> None:
+    assert hosts(r"https://a.example\@b.example/c") == {"a.example", "b.example"}
+
+
+@for_each("entry", ["", "*.", "https://evil.example", "a b", "evil.example/x", "*"])
+def test_an_entry_that_is_no_host_is_refused(entry: str) -> None:
+    with pytest.raises(ValueError, match="is not a host name"):
+        Urls(deny=[entry])
+
+
+def test_an_entry_is_put_into_the_form_of_hosts() -> None:
+    urls = Urls(deny=["Bücher.Example.", "*.evil.example", "::1", "[::2]"])
+
+    text = "https://xn--bcher-kva.example https://a.evil.example http://[::1] http://[0::2]/"
+    assert [kind for _, kind in kinds(urls, text)] == ["denied"] * 4
+
+
+def test_no_finding_is_longer_than_the_reach() -> None:
+    ((url, _),) = kinds(Urls(deny=["evil.example"]), "https://evil.example/" + "a" * 9000)
+
+    assert len(url) == REACH
+
+
+@for_each("piece", ["https://", "http://a@", "a" * 9, "//a.", "http://a.b/", "[::"])
+def test_hostile_text_takes_linear_time(piece: str) -> None:
+    urls = Urls(allow=["openai.example"])
+
+    assert growth(urls.find, lambda size: (piece * size)[:size], most=24) < 24

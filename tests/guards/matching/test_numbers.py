@@ -1,0 +1,98 @@
+"""Runs of digits: where one number ends and another begins, and what is said about it."""
+
+from __future__ import annotations
+
+import re
+
+from proxy.guards.matching.numbers import DigitRun, is_named, runs, within, words
+from tests.for_each import for_each
+
+
+@for_each(
+    ("text", "parts"),
+    [
+        ("030 1234567", ["030 1234567"]),
+        ("030 1234567 030 7654321", ["030 1234567", "030 7654321"]),
+        ("030 1234567 - 0171 2345678", ["030 1234567", "0171 2345678"]),
+        ("212-555-0123 (415) 555-0132", ["212-555-0123", "(415) 555-0132"]),
+        ("+1 415 555 0132 +49 30 23125", ["+1 415 555 0132", "+49 30 23125"]),
+        ("2026-11-21 212-555-0123", ["212-555-0123"]),
+        ("21.11.2026 212-555-0123 11/21/2026", ["212-555-0123"]),
+        ("2026-11-21", []),
+        ("2026-13-21", ["2026-13-21"]),
+        ("1-" * 90 + "1", ["1-" * 90 + "1"]),
+    ],
+)
+def test_a_run_is_cut_where_another_number_begins(text: str, parts: list[str]) -> None:
+    assert [part.raw for part in runs(text, 0, len(text))] == parts
+
+
+def numbers(text: str, least: int, most: int, wanted: set[str]) -> list[str]:
+    part = DigitRun(text, 0, len(text))
+    found = within(part, least, most, lambda each: float(each.raw in wanted), re.compile("[0-9]+"))
+    return [number.raw for number, _ in found]
+
+
+def test_numbers_are_sought_by_whole_groups_from_the_longest() -> None:
+    asked: list[str] = []
+
+    def score(part: DigitRun) -> float:
+        asked.append(part.raw)
+        return 0.0
+
+    text = "12 345 (67 890"
+    assert list(within(DigitRun(text, 0, len(text)), 5, 8, score, re.compile("x"))) == []
+    assert asked == ["12 345 (67", "12 345", "345 (67 890", "(67 890"]
+
+
+def test_what_follows_a_number_is_sought_too() -> None:
+    assert numbers("123 456 789 12", 3, 6, {"123 456", "789"}) == ["123 456", "789"]
+
+
+def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
+    text = "12 " * 20 + "345678 " + "12 " * 20
+
+    assert numbers(text.strip(), 2, 6, {"345678", "12 12"}) == ["345678"]
+
+
+@for_each(
+    ("text", "called"),
+    [
+        ("Phone: 5550123", True),
+        ("5550123 is the PHONE", True),
+        ("phones 5550123", False),
+        ("phone" + " " * 60 + "5550123", False),
+        ("我的电话是 5550123", True),
+        ("Élan 5550123", False),
+    ],
+)
+def test_a_word_counts_if_it_is_near(text: str, called: bool) -> None:
+    start = text.index("5550123")
+
+    assert is_named(text, start, start + 7, words("phone 电话")) == called
+
+
+@for_each(
+    ("text", "alone", "before", "after"),
+    [
+        ("5550123", True, False, False),
+        ("a5550123", False, True, False),
+        ("_5550123_", True, True, True),
+        ("SKU-5550123", True, True, False),
+        ("(5550123)", True, False, False),
+        ("$5550123", True, True, False),
+        ("5550123 €", True, False, True),
+        ("5550123:30", True, False, True),
+        ("5550123.", True, False, False),
+        ("Is it 5550123, or not", True, False, False),
+        ("电话5550123号", True, False, False),
+        ("é5550123", False, True, False),
+    ],
+)
+def test_what_touches_a_number_may_make_it_part_of_more(
+    text: str, alone: bool, before: bool, after: bool
+) -> None:
+    start = text.index("5550123")
+    part = DigitRun(text, start, start + 7)
+
+    assert (part.alone, part.inside_before, part.inside_after) == (alone, before, after)

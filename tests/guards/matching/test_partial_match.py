@@ -1,0 +1,122 @@
+"""What of a text may still be part of a finding is told, and nothing of any other text."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from proxy.guards.kinds.code import Code
+from proxy.guards.kinds.keywords import Keywords
+from proxy.guards.kinds.pii import Pii
+from proxy.guards.kinds.secrets import Secrets
+from proxy.guards.kinds.urls import Urls
+from proxy.guards.matching import gitleaks
+from proxy.guards.matching.partial_match import Holds, Shape, Shapes, beginnings
+from proxy.types.hold import Hold, hold_of
+from tests.for_each import for_each
+from tests.guards.kinds.test_secrets import ELSEWHERE, RULES, pem
+from tests.guards.samples import sample
+
+PII, URLS, CODE, SECRETS = Pii(), Urls(deny=["mill.example"]), Code(), Secrets()
+KEY = "".join(["Ab3xZ9", "qLm2Pw", "8sKd5"])
+WORDS = Keywords("words", ["blue whale", "hippo"], ["fox +trot"])
+
+
+def open_part(hold: Hold | None, text: str, since: int = 0) -> str:
+    assert hold is not None
+    return text[hold.begins(text, since) :]
+
+
+@for_each(
+    ("detector", "text", "held"),
+    [
+        (PII, "Members may borrow books ", ""),
+        (PII, "call 555 ", "555 "),
+        (PII, "call +49 30 901820 today ", "+49 30 901820 today "),
+        (PII, f"call +49 30 901820 {'and then the others ' * 4}", ""),
+        (PII, "mail ada@mill.example ", ""),
+        (PII, "to DE89 3704 ", "DE89 3704 "),
+        (PII, "to ZZ89 are ", ""),
+        (PII, "für 12\u00a03 ", "12\u00a03 "),
+        (URLS, "see https://mill.example/x ", ""),
+        (WORDS, "a hippo and a blue \n", "blue \n"),
+        (WORDS, "a fox  ", "fox  "),
+        (WORDS, "the bluewhale ", ""),
+        (SECRETS, "Members may borrow books ", ""),
+        (SECRETS, "and the api key is ", "api key is "),
+        (SECRETS, f"and the api key {'of the house ' * 3}", ""),
+        (SECRETS, f"key: {KEY} then ", ""),
+        (SECRETS, f"import {{ key, {KEY} }} from ", f"key, {KEY} }} from "),
+        (SECRETS, f"import {{ key, {KEY} }} as ", ""),
+        (SECRETS, f"key: {KEY}\nthen\nmore ", ""),
+        (SECRETS, "a -----BEGIN RSA ", "-----BEGIN RSA "),
+        (SECRETS, f"a {pem()[:200]}\n", f"{pem()[:200]}\n"),
+        (SECRETS, f"a {pem()}\nso ", ""),
+        (SECRETS, "kind: Secret\nmetadata: x ", "kind: Secret\nmetadata: x "),
+        (SECRETS, "the data: ", "data: "),
+        (CODE, "so it is\n```python\nimport os\n", "```python\nimport os\n"),
+        (CODE, "so it is\n```python\nimport os\n```\nand ", ""),
+        (CODE, "so it is\n```\n ", "```\n "),
+        (CODE, "so it is\n```\n \n", ""),
+        (CODE, "SELECT a, b ", "SELECT a, b "),
+        (CODE, "a select few ", ""),
+    ],
+)
+def test_what_may_go_on_is_open(detector: object, text: str, held: str) -> None:
+    hold = hold_of(detector)
+    assert hold is not None
+
+    assert open_part(hold, text) == held
+    if held and text.isascii():
+        assert hold.is_open(text.encode())
+
+
+def test_what_began_before_is_not_open() -> None:
+    text = "call 555 and 12 "
+
+    assert open_part(PII.hold, text, text.index("and")) == "12 "
+
+
+def test_a_match_is_open_as_long_as_what_follows_decides() -> None:
+    hold = Shapes([Shape("ab", after=3), Shape("x+", sign="x")])
+
+    assert [open_part(hold, text) for text in ("ab ", "ab  ", "ab   ")] == ["ab ", "ab  ", ""]
+    assert open_part(hold, "ab   ab ") == "ab "
+    assert open_part(hold, "äb ab ", 3) == "ab "
+    assert hold.is_found(b"ab ")
+    assert not hold.is_found(b"a b ")
+
+
+def test_several_are_open_where_one_is() -> None:
+    hold = Holds([Shapes([Shape("a b")]), Shapes([Shape("c d")], has_words=False)])
+
+    assert (hold.has_words, hold.is_open(b"x c "), hold.is_open(b"x y ")) == (True, True, False)
+    assert open_part(hold, "a c ") == "c "
+
+
+def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
+    """A name with what leads to its value is open; the value itself ends with its word."""
+    for rule in gitleaks.rules():
+        if rule.names is not None:
+            value = re.split(r"\[\\x60'\"\\s=\]\{0,5\}", rule.pattern, maxsplit=1)[1]
+            assert beginnings(f"x{value}") is None, rule.kind
+
+
+@for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
+def test_what_a_rule_matches_has_its_keyword(kind: str) -> None:
+    """Else a keyword behind the match would decide, for which a stream would have to wait."""
+    rule = next(each for each in gitleaks.all_rules() if each.kind == kind)
+    chance = random.Random(kind)
+    for _ in range(20):
+        text = sample(RULES[kind]["regex"], chance).encode()
+        spans = rule.found.search(text)
+        if spans is not None:
+            match = text[slice(*spans[0])].lower()
+            assert any(keyword in match for keyword in rule.keywords), match
+
+
+def test_what_takes_too_much_memory_with_its_beginnings_is_found_and_holds_its_reach() -> None:
+    words = [f"{'word' * 20}{at} {'other' * 20}{at}" for at in range(30)]
+
+    assert Keywords("many", words).hold is not None
+    assert hold_of(object()) is None

@@ -1,0 +1,110 @@
+"""Patterns are read as RE2 reads them."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.matching.pattern_syntax import (
+    UNSPACED_LETTER,
+    check_syntax,
+    last_unspaced,
+    max_length,
+    parse,
+)
+from tests.for_each import for_each
+
+
+@for_each(
+    ("pattern", "length"),
+    [
+        ("", 0),
+        ("water", 5),
+        ("mill|watermill", 9),
+        ("w(?:at|heel)er?", 7),
+        (r"\bmill\b", 4),
+        (r"^a$|\Ab\z|\Bc", 1),
+        (r"a{3}b{2,5}c?", 9),
+        ("a{2,}", None),
+        ("a*", None),
+        ("a+?b", None),
+        ("(?:a*)?", None),
+        ("(?:ab{3}){4}", 16),
+        ("(?:^)*x", 1),
+        ("a{,5}", 5),
+        ("a{b}", 4),
+        (r"[]a-z]{2}", 2),
+        (r"[^]a]", 1),
+        (r"[[:alpha:]\]]{3}", 3),
+        (r"\pL\p{Greek}\P{Lu}", 3),
+        (r"\x41\x{10FFFF}\101", 3),
+        (r"\Qa.*b\Ec", 5),
+        (r"\Q(((", 3),
+        (r"(?i)AB(?-i)c", 3),
+        (r"(?is-m:ab)", 2),
+        (r"(?P<mill>ab)(?<wheel>c)", 3),
+        (r"\(\)\|\*", 4),
+        ("(|a|bb)", 2),
+    ],
+)
+def test_the_longest_match_is_read_off_the_pattern(pattern: str, length: int | None) -> None:
+    re2.compile(pattern)
+
+    assert max_length(parse(pattern)) == (inf if length is None else length)
+
+
+def test_deeply_nested_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match="nested more than 64 deep"):
+        check_syntax("(?:" * 5000 + "a" + ")" * 5000)
+
+
+def test_half_characters_are_refused() -> None:
+    with pytest.raises(ValueError, match="byte"):
+        check_syntax(r"a\Cb")
+
+
+PIECES = st.recursive(
+    st.sampled_from(["a", "b", ".", "[ab]", r"\w", "é", r"\x61", r"\pL", r"\Qab\E", "[^]b]", "^"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from(["?", "{2}", "{1,3}", "{0,2}?"])).map(
+            lambda one: f"(?:{one[0]}){one[1]}"
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(PIECES, st.text("abé", max_size=40))
+def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
+    bound = max_length(parse(pattern))
+    assert bound < inf
+
+    for match in re2.compile(pattern).finditer(text):
+        assert match.end() - match.start() <= bound
+
+
+@for_each(
+    ("text", "since", "end", "place"),
+    [
+        ("河馬 is it", 0, 8, 1),
+        ("河馬 is it", 0, 1, 0),
+        ("河馬 is it", 2, 8, -1),
+        ("it is a hippo", 0, 13, -1),
+        ("\n河\nx", 0, 4, 1),
+        ("", 0, 0, -1),
+    ],
+)
+def test_the_last_letter_is_found(text: str, since: int, end: int, place: int) -> None:
+    assert last_unspaced(text, since, end) == place
+
+
+def test_letters_of_words_that_stand_apart_are_none() -> None:
+    kinds = {each: bool(UNSPACED_LETTER.match(each)) for each in "河のノผកမaéя한ا，1"}  # noqa: RUF001
+
+    assert kinds == {each: each in "河のノผកမ" for each in kinds}

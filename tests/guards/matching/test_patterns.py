@@ -1,0 +1,186 @@
+"""Patterns: found where they are, in any alphabet, and with work that is counted when they load."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.matching.patterns import NamedPattern, Patterns
+from proxy.types.guard import Detector, Finding
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+
+def spans(patterns: Patterns, text: str) -> list[str]:
+    return [text[each.start : each.end] for each in patterns.find(text)]
+
+
+def one(regex: str, *, whole_words: bool = False) -> Patterns:
+    return Patterns([NamedPattern("mill", regex, whole_words=whole_words)])
+
+
+WHOLE: Detector = one("a", whole_words=True)
+MIXED = one("a[é🌊]|🌊é+ ?")
+
+
+def test_each_pattern_names_and_scores_its_findings() -> None:
+    patterns = Patterns(
+        [NamedPattern("mill", "mills?", 0.7), NamedPattern("river", "(?i)sluice|race")]
+    )
+
+    assert patterns.find("The Race feeds two mills") == [
+        Finding(4, 8, "river"),
+        Finding(19, 24, "mill", 0.7),
+    ]
+
+
+def test_nothing_found_is_an_empty_list() -> None:
+    assert one("mill").find("a river") == []
+    assert one("mill").find("") == []
+    assert Patterns([]).find("a river") == []
+
+
+def test_places_are_characters_not_bytes() -> None:
+    text = "Mühle 🌊🌊 mill, naïve mill é"
+
+    assert spans(one("mill"), text) == ["mill", "mill"]
+    assert [each.start for each in one("mill").find(text)] == [9, 21]
+
+
+@given(st.text("aé🌊 ", max_size=30))
+def test_places_are_those_that_the_standard_library_gives(text: str) -> None:
+    found = [(each.start, each.end) for each in MIXED.find(text)]
+
+    assert found == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
+
+
+def test_case_is_ignored_in_any_alphabet_if_the_pattern_says_so() -> None:
+    assert spans(one("(?i)мельница|mühle"), "МЕЛЬНИЦА, MÜHLE") == ["МЕЛЬНИЦА", "MÜHLE"]
+
+
+def test_half_a_surrogate_pair_is_text_like_any_other() -> None:
+    assert one("mill").find("\ud83d a mill \ude00") == [Finding(4, 8, "mill")]
+
+
+def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
+    assert spans(one("^mill"), "millmill") == ["mill"]
+    assert spans(one(r"\bmill"), "millmill mill") == ["mill", "mill"]
+
+
+@for_each(
+    ("regex", "text", "found"),
+    [
+        ("art", "art, cart, artful, art", 2),
+        ("art", "état d'art à l'art", 2),
+        ("art", "éart artü _art art1", 0),
+        ("éa", "xéa éa", 1),
+        ("aa aa", "xaa aa aa", 1),
+        ("c\\+\\+", "c++ c++11 xc++", 2),
+        ("दान", "दान दाना", 1),
+        ("水車", "この水車小屋", 1),
+        ("น้ำ", "ดื่มน้ำเย็น", 1),
+        ("mill.*", "amill mill", 0),
+    ],
+)
+def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, found: int) -> None:
+    assert len(one(regex, whole_words=True).find(text)) == found
+
+
+def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
+    patterns = Patterns([NamedPattern("a", "water mill"), NamedPattern("b", "mill race")])
+
+    assert patterns.hits("water mill race") == [Finding(0, 10, "a"), Finding(6, 15, "b")]
+    assert patterns.find("water mill race") == [Finding(0, 10, "a"), Finding(10, 15, "b")]
+
+
+@given(st.text("aआा水_ -", max_size=20))
+def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
+    def joined(at: int) -> bool:
+        letters = "aआा_"  # and 水 joins nothing, as its script has no spaces
+        return 0 < at < len(text) and text[at - 1] in letters and text[at] in letters
+
+    expected = {
+        at for at in range(len(text)) if text[at] == "a" and not joined(at) and not joined(at + 1)
+    }
+    assert {each.start for each in WHOLE.find(text)} == expected
+
+
+@for_each(
+    ("regexes", "reach"),
+    [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
+)
+def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], reach: int | None) -> None:
+    assert Patterns([NamedPattern("mill", regex) for regex in regexes]).reach == reach
+
+
+@pytest.mark.parametrize("regex", [r"(a)\1", "a(?=b)", "(?<!a)b", r"a\Z", "a{2000}", "(", r"a\Cb"])
+def test_what_is_not_taken_is_refused_in_silence(
+    regex: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: "):
+        one(regex)
+
+    assert capfd.readouterr() == ("", "")
+
+
+@for_each("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
+def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
+    with pytest.raises(ValueError, match=r"mill: .* matches the empty string"):
+        one(regex)
+
+
+@for_each(
+    "regex", [".", r"\d", "[^@]{1,200}@", "a(.*b)?", "a.{0,200}b", "[a-q][^u-z]{0,60}x", "(a+)+$"]
+)
+@for_each("whole_words", [True, False])
+def test_a_pattern_that_finds_much_is_accepted(regex: str, whole_words: bool) -> None:
+    one(regex, whole_words=whole_words)
+
+
+def test_a_pattern_whose_repeats_are_too_large_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: .*too large"):
+        one("[ж-ю]{900}" * 400)
+
+
+def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="too large together"):
+        regex = "(?:[a-z]{60}x){15}"
+        Patterns([NamedPattern("mill", regex)], memory_bytes=20_000)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_set_that_gives_up_hides_nothing() -> None:
+    patterns = one("mill")
+    patterns._set.sieve = patterns._set.sieve._replace(match=re2.Set.SearchSet().Match)
+
+    assert patterns._set.hits(b"a mill") == range(1)
+    assert spans(patterns, "a mill") == ["mill"]
+
+
+def test_many_matches_without_bound_end_in_one() -> None:
+    text = "a " * 3000
+    found = one(r"a+").find(text)
+
+    assert len(found) == 1001
+    assert found[-1] == Finding(2000, len(text), "mill")
+
+
+@for_each("piece", ["a", "1-", "a.a@", "é", "mill"])
+def test_time_grows_with_the_text(piece: str) -> None:
+    patterns = Patterns(
+        [NamedPattern("a", "(?:[a-z]+[.])+mill"), NamedPattern("b", "(?:1-){3,9}x|mil+l")]
+    )
+
+    def text(characters: int) -> str:
+        return piece * (characters // len(piece)) + "!"
+
+    assert growth(patterns.find, text, 50 << 10, most=40) < 40  # squared it were 64
+
+
+def test_no_pattern_is_shown() -> None:
+    assert "mill" not in repr(one("mill"))

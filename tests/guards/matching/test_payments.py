@@ -1,0 +1,123 @@
+"""Cards and accounts: every brand's test numbers, and what only looks like one."""
+
+from __future__ import annotations
+
+from proxy.guards.matching.numbers import DigitRun
+from proxy.guards.matching.payments import ACCOUNT_LENGTHS, account, cards, luhn
+from tests.for_each import for_each
+from tests.guards.identifiers import VALUES
+
+
+def found(text: str) -> list[tuple[str, float]]:
+    return [
+        (text[each.start : each.end], each.score) for each in cards(DigitRun(text, 0, len(text)))
+    ]
+
+
+@for_each("number", VALUES["card"])
+def test_cards_of_all_brands_are_found(number: str) -> None:
+    assert [value for value, score in found(number) if score >= 0.5] == [number]
+
+
+@for_each(
+    "number",
+    [
+        "4111 1111 1111 1112",  # Luhn
+        "41111111111111111",  # length
+        "1234 5678 9012 3452",  # brand
+        "2720 9999 9999 9999",
+        "2721 0000 0000 0004",  # beyond MasterCard's second series
+        "0000 0000 0000 0000",
+    ],
+)
+def test_other_numbers_are_none(number: str) -> None:
+    assert found(number) == []
+
+
+def test_two_cards_in_a_run_are_two() -> None:
+    assert [value for value, _ in found("4111 1111 1111 1111 5555 5555 5555 4444")] == [
+        "4111 1111 1111 1111",
+        "5555 5555 5555 4444",
+    ]
+
+
+def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
+    row = "10 20 30 40 50 60 " * 8
+    text = f"{row}4111 1111 1111 1111 3782 822463 10005 {row}1"
+
+    assert [value for value, _ in found(text)] == ["4111 1111 1111 1111", "3782 822463 10005"]
+
+
+@for_each(
+    ("text", "is_card"),
+    [
+        ("4100 8821 4402 7275 226 405 5609 12", False),
+        ("182 5763 6665 8574 8019 5496 3154 557", False),
+        ("566 5763 4111 1111 1111 1111", False),
+        ("4111 1111 1111 1111 1227 123", True),  # the month and the year, and the code
+        ("2041 4111 1111 1111 1111", True),  # a number of the row's
+        ("12 27 4111 1111 1111 1111", True),
+        ("4111 1111 1111 1111 5555 5555 5555 4444 4012 8888 8888 1881", True),
+    ],
+)
+def test_groups_among_numbers_of_their_length_are_of_a_row(text: str, is_card: bool) -> None:
+    assert bool(found(text)) == is_card
+
+
+def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
+    assert found("500000000009") == []
+    assert found("676770000005") == [("676770000005", 0.3)]
+    text = "Maestro 676770000005"
+    assert [each.score for each in cards(DigitRun(text, 8, len(text)))] == [1.0]
+
+
+@for_each(
+    ("before", "is_card"),
+    [("blk_", False), ("blk_-", False), ("7.", False), ("card_", True), ("_", True), ("No.", True)],
+)
+def test_a_card_does_not_start_within_an_identifier(before: str, is_card: bool) -> None:
+    text = f"{before}4111111111111111"
+
+    assert bool([*cards(DigitRun(text, len(before), len(text)))]) is is_card
+
+
+@for_each(
+    ("digits", "valid"), [("79927398713", True), ("79927398710", False), ("0", True), ("18", True)]
+)
+def test_luhn(digits: str, valid: bool) -> None:
+    assert luhn(digits) == valid
+
+
+def accounts(text: str) -> list[str]:
+    return [
+        text[each.start : each.end]
+        for start in range(len(text) - 4)
+        for each in account(text, start, start + 4)
+    ]
+
+
+@for_each("number", VALUES["iban"])
+def test_an_account_ends_where_its_country_says(number: str) -> None:
+    assert accounts(f"IBAN {number} COBADEFF XYZ") == [number]
+    assert accounts(number) == [number]
+
+
+@for_each(
+    "text",
+    [
+        "DE88 3704 0044 0532 0130 00",
+        "DE89 3704 0044 0532 0130 0",
+        "DE89370400440532013000A",
+        "XDE89370400440532013000",
+        "ZZ89370400440532013000",
+        "DE89  3704 0044 0532 0130 00",
+    ],
+)
+def test_what_does_not_check_is_no_account(text: str) -> None:
+    assert accounts(text) == []
+
+
+def test_the_lengths_are_those_of_the_registry() -> None:
+    assert len(ACCOUNT_LENGTHS) > 80
+    assert ACCOUNT_LENGTHS["NO"] == 15
+    assert ACCOUNT_LENGTHS["MT"] == 31

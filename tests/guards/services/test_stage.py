@@ -1,0 +1,425 @@
+"""Services are asked about whole texts, after all other guards, and are guards in all else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.app.context import new_record
+from proxy.call.record import Record
+from proxy.errors import GuardBlocked
+from proxy.guards.engine import Engine
+from proxy.guards.run import PolicyGuards
+from proxy.guards.services.stage import NoEgress
+from proxy.ports import Watch
+from proxy.types import Call, Head, Json, Plan, RequestHead
+from proxy.types.events import Frame
+from proxy.types.guard import (
+    Finding,
+    GuardEgress,
+    Guarding,
+    GuardResult,
+    GuardRule,
+    Piece,
+    Question,
+)
+from tests.for_each import for_each
+from tests.guards.doubles import Elsewhere, Ticks, Words, pieces, rule
+from tests.guards.stream import frames as made
+
+HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
+BITS = ["secret", "sec", "ret", " ", "s e c r e t", "pin", "p", "é", "\u200b", "ok "]
+TEXT = st.lists(st.sampled_from(BITS), max_size=8).map("".join)
+CUTS = st.lists(st.integers(0, 200), max_size=8)
+
+
+def asking(body: Json, *, stream: bool = False) -> Call:
+    return Call(HEAD, body, ("smol",), stream=stream)
+
+
+def plan(*rules: GuardRule) -> Plan:
+    return Plan("1", "k", "support-chat", {}, (), guards=Guarding(rules, rules))
+
+
+def guards() -> PolicyGuards:
+    return PolicyGuards(Engine(Ticks()))
+
+
+def service(**keys: Any) -> GuardRule:
+    return GuardRule("service", keys.pop("way", None) or Elsewhere(), cased=True, **keys)
+
+
+def chunk(delta: Json, index: int = 0) -> Json:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": None}]}
+
+
+def called(text: str) -> Json:
+    return {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
+
+
+END: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
+    _, safe = await guards().gate(plan(*rules), asking(body), record).inspect()
+    return safe.body
+
+
+def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False) -> Watch:
+    call = asking({"prompt": "Hi"}, stream=stream)
+    return guards().gate(plan(*rules), call, record).watch(call, Head(streamed=call.stream))
+
+
+async def streamed(
+    rules: Sequence[GuardRule], chunks: Sequence[Json]
+) -> tuple[list[list[Frame]], str | None, list[GuardResult]]:
+    """Return what each frame released, what blocked, and what is on record."""
+    record = new_record()
+    watch = watching(rules, record, stream=True)
+    out: list[list[Frame]] = []
+    blocked = None
+    try:
+        for each in made.read(*chunks):
+            out += [list(await watch.feed(each))]
+    except GuardBlocked as error:
+        blocked = f"{error.guard} {error.kind}"
+    return out, blocked, [result for _, result in record.verdicts()]
+
+
+def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
+    """Put together the content and the arguments that were shown of a choice."""
+    content = arguments = ""
+    for document in made.documents([frame for released in out for frame in released]):
+        for choice in document["choices"]:
+            if choice["index"] == index:
+                content += choice["delta"].get("content") or ""
+                for call in choice["delta"].get("tool_calls") or ():
+                    arguments += call["function"]["arguments"]
+    return content, arguments
+
+
+async def test_a_service_masks_what_it_finds_in_a_question() -> None:
+    record = new_record()
+    body = {"messages": [{"role": "user", "content": "a secret"}], "user": "secret"}
+
+    safe = await inspected(record, body, service(action="mask"))
+
+    assert safe == {"messages": [{"role": "user", "content": "a [WORD]"}], "user": "[WORD]"}
+    [(stage, result)] = record.verdicts()
+    assert (stage, result.verdict, result.fields, result.bytes) == ("input", "masked", 2, 14)
+
+
+async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
+    way = Elsewhere()
+    body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
+    await inspected(new_record(), body, service(way=way, roles=frozenset({"user"})))
+
+    [asked] = way.asked
+    assert [(each.text, each.kind, each.role) for each in asked] == [
+        ("Hi", "content", "user"),
+        ("Hi", "prompt", "user"),
+    ]
+    assert way.questions == [Question(asked="Hi")]
+
+
+async def test_of_a_file_a_service_is_told_the_text_alone() -> None:
+    way = Elsewhere()
+    url = "data:text/plain;base64," + base64.b64encode(b"a text").decode()
+    body = {"messages": [{"role": "user", "content": [{"image_url": {"url": url}}]}]}
+
+    await inspected(new_record(), body, service(way=way, action="flag"))
+
+    assert [each.text for each in way.asked[0]] == ["a text"]
+
+
+async def test_what_another_guard_masks_is_not_told_outside() -> None:
+    way = Elsewhere()
+    body = {"prompt": "a secret pin"}
+    rules = (service(way=way, action="flag"), rule("secret", action="mask"))
+
+    await inspected(new_record(), body, *rules)
+
+    assert [each.text for each in way.asked[0]] == ["a [WORD] pin"]
+    assert way.questions[0].asked == "a [WORD] pin"
+
+
+async def test_nothing_is_asked_about_a_call_that_is_stopped_already() -> None:
+    way, record = Elsewhere(), new_record()
+
+    with pytest.raises(GuardBlocked):
+        await inspected(record, {"prompt": "hippo"}, service(way=way), rule("hippo"))
+
+    assert way.asked == []
+    verdicts = {result.guard: result.verdict for _, result in record.verdicts()}
+    assert verdicts == {"words": "blocked", "service": "not_applicable"}
+
+
+async def test_a_service_that_no_text_is_for_is_not_asked() -> None:
+    way, record = Elsewhere(), new_record()
+    narrow = service(way=way, fields=frozenset({"suffix"}))
+
+    await inspected(record, {"prompt": "a secret"}, narrow)
+
+    assert way.asked == []
+    assert [result.verdict for _, result in record.verdicts()] == ["not_applicable"]
+
+
+@dataclass(slots=True)
+class Meeting:
+    """Answers only once as many as ``most`` are asked at the same time."""
+
+    all_here: asyncio.Barrier
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        await self.all_here.wait()
+        return [() for _ in texts]
+
+
+async def test_services_are_asked_side_by_side() -> None:
+    way, record = Meeting(asyncio.Barrier(2)), new_record()
+
+    await inspected(record, {"prompt": "Hi"}, service(way=way), service(way=way))
+
+    assert [result.verdict for _, result in record.verdicts()] == ["passed", "passed"]
+
+
+@dataclass(slots=True)
+class Saying:
+    """Answers what the test says."""
+
+    answer: Any
+    asked: list[Sequence[Piece]] = field(default_factory=list)
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        self.asked.append(texts)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]  # any at all: that is the test
+
+
+class Silence:
+    """Never answers."""
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        await asyncio.Event().wait()
+        return ()
+
+
+class Goes:
+    """Uses the way out that a process without one has."""
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+    ) -> Sequence[Sequence[Finding]]:
+        await outside.post("http://localhost", {}, b"")
+        return ()
+
+
+WRONG = {
+    "ZeroDivisionError": Saying(ZeroDivisionError()),
+    "OSError": Goes(),
+    "deadline": Silence(),
+    "Unfit": Saying([]),
+    "Unfit places": Saying([[Finding(0, 99, "x")]]),
+    "TypeError": Saying(None),
+}
+
+
+@for_each("name", WRONG)
+@for_each("stream", [False, True])
+@for_each(
+    ("keys", "stops"),
+    [
+        ({}, True),
+        ({"on_error": "open"}, False),
+        ({"shadow": True}, False),
+        ({"action": "flag"}, False),
+    ],
+)
+async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not(
+    name: str, stream: bool, keys: dict[str, Any], stops: bool
+) -> None:
+    rules = [service(way=WRONG[name], deadline_s=0.01, **keys)]
+    if stream:
+        out, blocked, results = await streamed(rules, [chunk({"content": "a secret"}), END])
+        assert text_of(out)[0] == ("" if stops else "a secret")
+    else:
+        record, blocked = new_record(), None
+        try:
+            await inspected(record, {"prompt": "a secret"}, *rules)
+        except GuardBlocked as stopped:
+            blocked = f"{stopped.guard} {stopped.kind}"
+        results = [result for _, result in record.verdicts()]
+
+    assert blocked == ("service could_not_check" if stops else None)
+    error, *_ = name.split()
+    assert [(each.verdict, each.error) for each in results] == [("failed", error)]
+
+
+RULES: list[Callable[[], tuple[GuardRule, ...]]] = [
+    lambda: (service(action="mask"),),
+    lambda: (service(),),
+    lambda: (service(action="flag"),),
+    lambda: (service(action="mask", shadow=True), rule("pin", action="mask")),
+    lambda: (service(action="mask"), rule("pin", action="mask"), rule("é", action="flag")),
+    lambda: (
+        service(action="flag"),
+        service(way=Elsewhere(Words(("pin", "secret"), kind="x")), action="mask"),
+    ),
+]
+
+
+@settings(deadline=None)
+@given(TEXT, TEXT, CUTS, CUTS, st.sampled_from(RULES))
+async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
+    content: str,
+    value: str,
+    cuts: list[int],
+    others: list[int],
+    make: Callable[[], tuple[GuardRule, ...]],
+) -> None:
+    rules = make()
+    arguments = f'{{"a": "{value}", "n": 17}}'
+    once = await streamed(rules, [chunk({"content": content}), chunk(called(arguments)), END])
+
+    for parts, more in ((pieces(content, cuts), pieces(arguments, others)), (content, arguments)):
+        chunks = [chunk({"content": each}) for each in parts]
+        chunks += [chunk(called(each)) for each in more]
+        cut = await streamed(rules, [*chunks, END])
+
+        assert cut[1:] == once[1:]
+        assert text_of(cut[0]) == text_of(once[0])
+
+
+@given(TEXT, CUTS)
+async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
+    text: str, cuts: list[int]
+) -> None:
+    record = new_record()
+    rules = (service(action="mask"), rule("pin", action="mask"))
+    watch = watching(rules, record)
+    whole = {"choices": [{"index": 0, "message": {"content": text}}]}
+    [shown] = await watch.feed(made.whole_answer(whole))
+
+    out, _, results = await streamed(
+        rules, [*(chunk({"content": each}) for each in pieces(text, cuts)), END]
+    )
+
+    assert shown.doc is not None
+    assert text_of(out)[0] == shown.doc["choices"][0]["message"]["content"]
+    assert results == [result for _, result in record.verdicts()]
+
+
+async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
+    out, blocked, _ = await streamed(
+        [service(action="mask")], [chunk({"content": "one "}), chunk({"content": "two"}), END]
+    )
+
+    assert [len(each) for each in out] == [0, 0, 0, 4]
+    assert (text_of(out)[0], blocked) == ("one two", None)
+
+
+async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
+    out, blocked, results = await streamed(
+        [service()],
+        [chunk({"content": "all is well, but the sec"}), chunk({"content": "ret"}), END],
+    )
+
+    assert (text_of(out)[0], blocked) == ("", "service word")
+    assert [each.verdict for each in results] == ["blocked"]
+
+
+@pytest.mark.parametrize("keys", [{"action": "flag"}, {"shadow": True}])
+async def test_a_service_that_only_watches_holds_nothing_back(keys: dict[str, Any]) -> None:
+    out, _, results = await streamed(
+        [service(**keys)], [chunk({"content": "a sec"}), chunk({"content": "ret"}), END]
+    )
+
+    assert [len(each) for each in out] == [1, 1, 1, 1]
+    assert results[0].findings == {"word": 1}
+
+
+async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
+    way = Elsewhere()
+    record = new_record()
+    watch = watching([service(way=way, action="flag")], record, stream=True)
+    [begun, _] = made.read(chunk({"content": "a sec"}))
+    await watch.feed(begun)
+
+    results = [result for _, result in record.verdicts()]
+    assert way.asked == []
+    assert [each.verdict for each in results] == ["not_applicable"]
+
+
+async def test_a_process_without_ways_out_says_so() -> None:
+    outside = NoEgress().of(record := new_record())
+
+    assert isinstance(record, Record)
+    with pytest.raises(OSError, match="no way out"):
+        await outside.complete("house", "support-chat", {})
+
+
+CUT: dict[str, list[Json]] = {
+    "at a finish": [
+        {"delta": {"content": "a sec"}, "finish_reason": "stop"},
+        {"delta": {"content": "ret"}},
+    ],
+    "between parts": [
+        {"delta": {"content": [{"type": "text", "text": part} for part in ("a sec", "ret")]}}
+    ],
+}
+
+
+@for_each("place", CUT)
+@for_each("action", ["block", "mask", "flag"])
+async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action: str) -> None:
+    way = Elsewhere()
+    chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT[place]]
+
+    out, _, [result] = await streamed([service(way=way, action=action)], [*chunks, END])
+
+    shown = json.dumps([each.doc for released in out for each in released])
+    assert "ret" not in shown or action == "flag"
+    if action == "flag":
+        assert result.findings == {"word": 1}
+        assert [each.text for each in way.asked[0]] == ["a secret"]
+
+
+async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -> None:
+    chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT["at a finish"]]
+    ways = Elsewhere(), Elsewhere()
+    rules = [service(way=ways[0], action="mask"), service(way=ways[1], action="flag")]
+
+    _, _, results = await streamed(rules, [*chunks, END])
+
+    assert [[each.text for each in way.asked[0]] for way in ways] == [["a sec"]] * 2
+    assert [result.verdict for result in results] == ["passed"] * 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stream: bool) -> None:
+    record = new_record()
+    watch = watching([service(action="flag")], record, stream=stream)
+    members: Json = {"content": "all is well", "audio": {"data": "AAAA"}}
+    choice = {"index": 0, ("delta" if stream else "message"): members}
+
+    doc = {"choices": [choice]}
+    for frame in made.read(doc) if stream else [made.whole_answer(doc)]:
+        await watch.feed(frame)
+
+    [(_, result)] = record.verdicts()
+    assert result.verdict == "not_applicable"

@@ -1,0 +1,85 @@
+"""Answers of those who were asked: of the form that was agreed on, or none."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+from pydantic import Field, TypeAdapter
+
+from proxy.guards.services.wire import (
+    BadAnswer,
+    NoAnswer,
+    ServiceAnswer,
+    StrictAnswer,
+    post,
+    read,
+    telling,
+)
+from tests.doubles import ScriptedUpstream, answer
+from tests.for_each import for_each
+from tests.guards.elsewhere import ScriptedPiece, ways
+
+
+class Loose(ServiceAnswer):
+    score: Annotated[float, Field(ge=0, le=1)]
+    number: int = 0
+
+
+class Close(StrictAnswer):
+    score: float
+
+
+def test_an_answer_of_its_form_is_read_and_what_else_it_says_is_left() -> None:
+    assert read(TypeAdapter(Loose), b'{"score": 1, "number": 2, "more": []}') == Loose(
+        score=1.0, number=2
+    )
+
+
+@for_each(
+    "raw",
+    [
+        b"",
+        b"no",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"score": NaN}',
+        b'{"score": 1.5}',
+        b'{"score": "1"}',
+        b'{"score": true}',
+        b'{"score": 1, "number": 1.0}',
+        b'{"score": 1, "number": "1"}',
+        b"[" * 10_000,
+    ],
+)
+def test_an_answer_of_another_form_is_none_and_is_not_quoted(raw: bytes) -> None:
+    with pytest.raises(BadAnswer) as refused:
+        read(TypeAdapter(Loose), raw)
+
+    assert str(refused.value) == ""
+    assert refused.value.__cause__ is None
+
+
+def test_an_agreed_answer_says_nothing_else() -> None:
+    with pytest.raises(BadAnswer):
+        read(TypeAdapter(Close), b'{"score": 1, "more": []}')
+
+
+@pytest.mark.parametrize("status", [201, 204, 301, 404, 500])
+async def test_any_status_but_200_is_no_answer(status: int, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer({}, status, "location: /elsewhere"))
+
+    async with ways() as outside:
+        with pytest.raises(NoAnswer):
+            await post(outside, upstream.url, {"text": "é"}, {"x-more": "1"})
+    [asked] = upstream.requests
+
+    assert (asked.path, asked.json, asked.headers["x-more"]) == ("/", {"text": "é"}, "1")
+    assert asked.headers["content-type"] == "application/json"
+
+
+def test_a_text_of_white_space_says_nothing() -> None:
+    assert telling(
+        [ScriptedPiece("a"), ScriptedPiece(" \n"), ScriptedPiece(""), ScriptedPiece("b")]
+    ) == [0, 3]

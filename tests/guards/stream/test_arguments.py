@@ -1,0 +1,125 @@
+"""Arguments of tools: each text in them by itself, JSON before and after, however they are cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.kinds import pii
+from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.text.json_strings import segments, spliced
+from proxy.types.guard import GuardRule
+from tests.for_each import for_each
+from tests.guards.doubles import pieces, rule, tallies
+
+CUTS = st.lists(st.integers(0, 300), max_size=8)
+TEXTS = st.sampled_from(
+    ["a secret", "sec", "ret", 'se"cret', "sec\\ret", "secret\n", "é", ""]
+) | st.text(max_size=5)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS | st.just(4111111111111111),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def texts_in(arguments: str) -> list[str]:
+    return [arguments[start:end] for start, end, _ in segments(arguments)]
+
+
+@for_each(
+    ("arguments", "texts"),
+    [
+        ('{"to": "Ann", "n": 12, "ok": true}', ["to", "Ann", "n", "12", "ok"]),
+        (r'{"say": "a \"b\" \\", "x": [1.5e3,null]}', ["say", r"a \"b\" \\", "x", "1.5e3"]),
+        ('{"cut": "in the mid', ["cut", "in the mid"]),
+        ("not JSON: at all", ["not JSON: at all"]),
+        ('  {"a":""}', ["a"]),
+        ("", []),
+        ("  ", []),
+        ("{broken words}", ["broken", "words"]),
+        (r"{'to': 'Ann \'n\' \"O\"', 'n': 12}", ["to", r"Ann \'n\' \"O\"", "n", "12"]),
+        ("{don't: 'it', \"a'b\": [','] }", ["don't", "it", "a'b", ","]),
+        ("'plain words', as ever", ["'plain words', as ever"]),
+    ],
+)
+def test_each_text_of_arguments_is_a_segment(arguments: str, texts: list[str]) -> None:
+    assert texts_in(arguments) == texts
+
+
+def test_texts_are_put_in_place_and_a_number_becomes_a_string() -> None:
+    assert spliced('{"card": 4111, "x": "é\\n"}', {1: "[CARD]", 3: r"\"y\""}) == (
+        r'{"card": "[CARD]", "x": "\"y\""}'
+    )
+
+
+@given(JSON, CUTS, st.booleans(), st.booleans())
+def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
+    value: Any, cuts: list[int], ascii_only: bool, wrapped: bool
+) -> None:
+    arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
+    rules = (rule("secret", "411111", action="mask"),)
+    once, window = ArgumentsWindow.under(tallies(*rules)), ArgumentsWindow.under(tallies(*rules))
+
+    whole = "".join(piece.text for piece in [*once.feed(arguments), *once.flush()])
+    found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
+    found += window.flush()
+
+    assert "".join(piece.text for piece in found) == whole
+    assert sum(piece.size for piece in found) == len(arguments)
+    assert "secret" not in json.dumps(json.loads(whole))
+
+
+@for_each("joint", ["\n", "\t", "\r", '"', "\u2028"])
+def test_a_finding_behind_an_escape_takes_nothing_of_it(joint: str) -> None:
+    arguments = json.dumps({"note": f"Write to{joint}jane@example.com"})
+    email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
+    window = ArgumentsWindow.under(tallies(email))
+
+    shown = "".join(piece.text for piece in [*window.feed(arguments), *window.flush()])
+
+    assert json.loads(shown) == {"note": f"Write to{joint}[EMAIL]"}
+
+
+@given(JSON, CUTS)
+def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]) -> None:
+    arguments = json.dumps({"a": value})
+    window = ArgumentsWindow.under(tallies(rule("never there")))
+
+    found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
+    found += window.flush()
+
+    assert "".join(piece.text for piece in found) == arguments
+    assert not any(piece.changed for piece in found)
+
+
+@given(JSON)
+def test_segments_and_splicing_agree(value: Any) -> None:
+    arguments = json.dumps({"a": value})
+    same = {
+        number: arguments[start:end]
+        for number, (start, end, kind) in enumerate(segments(arguments))
+        if kind == "string"
+    }
+
+    assert spliced(arguments, same) == arguments
+
+
+def test_a_string_that_has_ended_is_not_held() -> None:
+    window = ArgumentsWindow.under(tallies(rule("secret")))
+
+    window.feed('{"to": "sec')
+    assert window.held == 3
+    window.feed('", "n": 1')
+    assert window.held == 1
+
+
+def test_plain_text_is_looked_at_across_its_words() -> None:
+    window = ArgumentsWindow.under(tallies(rule("a secret", action="mask")))
+
+    assert "".join(
+        p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.flush()]
+    ) == ("it is [WORD]")

@@ -1,0 +1,271 @@
+"""Frames fed to a filter: light ones at once, heavy ones elsewhere; the opening of a stream."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+
+from proxy.errors import GuardBlocked
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.kinds.grounded import Grounded
+from proxy.guards.stream.feeding import MAX_OPENING, Feeding, FirstContent, InTime
+from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.text.text_walker import IN_A_SECOND, LIGHT, SHEET
+from proxy.types import Json
+from proxy.types.events import Attach, Begin, Frame, Native, ToolCall
+from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
+from tests.guards.doubles import Ticks, rule, tallies
+from tests.guards.stream import frames as made
+
+T = TypeVar("T")
+
+
+class Counting:
+    """Counts the jobs that it runs."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        self.jobs += 1
+        return job()
+
+
+def feeding(action: str = "mask") -> tuple[Feeding, Counting]:
+    beside, work = Counting(), tallies(rule("secret", action=action))
+    return Feeding(StreamFilter.under(work), InTime(work, beside)), beside
+
+
+async def test_light_frame_is_inspected_at_once() -> None:
+    feeds, beside = feeding()
+    part = made.part()
+    first = await feeds.feed(made.said(part, "a secret here. "))
+
+    shown = feeds.feed_at_once(made.said(part, "and a secret there."))
+
+    assert shown is not None
+    assert beside.jobs == 0
+    text = made.text_of([*first, *shown, *feeds.flush()], part)
+    assert text == "a [WORD] here. and a [WORD] there."
+
+
+async def test_each_piece_of_a_long_text_is_a_job() -> None:
+    feeds, beside = feeding()
+    part, text = made.part(), "a secret, and a long text " * (SHEET // 10)
+
+    shown = [*await feeds.feed(made.said(part, text)), *feeds.flush()]
+
+    assert made.text_of(shown, part) == text.replace("secret", "[WORD]")
+    assert beside.jobs > len(text) // SHEET
+
+
+async def test_document_with_many_texts_is_inspected_elsewhere() -> None:
+    feeds, beside = feeding("block")
+    document = {"type": "response.odd", "results": [f"text {at}" for at in range(100)]}
+
+    assert await feeds.feed(made.native(document))
+    assert beside.jobs > 0
+    with pytest.raises(GuardBlocked):
+        await feeds.feed(made.native({**document, "results": ["a secret"] * 100}))
+
+
+async def test_audio_is_opaque() -> None:
+    feeds, _ = feeding()
+
+    await feeds.feed(Frame((Attach(made.part("audio"), "audio", "AAAA"),)))
+
+    assert feeds.opaque
+
+
+def test_opening_waits_for_content() -> None:
+    first = FirstContent(waits=True)
+    part = made.part()
+    begun = Frame((Begin(part),), "chat")
+    alive, text = Frame(()), made.said(part, "Hi")
+
+    assert first.feed([made.START]) == []
+    assert first.feed([begun]) == []
+    assert first.feed([alive]) == [alive]
+    assert first.feed([text]) == [made.START, begun, text]
+    assert first.feed([made.START]) == [made.START]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame((Begin(made.part("opaque")),)),
+        Frame((Begin(made.part("arguments"), ToolCall("a", "f")),)),
+        made.finished(),
+        made.STOPPED,
+    ],
+)
+def test_frame_with_content_opens(frame: Frame) -> None:
+    assert FirstContent(waits=True).feed([frame]) == [frame]
+
+
+def test_opening_is_bounded() -> None:
+    first = FirstContent(waits=True)
+    frames = [made.native({"type": "odd"}) for _ in range(MAX_OPENING + 1)]
+
+    released = [len(first.feed([frame])) for frame in frames]
+
+    assert released == [0] * MAX_OPENING + [MAX_OPENING + 1]
+    assert isinstance(frames[0].events[0], Native)
+
+
+@dataclass
+class Slow:
+    """Takes a number of seconds of a clock for each inspection."""
+
+    clock: Ticks
+    seconds: float
+    reach: int | None = 8
+    sizes: list[int] = field(default_factory=list)
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.sizes.append(len(text))
+        self.clock.now += self.seconds
+        return ()
+
+
+def choice(delta: Json, finish: str | None = None, index: int = 0, **more: object) -> Json:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more}
+
+
+def content(text: str, finish: str | None = None) -> Json:
+    return choice({"content": text}, finish)
+
+
+def call(arguments: str) -> Json:
+    function = {"name": "f", "arguments": arguments}
+    return choice({"tool_calls": [{"index": 0, "id": "a", "function": function}]})
+
+
+async def jobs_of(docs: Sequence[Json], *work: RuleTally) -> list[bool]:
+    """Return for each document of a stream whether its inspection was a job."""
+    beside = Counting()
+    feeds = Feeding(StreamFilter.under(work), beside)
+    found: list[bool] = []
+    frames = made.read(*docs)
+    for frame in frames:
+        before = beside.jobs
+        await feeds.feed(frame)
+        found.append(beside.jobs > before)
+    return found[: len(docs)]
+
+
+async def test_value_that_is_repeated_is_a_job_once() -> None:
+    named = [choice({}, provider="a short name") for _ in range(4)]
+
+    jobs = await jobs_of(named, *tallies(rule("secret", action="mask")))
+
+    assert jobs == [False, True, False, False]
+
+
+@for_each(
+    ("heavy", "doc"),
+    [
+        (False, content("a" * 900)),
+        (True, content("a" * (LIGHT + 1))),
+        (True, content("é" * 900)),
+        (False, call('{"a": "b"}')),
+        (True, call('["a",' * 20)),
+        (True, choice({"content": "a"}, unknown=["a"] * 100)),
+    ],
+)
+async def test_frame_is_as_heavy_as_its_texts(heavy: bool, doc: Json) -> None:
+    jobs = await jobs_of([doc], *tallies(rule("secret", action="mask")))
+
+    assert any(jobs) == heavy
+
+
+async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
+    clock = Ticks()
+    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=40)
+    work = RuleTally(GuardRule("slow", slow, "mask"), clock)
+
+    assert await jobs_of([content("a" * 60)] * 2, work) == [False, True]
+
+
+async def test_text_that_no_window_reads_yet_is_light() -> None:
+    clock = Ticks()
+    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=4000)
+    work = RuleTally(GuardRule("slow", slow, "mask"), clock)
+
+    jobs = await jobs_of([content("a" * 9000), content("a"), content("a")], work)
+
+    assert jobs == [True, False, False]
+
+
+async def test_end_of_a_text_is_as_heavy_as_all_of_it() -> None:
+    docs = [*[content("a" * 100)] * 20, choice({}, "stop")]
+
+    jobs = await jobs_of(docs, *tallies(rule("secret", action="flag", unbounded=True)))
+
+    assert jobs == [*[False] * 20, True]
+
+
+async def test_context_of_a_rule_has_weight() -> None:
+    grounded = Grounded("The sky is blue. " * 100, 0.5)
+    docs = [choice({"role": "assistant"}), content("The sea is red."), choice({}, "stop")]
+
+    jobs = await jobs_of(docs, *tallies(GuardRule("grounded", grounded, "flag")))
+
+    assert jobs == [False, False, True]
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "letters apart": lambda size: "a b " * (size // 4),
+    "escapes": lambda size: "%41" * (size // 3),
+    "findings": lambda size: "secret words of a text " * (size // 23),
+}
+PLACES: dict[str, Callable[[str], list[Json]]] = {
+    "text": lambda text: [content(text)],
+    "two texts": lambda text: [choice({"content": text, "reasoning": text})],
+    "arguments": lambda text: [call(f'["{text}')],
+    "name": lambda text: [choice({"tool_calls": [{"index": 0, "function": {"name": text}}]})],
+}
+MOST_BYTES = 8 * 1024 * 1024  # the readings of a sheet, and its findings
+EACH_BYTE = 16  # of a text: its pieces, and the frames of those
+
+
+@pytest.mark.parametrize(
+    ("shape", "place", "action"),
+    [
+        *((shape, "text", "mask") for shape in SHAPES),
+        *(("letters apart", place, "mask") for place in PLACES if place != "text"),
+        ("letters apart", "text", "flag"),
+    ],
+)
+async def test_inspection_takes_little_memory(shape: str, place: str, action: str) -> None:
+    for size in (SHEET, 4 * SHEET):
+        frames = made.read(*PLACES[place](SHAPES[shape](size)))
+        feeds, _ = feeding(action)
+        gc.collect()
+        tracemalloc.start()
+        for frame in frames:
+            await feeds.feed(frame)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+        assert peak < MOST_BYTES + EACH_BYTE * size
+
+
+async def test_long_text_leaves_as_one_in_pieces() -> None:
+    text = "secret a b " * (3 * SHEET // 11)
+    feeds, _ = feeding()
+    docs = made.read(choice({"role": "assistant", "content": text}, "stop"))
+
+    shown = made.documents([safe for frame in docs for safe in await feeds.feed(frame)])
+
+    choices = [document["choices"][0] for document in shown]
+    said = "".join(each["delta"].get("content") or "" for each in choices)
+    assert said == text.replace("secret", "[WORD]")
+    assert [each["delta"].get("role") for each in choices].count("assistant") == 1
+    assert [each["finish_reason"] for each in choices] == [None] * (len(choices) - 1) + ["stop"]

@@ -1,0 +1,520 @@
+"""Frames of a stream: only what may be shown is left in them, in a valid order of events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import GuardBlocked
+from proxy.guards.stream.filter import MAX_STREAMS, StreamFilter
+from proxy.types.events import (
+    STOP,
+    Attach,
+    Begin,
+    Delta,
+    End,
+    Extension,
+    FamilyName,
+    Finish,
+    Frame,
+    Kind,
+    Native,
+    Part,
+    Start,
+    ToolCall,
+    UsageReport,
+)
+from proxy.types.guard import Action
+from tests.checked import checked
+from tests.guards.doubles import pieces, rule, tallies
+from tests.guards.stream import frames as made
+
+CUTS = st.lists(st.integers(0, 300), max_size=12)
+TEXT = st.lists(
+    st.sampled_from(["secret", "sec", "ret", "s e c r e t", " ", "ok", "é"]), max_size=8
+).map("".join)
+MASK = rule("secret", action="mask")
+FLAG = rule("secret", action="flag")
+BLOCK = rule("secret", action="block")
+
+
+def fed(frames: Sequence[Frame], *rules: Any, sequenced: bool = False) -> list[Frame]:
+    """Return what a filter releases of a whole stream, in a valid order."""
+    frames = checked(frames, split=True, sequenced=sequenced)
+    feeding = StreamFilter.under(tallies(*rules))
+    out = [safe for frame in frames for safe in feeding.feed(frame)]
+    return checked(out, split=True, sequenced=sequenced)
+
+
+@given(TEXT, TEXT, CUTS, CUTS)
+def test_any_cut_of_two_choices_is_masked_as_each_alone(
+    one: str, two: str, cuts: list[int], others: list[int]
+) -> None:
+    parts = made.part(), made.part(choice=1)
+    said = [made.spoken(parts[0], pieces(one, cuts)), made.spoken(parts[1], pieces(two, others))]
+    length = max(map(len, said))
+    mixed = [each[at] for at in range(length) for each in said if at < len(each)]
+    begun = [Frame((Begin(part),), "chat") for part in parts]
+
+    out = fed([made.START, *begun, *mixed, *map(made.finished, (0, 1)), made.STOPPED], MASK)
+
+    for part, text in zip(parts, (one, two), strict=True):
+        alone = made.part()
+        expected = made.text_of(fed(made.whole((alone, [text])), MASK), alone)
+        assert made.text_of(out, part) == expected
+        assert "secret" not in expected
+
+
+@given(TEXT.filter(lambda text: "s" not in text), CUTS)
+def test_frames_without_findings_pass_as_the_very_objects(text: str, cuts: list[int]) -> None:
+    frames = made.whole((made.part(), pieces(text, cuts)))
+
+    out = fed(frames, rule("not there at all, and a long one too"))
+
+    assert len(out) == len(frames)
+    assert all(a is b for a, b in zip(out, frames, strict=True))
+
+
+def test_rule_that_does_not_act_holds_nothing() -> None:
+    part = made.part()
+    feeding = StreamFilter.under(tallies(FLAG))
+    first = made.said(part, "a sec")
+
+    assert feeding.feed(first)[0] is first
+    assert feeding.go_on(first) == [first]
+
+
+def test_masked_frame_is_a_copy_without_bytes() -> None:
+    part = made.part()
+    frames = made.whole((part, ["a secret here"]))
+
+    out = fed(frames, MASK)
+
+    assert made.text_of(out, part) == "a [WORD] here"
+    assert {frame.raw for frame in out if frame not in frames} == {None}
+    assert made.text_of(frames, part) == "a secret here"
+
+
+def test_frame_of_first_delta_keeps_start_ahead_of_other_choices() -> None:
+    parts = made.part(), made.part(choice=1)
+    start = Start("c1", "m", 1)
+    frames = [
+        made.said(parts[0], "sec", start, Begin(parts[0])),
+        made.said(parts[1], "ok now, it is known", Begin(parts[1])),
+        *map(made.finished, (0, 1)),
+        made.STOPPED,
+    ]
+
+    out = fed(frames, MASK)
+
+    assert made.text_of(out, parts[0]) == "sec"
+    assert out[0] is frames[0]
+
+
+def test_long_text_is_not_waited_for() -> None:
+    part, text = made.part(), "it is all well known " * 5
+    begun = made.said(part, text, Start("c1", "m", 1), Begin(part))
+    feeding = StreamFilter.under(tallies(MASK))
+
+    [first] = feeding.feed(begun)
+    rest = [each for frame in (made.finished(), made.STOPPED) for each in feeding.feed(frame)]
+
+    checked([first, *rest], split=True)
+    assert len(made.text_of([first], part)) == len(text) - len("secret")
+    assert made.text_of([first, *rest], part) == text
+    [second] = feeding.read(made.said(part, text)).going
+    assert second.text.kind == "content"
+
+
+def test_both_pieces_of_a_long_delta_have_its_document() -> None:
+    part, text = made.part(), "it is all well known " * 5
+    frames = made.whole((part, [text]))
+
+    out = fed(frames, MASK)
+
+    halves = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
+    assert [frame.doc is None for frame in halves] == [False, False]
+    assert made.text_of(out, part) == text
+
+
+def test_calls_of_tools_have_filters_of_their_own() -> None:
+    calls = [made.part("arguments", number, closing="json") for number in (0, 1)]
+    frames = [
+        made.START,
+        made.call(calls[0], "f"),
+        made.said(calls[0], '{"to": "sec'),
+        made.call(calls[1], "secret"),
+        made.said(calls[1], '{"no": "ret", "x": "sec'),
+        made.said(calls[0], 'ret"}'),
+        made.said(calls[1], 'ret"}'),
+        made.finished(),
+        made.STOPPED,
+    ]
+
+    out = fed(frames, MASK)
+
+    assert json.loads(made.text_of(out, calls[0])) == {"to": "[WORD]"}
+    assert json.loads(made.text_of(out, calls[1])) == {"no": "ret", "x": "[WORD]"}
+    assert out[1] is frames[1]
+    [begun] = [each for frame in out for each in frame.events if isinstance(each, Begin)][1:]
+    assert begun.call is not None
+    assert begun.call.name == "[WORD]"
+    names = [json.dumps(frame.doc) for frame in out]
+    assert not any("secret" in name for name in names)
+
+
+def test_finding_across_two_blocks_is_masked_from_the_second_on() -> None:
+    parts = [made.part(number=number, closing="marked") for number in range(2)]
+    frames = made.message(made.block(parts[0], ["a sec"]), made.block(parts[1], ["ret, and on"]))
+
+    out = fed(frames, MASK, sequenced=True)
+
+    assert [made.text_of(out, part) for part in parts] == ["a sec", "[WORD], and on"]
+    with pytest.raises(GuardBlocked):
+        fed(frames, BLOCK, sequenced=True)
+
+
+def test_frames_of_a_part_wait_behind_its_text() -> None:
+    part = made.part("reasoning", closing="marked")
+    frames = made.message(made.block(part, ["a sec"], made.signed(part, "c2ln")))
+    feeding = StreamFilter.under(tallies(MASK))
+
+    released = [len(feeding.feed(frame)) for frame in frames]
+
+    assert released == [1, 1, 0, 0, 3, 1, 1]
+
+
+def test_signature_of_masked_part_is_dropped() -> None:
+    parts = [made.part("reasoning", number, closing="marked") for number in range(2)]
+    blocks = [
+        made.block(part, [text], made.signed(part, "c2ln"))
+        for part, text in zip(parts, ("a sec", "no secret"), strict=True)
+    ]
+
+    out = fed(made.message(*blocks), MASK, sequenced=True)
+
+    signatures = [
+        (each.value, frame.doc and frame.doc["delta"]["signature"])
+        for frame in out
+        for each in frame.events
+        if isinstance(each, Attach)
+    ]
+    assert signatures == [("c2ln", "c2ln")]
+
+
+def token(part: Part, text: str, other: str) -> Frame:
+    tops = [{"token": text}, {"token": other}]
+    logprobs = {"content": [{"token": text, "top_logprobs": tops}]}
+    doc = {**made.HEAD, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs}]}
+    return made.chat(
+        doc,
+        Attach(part, "logprobs", logprobs, ("choices", 0, "logprobs")),
+        Delta(part, text, ("choices", 0, "delta", "content")),
+    )
+
+
+def test_log_probabilities_leave_with_their_text() -> None:
+    part = made.part()
+    tokens = [token(part, text, text) for text in ("it ", "is ", "sec", "ret", " ok")]
+    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
+
+    out = fed(frames, MASK)
+
+    shown = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
+    attached = [any(isinstance(each, Attach) for each in frame.events) for frame in shown]
+    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in shown]
+    assert attached == in_doc == [True, True, False, False, True]
+    assert made.text_of(out, part) == "it is [WORD] ok"
+
+
+def test_other_tokens_are_not_shown_while_a_rule_acts() -> None:
+    part = made.part()
+    tokens = [token(part, "a", "sec"), token(part, "b", "ret")]
+    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
+
+    out = fed(frames, MASK)
+
+    assert "sec" not in "".join(json.dumps(frame.doc) for frame in out)
+    assert made.text_of(out, part) == "ab"
+    assert fed(frames, FLAG) == frames
+    with pytest.raises(GuardBlocked):
+        fed([*frames[:2], token(part, "a", "secret")], BLOCK)
+
+
+@pytest.mark.parametrize("path", [("delta", "odd", "inner"), ("delta", "parts", 0, "text")])
+def test_member_without_a_type_is_inspected_across_frames(path: tuple[str | int, ...]) -> None:
+    def at(text: str) -> Frame:
+        value: Any = text
+        for step in reversed(path):
+            value = [{"index": 0, "text": text}] if step == 0 else {step: value}
+            value = value if step != "text" else text
+        return made.chat({**made.HEAD, "choices": [{"index": 0, **value}]}, Native())
+
+    out = fed([made.START, *map(at, ("a s", "ecr", "et.")), made.finished(), made.STOPPED], MASK)
+
+    texts = []
+    for frame in out[1:-2]:
+        value: Any = (frame.doc or {})["choices"][0]
+        for step in path:
+            value = value[step]
+        texts.append(value)
+    assert "".join(texts) == "a [WORD]."
+
+
+def test_frame_waits_for_all_of_its_texts() -> None:
+    part = made.part()
+
+    def both(text: str, odd: str) -> Frame:
+        slot = ("choices", 0, "delta", "content")
+        return made.chunk(0, {"content": text, "odd": odd}, Delta(part, text, slot), Native())
+
+    frames = [
+        made.START,
+        Frame((Begin(part),), "chat"),
+        both("a word. ", "a sec"),
+        both("and now the sec", "ret. "),
+        made.said(part, "ret."),
+        made.finished(),
+        made.STOPPED,
+    ]
+
+    out = fed(frames, MASK)
+
+    assert made.text_of(out, part) == "a word. and now the [WORD]."
+    odd = [frame.doc["choices"][0]["delta"].get("odd", "") for frame in out if frame.doc]
+    assert "".join(odd) == "a [WORD]. "
+
+
+def test_text_beside_the_choices_passes_once() -> None:
+    notes = [
+        made.chat({**made.HEAD, "choices": [], "note": note}, Native())
+        for note in ("a sec", "a sec", "ret", "secret")
+    ]
+    frames = [made.START, *notes, made.finished(), made.STOPPED]
+
+    shown = [frame.doc["note"] for frame in fed(frames, MASK)[1:-2] if frame.doc]
+
+    assert shown == ["a sec", "a sec", "", ""]
+
+
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"x": text}, lambda text: [text]])
+def test_deltas_of_an_unknown_type_are_inspected_across_frames(wrap: Any) -> None:
+    deltas = [
+        made.event(
+            "content_block_delta",
+            {"index": 0, "delta": {"type": "new_delta", "words": wrap(text)}},
+            Native(),
+        )
+        for text in ("a s", "ecr", "et.")
+    ]
+
+    out = fed(made.message(deltas), MASK)
+
+    shown = [frame.doc["delta"]["words"] for frame in out[1:-2] if frame.doc]
+    assert shown == [wrap("a [WORD]"), wrap(""), wrap(".")]
+
+
+@pytest.mark.parametrize("family", ["messages", "responses"])
+@pytest.mark.parametrize("wrap", [str, lambda text: {"deep": [text]}])
+def test_texts_of_unknown_events_are_one_text(family: FamilyName, wrap: Any) -> None:
+    def events(action: Action) -> list[Any]:
+        frames = [
+            Frame((Native(),), family, {"type": "new", "note": wrap(text)})
+            for text in ("a sec", "ret here", "so")
+        ]
+        shown = fed([made.START, *frames, made.STOPPED], rule("secret", action=action))
+        return [frame.doc["note"] for frame in shown if frame.doc]
+
+    assert events("mask") == [wrap("a sec"), wrap("[WORD] here"), wrap("so")]
+    assert events("flag") == [wrap("a sec"), wrap("ret here"), wrap("so")]
+    with pytest.raises(GuardBlocked):
+        events("block")
+
+
+def test_values_beside_an_unknown_delta_pass_once() -> None:
+    deltas = [
+        made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Native())
+        for note in ("a sec", "a sec", "ret")
+    ]
+
+    shown = [frame.doc["note"] for frame in fed(made.message(deltas), MASK)[1:-2] if frame.doc]
+
+    assert shown == ["a sec", "a sec", ""]
+
+
+def test_frame_that_finishes_a_choice_leaves_with_its_texts() -> None:
+    """OpenRouter has a reason of its own beside that of the choice, and the usage after both."""
+    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "stop"}
+    finish = made.chat({**made.HEAD, "choices": [choice]}, Finish(0, "stop", "stop"), Native())
+    usage = made.chat({**made.HEAD, "choices": [], "usage": {"total_tokens": 8}})
+
+    assert fed([made.START, finish, usage, made.STOPPED], MASK)[1:3] == [finish, usage]
+
+
+def test_names_of_members_are_masked() -> None:
+    part = made.part()
+    delta = {"content": "a word", "secret": {"x": "a sec"}}
+    frame = made.chunk(
+        0, delta, Delta(part, "a word", ("choices", 0, "delta", "content")), Native()
+    )
+    begun = Frame((Begin(part),), "chat")
+
+    out = fed([made.START, begun, frame, made.finished(), made.STOPPED], MASK)
+
+    docs = [each.doc for each in out if each.doc is not None]
+    assert docs[0]["choices"][0]["delta"] == {"content": "a word", "[WORD]": {"x": "a sec"}}
+
+
+def test_repeated_texts_of_a_native_document_are_not_read_again() -> None:
+    work = tallies(FLAG)
+    item = {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "secret"}]}
+    doc = {"type": "response.output_item.done", "item": {**item, "odd": "a secret"}}
+
+    filtered = StreamFilter.under(work)
+    filtered.feed(made.native(doc, None, ("item", "content", 0, "text")))
+    filtered.flush()
+
+    assert work[0].findings == {"word": 1}
+
+
+def test_values_of_events_without_documents_are_masked() -> None:
+    part = made.part("arguments", closing="marked")
+    citation = {"title": "a secret", "url": "https://a.example"}
+    frames = [
+        Frame((Start("c", "m", 1),)),
+        Frame((Begin(part, ToolCall("a", "secret")),)),
+        Frame((Attach(part, "citation", citation),)),
+        Frame((Extension("detections", {"found": ["secret"]}),)),
+        Frame((End(part),)),
+        Frame((Finish(0, "stop"),)),
+        Frame((STOP,), last=True),
+    ]
+
+    out = fed(frames, MASK)
+
+    assert "secret" not in str([frame.events for frame in out])
+    assert out[2].events == (Attach(part, "citation", {**citation, "title": "a [WORD]"}),)
+
+
+@pytest.mark.parametrize("within", [(), ("message",), ("response",)])
+def test_report_of_usage_has_the_masked_values(within: tuple[str, ...]) -> None:
+    usage = {"output_tokens": 1, "service_tier": "a secret"}
+    doc: Any = {"usage": usage}
+    for name in within:
+        doc = {name: doc}
+    report = UsageReport(None, {**usage, "input_tokens": 2})
+    frames = [made.START, Frame((report, Native()), "messages", doc), made.STOPPED]
+
+    [_, masked, _] = fed(frames, MASK)
+
+    expected = {"output_tokens": 1, "service_tier": "a [WORD]", "input_tokens": 2}
+    assert masked.events[0] == UsageReport(None, expected)
+
+
+def test_text_after_finish_is_dropped_under_an_acting_rule() -> None:
+    part = made.part()
+    frames = made.whole((part, ["a sec"]))
+    late = made.said(part, "ret"), made.chunk(0, {"odd": "ret"}, Native())
+
+    def sent(*rules: Any) -> list[Frame]:
+        feeding = StreamFilter.under(tallies(*rules))
+        stream = [*frames[:-1], *late, frames[-1]]
+        return [safe for frame in stream for safe in feeding.feed(frame)]
+
+    masked = sent(MASK)
+    assert made.text_of(masked, part) == "a sec"
+    assert "ret" not in "".join(json.dumps(frame.doc) for frame in masked)
+    assert made.text_of(sent(FLAG), part) == "a secret"
+
+
+def test_too_many_texts_fail_closed() -> None:
+    feeding = StreamFilter.under(tallies(BLOCK))
+
+    with pytest.raises(GuardBlocked):
+        for number in range(MAX_STREAMS + 1):
+            feeding.feed(made.said(made.part("arguments", number, closing="json"), "{"))
+
+
+def test_texts_without_room_are_not_kept() -> None:
+    feeding = StreamFilter.under(tallies(FLAG))
+    for number in range(2 * MAX_STREAMS):
+        frame = made.said(made.part("arguments", number, closing="json"), "{")
+        assert feeding.feed(frame) == [frame]
+
+
+@given(TEXT.filter(lambda text: "secret" in text), CUTS)
+def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
+    part, feeding, out = made.part(), StreamFilter.under(tallies(BLOCK)), list[Frame]()
+
+    with pytest.raises(GuardBlocked):
+        for frame in made.whole((part, pieces(text, cuts))):
+            out += feeding.feed(frame)
+
+    shown = made.text_of(out, part)
+    assert text.startswith(shown)
+    assert len(shown) <= text.index("secret")
+
+
+def test_rules_apply_to_their_kinds_only() -> None:
+    narrow = rule("secret", action="mask", fields=frozenset({"arguments"}))
+    text, arguments = made.part(), made.part("arguments", closing="json")
+
+    out = fed(made.whole((text, ["a secret"]), (arguments, ['"secret"'])), narrow)
+
+    assert made.text_of(out, text) == "a secret"
+    assert made.text_of(out, arguments) == '"[WORD]"'
+
+
+@pytest.mark.parametrize("kind", ["text", "reasoning", "refusal"])
+def test_each_kind_of_text_is_inspected_across_frames(kind: Kind) -> None:
+    part = made.part(kind)
+
+    assert made.text_of(fed(made.whole((part, ["a s", "ecr", "et."])), MASK), part) == "a [WORD]."
+
+
+def test_inspected_texts_are_counted() -> None:
+    work = tallies(MASK)
+    feeding = StreamFilter.under(work)
+    for frame in made.whole((made.part(), ["a s", "ec", "ret"]), (made.part(choice=1), ["ok"])):
+        feeding.feed(frame)
+
+    result = work[0].result()
+    assert (result.verdict, result.findings) == ("masked", {"word": 1})
+    assert (result.bytes, result.fields) == (10, 2)
+
+
+def test_frames_that_say_nothing_pass_a_held_text() -> None:
+    part = made.part()
+    feeding = StreamFilter.under(tallies(MASK))
+    feeding.feed(made.START)
+    assert feeding.feed(made.said(part, "a sec")) == []
+    usage = Frame((UsageReport(None, {"total_tokens": 1}),), "chat", {"usage": {}})
+    alive = Frame(())
+
+    assert [*feeding.feed(usage), *feeding.feed(alive)] == [usage, alive]
+
+
+def test_split_surrogate_pair_is_read_as_one_character() -> None:
+    part = made.part()
+    smile = "\U0001f600".encode("utf-16-be", "surrogatepass")
+    halves = [smile[at : at + 2].decode("utf-16-be", "surrogatepass") for at in (0, 2)]
+
+    out = fed(made.whole((part, ["a ", *halves, " sec", "ret"])), MASK)
+
+    assert made.text_of(out, part) == f"a {''.join(halves)} [WORD]"
+
+
+def test_alternating_parts_share_a_filter() -> None:
+    text, thought = made.part(closing="marked"), made.part("reasoning", closing="marked")
+    feeding = StreamFilter.under(tallies(MASK))
+    for number in range(4 * MAX_STREAMS):
+        for kind in (text.kind, thought.kind):
+            for frame in made.block(made.part(kind, number, closing="marked"), ["a"]):
+                feeding.feed(frame)
+
+    assert not feeding.flush()

@@ -1,0 +1,264 @@
+"""Names, parts of messages and members beside the choices of a stream: which pieces are one text,
+and of which only the first is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.errors import GuardBlocked
+from proxy.guards.stream.filter import StreamFilter
+from proxy.types import Json
+from tests.for_each import for_each
+from tests.guards.doubles import rule, tallies
+from tests.guards.growth import lines
+from tests.guards.stream.frames import HEAD, documents, fed, read
+
+MASK = rule("secret", action="mask")
+FLAG = rule("secret", action="flag")
+BLOCK = rule("secret", action="block")
+
+
+def chunk(delta: Json, finish: str | None = None, **more: Any) -> Json:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def call(part: Json) -> Json:
+    return chunk({"tool_calls": [{"index": 0, **part}]})
+
+
+def names(shown: list[Json]) -> list[Any]:
+    calls = [
+        call
+        for document in shown
+        for choice in document["choices"]
+        for call in choice["delta"].get("tool_calls") or ()
+    ]
+    return [call.get("function", {}).get("name") or call.get("type") for call in calls]
+
+
+def test_name_is_masked() -> None:
+    assert names(fed([call({"id": "a", "function": {"name": "secret"}})], MASK)) == ["[WORD]"]
+
+
+@pytest.mark.parametrize("name", ["name", "type"])
+def test_only_first_piece_of_a_name_passes(name: str) -> None:
+    pieces = ["sec", "ret", " key"]
+    chunks = [
+        call({"function": {"name": piece}} if name == "name" else {"type": piece})
+        for piece in pieces
+    ]
+
+    shown = ["sec"] if name == "type" else pieces  # each name is that of another call
+    assert [each for each in names(fed(chunks, MASK)) if each] == shown
+    assert names(fed(chunks, FLAG)) == pieces
+
+
+def test_each_call_has_a_name() -> None:
+    chunks = [
+        chunk({"tool_calls": [{"index": number, "function": {"name": name}}]})
+        for number, name in enumerate(("one", "two"))
+    ]
+
+    assert fed(chunks, MASK) == chunks
+
+
+def typed(*texts: str, **more: Any) -> list[Json]:
+    return [{"type": "text", "text": text, **more} for text in texts]
+
+
+@for_each(
+    "contents",
+    [
+        [typed("a sec", "ret, yes")],
+        [["a sec", "ret, yes"]],
+        [typed("a s", "ec"), typed("r", "et, yes")],
+        [typed("a sec"), [{"type": "reference", "ids": [1]}, *typed("ret, yes")]],
+        ["a sec", typed("ret, yes")],
+        [typed("a sec"), "ret, yes"],
+        [typed("a sec", index=3), typed("ret, yes", index=3)],
+    ],
+    ids=str,
+)
+def test_parts_of_a_message_are_one_text(contents: list[Any]) -> None:
+    chunks = [chunk({"content": content}) for content in contents]
+
+    assert "".join(map(content_of, fed(chunks, MASK))) == "a [WORD], yes"
+    with pytest.raises(GuardBlocked):
+        fed(chunks, BLOCK)
+    [flagging] = tallies(FLAG)
+    assert fed(chunks, flagging)
+    assert flagging.findings == {"word": 1}
+
+
+def content_of(document: Json) -> str:
+    """Join the parts of the content of the first choice."""
+    content = document["choices"][0]["delta"].get("content") or ""
+    parts = [content] if isinstance(content, str) else content
+    return "".join(part if isinstance(part, str) else part.get("text", "") for part in parts)
+
+
+def test_numbered_parts_are_one_text() -> None:
+    parts = [typed("sec", index=1), typed("ret", index=2), typed(" ok", index=1), "ret"]
+    chunks = [chunk({"content": content}) for content in parts]
+
+    assert "".join(map(content_of, fed(chunks, MASK))) == "[WORD] okret"
+    assert len(fed(chunks, FLAG)) == len(chunks)
+
+
+def test_thousands_of_parts_are_joined_in_linear_time() -> None:
+    def count(size: int) -> int:
+        frames, work = (
+            read(chunk({"content": typed(*["ab"] * size)})),
+            StreamFilter.under(tallies(MASK)),
+        )
+        return lines(lambda: [work.feed(frame) for frame in frames])
+
+    assert count(800) < 3 * count(400)
+
+
+@for_each("index", ["7", 7.0, "seven", 1.5])
+def test_choice_is_known_by_its_number_of_any_type(index: Any) -> None:
+    first = {"index": index, "delta": {"content": "a sec"}}
+    then = [{"index": 0, "delta": {}}, {"index": index, "delta": {"content": "ret"}}]
+    chunks = [{**HEAD, "choices": each} for each in ([first], then)]
+
+    with pytest.raises(GuardBlocked):
+        fed(chunks, BLOCK)
+
+
+def test_choice_that_ends_keeps_its_number() -> None:
+    ends = {"index": "seven", "delta": {"content": "a", "refusal": "b"}, "finish_reason": "stop"}
+
+    shown = fed([{**HEAD, "choices": [ends]}], MASK)
+
+    assert {choice["index"] for document in shown for choice in document["choices"]} == {"seven"}
+
+
+@for_each("name", ["index", "type"])
+@for_each("value", [["a secret"], {"a": "a secret"}])
+def test_text_in_the_place_of_a_number_is_inspected(name: str, value: Any) -> None:
+    odd = {**HEAD, "choices": [{name: value, "delta": {"content": "a", "refusal": "b"}}]}
+
+    assert "secret" not in json.dumps(fed([odd], MASK))
+    released, frames = [], StreamFilter.under(tallies(BLOCK))
+    with pytest.raises(GuardBlocked):
+        for frame in read(odd):
+            released += frames.feed(frame)
+    assert "secret" not in json.dumps(documents(released))
+
+
+def test_calls_without_a_number_keep_their_ids() -> None:
+    calls = [{"id": id, "function": {"arguments": '{"a": 1}'}} for id in ("one", "two")]
+
+    shown = fed([chunk({"tool_calls": calls})], MASK)
+
+    parts = [
+        call for document in shown for call in document["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    assert {call["id"] for call in parts if call["function"]["arguments"]} == {"one", "two"}
+
+
+def test_flagging_guard_fails_on_text_after_its_end() -> None:
+    [flagging] = tallies(FLAG)
+    chunks = [chunk({"content": "sec"}, finish="stop"), chunk({"content": "ret"})]
+
+    assert "".join(map(content_of, fed(chunks, flagging))) == "secret"
+    assert (flagging.result().verdict, flagging.error) == ("failed", "text_after_finish")
+
+
+@pytest.mark.parametrize("path", [("delta", "x" * 2000), ("delta", *["x" * 20] * 60)])
+def test_text_with_a_too_long_path_fails_closed(path: tuple[str, ...]) -> None:
+    value: Any = "all is well"
+    for step in reversed(path):
+        value = {step: value}
+    odd = {**HEAD, "choices": [{"index": 0, **value}]}
+
+    with pytest.raises(GuardBlocked):
+        fed([odd], BLOCK)
+    assert fed([odd], FLAG) == [odd]
+
+
+def beside(value: Any, name: str = "note") -> Json:
+    return {**HEAD, "choices": [], name: value}
+
+
+@for_each("put", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
+@for_each("name", ["note", "usage", "name"])
+def test_first_piece_beside_the_choices_passes(name: str, put: Any) -> None:
+    chunks = [beside(put(part), name) for part in ("sec", "ret", "sec", "s")]
+
+    assert [document[name] for document in fed(chunks, MASK)] == [
+        put("sec"),
+        put(""),
+        put("sec"),
+        put(""),
+    ]
+    assert fed(chunks, FLAG) == chunks
+
+
+@pytest.mark.parametrize("put", [str, lambda part: [part]])
+def test_first_piece_in_the_place_of_choices_passes(put: Any) -> None:
+    frames, work = read(*(beside(put(part), "choices") for part in ("se", "c"))), tallies(MASK)
+    under = StreamFilter.under(work)
+
+    shown = [safe.doc for frame in frames for safe in under.feed(frame)]
+
+    assert [doc["choices"] for doc in shown if doc] == [put("se"), put("")]
+
+
+def test_same_value_in_each_chunk_passes() -> None:
+    chunks = [chunk({"content": "a"}, provider="house")] * 3
+
+    shown = fed(chunks, rule("q", action="mask"))
+
+    assert [document["provider"] for document in shown] == ["house"] * 3
+
+
+@pytest.mark.parametrize("put", [beside, lambda part: call({"function": {"name": part}})])
+def test_value_that_is_found_when_repeated_passes_once(put: Any) -> None:
+    shown = fed([put("42")] * 4, rule("42424242", action="block"))
+
+    assert json.dumps(shown).count("42") == 1
+
+
+AZURE: Json = {
+    "hate": {"filtered": False, "severity": "safe"},
+    "violence": {"filtered": False, "severity": "safe"},
+}
+
+
+@for_each("action", [MASK, BLOCK])
+@for_each("form", ["delta", "text"])
+def test_choice_with_more_texts_keeps_its_form(form: str, action: Any) -> None:
+    said: Any = {"content": "a word "} if form == "delta" else "a word "
+    more = {"content_filter_results": AZURE, "stop_reason": "END", "note": "none"}
+    choice = {"index": 0, form: said, "finish_reason": None, **more}
+    chunks = [{**HEAD, "choices": [{**choice, "finish_reason": end}]} for end in (None, "stop")]
+
+    choices = [document["choices"][0] for document in fed(chunks, action)]
+
+    texts = [each[form] if form == "text" else each[form].get("content", "") for each in choices]
+    assert "".join(texts) == 2 * "a word "
+    assert [each["finish_reason"] for each in choices].count("stop") == 1
+
+
+@pytest.mark.parametrize("action", [MASK, FLAG])
+def test_filter_results_of_azure_pass(action: Any) -> None:
+    def put(content: str, end: str | None = None) -> Json:
+        more = {"content_filter_results": AZURE, "finish_reason": end}
+        return {**HEAD, "choices": [{"index": 0, "delta": {"content": content}, **more}]}
+
+    chunks = [put("a word "), put("or two "), put("", "stop")]
+
+    assert fed(chunks, action) == chunks
+
+
+def test_text_in_the_place_of_a_filter_result_is_inspected() -> None:
+    said = {"hate": {"filtered": False, "severity": "a secret"}}
+    chunks = [{**HEAD, "choices": [{"index": 0, "delta": {}, "content_filter_results": said}]}]
+
+    with pytest.raises(GuardBlocked):
+        fed(chunks, BLOCK)

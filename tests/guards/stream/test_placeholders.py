@@ -1,0 +1,455 @@
+"""Masks, and the way back: whatever the model echoes, however its answer is cut."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.guards.stream.placeholders import (
+    FEW,
+    LETTERS,
+    Masks,
+    Unmasker,
+    keyed_digest,
+    placeholder_key,
+)
+from proxy.guards.text.text_walker import answer_texts
+from proxy.guards.text.walk import Text
+from proxy.types.guard import Finding
+from tests.for_each import for_each
+from tests.guards.doubles import rule, short_digests
+
+ARGUMENTS = Text(("arguments",), "", "arguments")
+ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
+
+
+def mails(text: str) -> list[Finding]:
+    mail, found, at = "ada@mill.example", [], -1
+    while (at := text.find(mail, at + 1)) >= 0:
+        found.append(Finding(at, at + len(mail), "email"))
+    return found
+
+
+def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
+    past, parts = 0, []
+    for each in findings:
+        parts += [
+            text[past : each.start],
+            masks.placeholder(each.kind, text[each.start : each.end]),
+        ]
+        past = each.end
+    return "".join([*parts, text[past:]])
+
+
+def released(unmasker: Unmasker, *pieces: str) -> list[str]:
+    return ["".join(each.text for each in unmasker.feed(piece)) for piece in pieces]
+
+
+def rest(unmasker: Unmasker) -> str:
+    return "".join(each.text for each in unmasker.flush())
+
+
+def test_the_same_value_has_the_same_placeholder() -> None:
+    masks = Masks(short_digests())
+
+    assert mask(masks, ASKED, mails(ASKED)) == ("Write [EMAIL_x7f] about the weir, [EMAIL_x7f]!")
+    assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_y7f]"
+    assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_x7f]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "placeholder"),
+    [
+        ("id_BR", "[ID_BR_x7f]"),
+        ("rival mills", "[RIVAL_MILLS_x7f]"),
+        ("水", "[VALUE_x7f]"),
+    ],
+)
+def test_a_placeholder_tells_the_kind(kind: str, placeholder: str) -> None:
+    assert mask(Masks(short_digests()), "mill", [Finding(0, 4, kind)]) == placeholder
+
+
+def test_kinds_may_have_one_label() -> None:
+    masks = Masks(short_digests())
+    masked = mask(masks, "mill weir", [Finding(0, 4, "a b"), Finding(5, 9, "a-b")])
+
+    assert masked == "[A_B_x7f] [A_B_y7f]"
+    assert masks.unmask(masked) == "mill weir"
+
+
+def test_a_placeholder_that_nobody_gave_stays() -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+
+    assert masks.unmask("[EMAIL_y7f] [EMAIL_x7g] [email_x7f]") == (
+        "[EMAIL_y7f] [EMAIL_x7g] [email_x7f]"
+    )
+
+
+@for_each("count", [1, FEW, FEW + 1])
+def test_values_are_restored_however_many_there_are(count: int) -> None:
+    masks = Masks.of(placeholder_key(), "alice")
+    values = [f"ada{number}@mill.example" for number in range(count)]
+    masked = " and ".join(masks.placeholder("email", value) for value in values)
+
+    assert masks.unmask(masked) == " and ".join(values)
+    assert masks.unmask("EMAIL_NAME and no value") == "EMAIL_NAME and no value"
+
+
+def test_a_value_that_is_put_back_is_not_read_again() -> None:
+    masks = Masks(short_digests())
+    mask(masks, "mill", [Finding(0, 4, "email")])
+    masked = mask(masks, "[EMAIL_x7f]", [Finding(0, 13, "key")])
+
+    assert masks.unmask(masked) == "[EMAIL_x7f]"
+
+
+def test_only_what_may_become_a_placeholder_is_held_back() -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+    unmasker = masks.unmasker()
+
+    fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
+    assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
+    assert unmasker.held == 1 < unmasker.reach < 100
+    assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
+
+
+def test_in_json_the_value_is_escaped() -> None:
+    value = 'Ada "Weir"\n\\ \ud83d é'
+    masks = Masks(short_digests())
+    arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
+    unmasker = masks.unmasker(escaped=True)
+
+    given_back = "".join(released(unmasker, *arguments)) + rest(unmasker)
+    assert json.loads(given_back) == {"to": value}
+
+
+REWRITTEN = {
+    "as it was": "[EMAIL_x7f]",
+    "Markdown's escapes": r"\[EMAIL\_x7f\]",
+    "escapes of the lines alone": r"[EMAIL\_x7f]",
+    "escapes of escapes": r"\\[EMAIL\\_x7f\\]",
+    "a line's end": "[EMAIL_\nx7f]",
+    "a line's end in the name": "[EMA\nIL_x7f]",
+    "a line's end in the digest": "[EMAIL_x\n7f]",
+    "a line's end in the bracket": "[EMAIL_x7f\n]",
+    "an end of Windows": "[EMAIL_\r\nx7f]",
+    "lines that are indented": "[EMAIL_ \n    x7f]",
+    "no brackets": "EMAIL_x7f",
+    "no brackets, with escapes": r"EMAIL\_x7f",
+}
+HALF = {"no bracket before": ("EMAIL_x7f]", "{}]"), "none after": ("[EMAIL_x7f", "[{}")}
+IN_WORDS = (
+    ("{}", "{}"),
+    ("Write to {}, please", "Write to {}, please"),
+    ("**{}**", "**{}**"),
+    ("_{}_", "_{}_"),
+    ("({}) [1]", "({}) [1]"),
+    ("see {}\nand {}.", "see {}\nand {}."),
+    ("`{}`\t{}", "`{}`\t{}"),
+)
+
+
+def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
+    """Return a text with its values, which is the same in one piece and in any two or more."""
+    whole = masks.unmask(text, escaped=escaped)
+    assert "".join(released(one := masks.unmasker(escaped=escaped), *text)) + rest(one) == whole
+    for cut in range(1, len(text)):
+        two = masks.unmasker(escaped=escaped)
+        assert "".join(released(two, text[:cut], text[cut:])) + rest(two) == whole
+    return whole
+
+
+@for_each(("around", "left"), IN_WORDS)
+@for_each("how", REWRITTEN)
+def test_a_placeholder_comes_back_however_a_model_writes_it(
+    how: str, around: str, left: str
+) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+
+    text = around.replace("{}", REWRITTEN[how])
+    assert back(masks, text) == left.replace("{}", "ada@mill.example")
+
+
+BACKSLASHES = (
+    r"C:\users\{}\x", r"c:\{}", r"\\files\home\{}\x", r"\\?\C:\users\{}", r"CORP\{}", r"CORP\{}\n",
+    r"copy \\files\{}\a D:\b\{}", r"%APPDATA%\{}\n.txt", r"\{}\ a", r"C:/users/{}/x",
+)  # fmt: skip
+
+
+@for_each("how", ["[EMAIL_x7f]", "EMAIL_x7f"])
+@for_each("text", BACKSLASHES)
+def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+    restored = text.replace("{}", "ada@mill.example")
+
+    assert back(masks, text.replace("{}", how)) == restored
+    arguments = json.dumps({"path": text.replace("{}", how)})
+    assert json.loads(back(masks, arguments, escaped=True)) == {"path": restored}
+
+
+@pytest.mark.parametrize(("written", "left"), HALF.values(), ids=HALF)
+def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, left: str) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+
+    assert back(masks, f"see {written} now") == f"see {left} now".format("ada@mill.example")
+    assert back(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == ("to: [ada@mill.example, ada@mill.example]")
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> None:
+    masks = Masks(short_digests())
+    named = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
+    masks.replacement(named, "email", "ada&o'b@mill.example")
+
+    for written in ("%5BEMAIL_x7f%5D", "%5bEMAIL%5fx7f%5d", "%5BEMAIL%5Fx7f%5D"):
+        for host, put in (("mill.example", True), ("evil.test", False)):
+            address = f"https://{host}/?to="
+            shown = "ada%26o%27b%40mill.example" if put else written
+            assert back(masks, f"see {address}{written} now", escaped=escaped) == (
+                f"see {address}{shown} now"
+            )
+
+
+@for_each("how", [each for each in REWRITTEN if each != "escapes of escapes"])
+@for_each("quotes", ['"', "'"])
+def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> None:
+    value = "Ada 'n' \"O\" \\"
+    masks = Masks(short_digests())
+    mask(masks, value, [Finding(0, len(value), "email")])
+    written = json.dumps(f"to {REWRITTEN[how]}\nnow")[1:-1]
+    arguments = f"{{{quotes}to{quotes}: [{quotes}{written}{quotes}], {quotes}n{quotes}: 1}}"
+    data = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
+
+    restored = masks.unmasked(data, answer_texts(data))
+    whole = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    assert ast.literal_eval(whole) == {"to": [f"to {value}\nnow"], "n": 1}
+    for cut in range(len(arguments)):
+        window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
+        fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.flush()]
+        assert "".join(piece.text for piece in fed) == whole
+
+
+def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+    window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
+
+    fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.flush()]
+    assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
+
+
+@for_each(
+    "text",
+    [
+        "EMAIL_y7f EMAIL_x7g email_x7f EMAIL_ x7f EMAIL_x7",
+        "MY_EMAIL_x7f XEMAIL_x7f my_EMAIL_x7f",
+        "EMAIL_x7fa EMAIL_x7f_more EMAIL_x7f0 EMAIL_1_x7f",
+        "[EMAIL+x7f] [EMAIL__x7f] [EMAIL_x7",
+        "[EMAIL_x7\n\nf] [EMAIL x7f] EMAIL-x7f",
+        r"\[EMAIL\_y7f\] %5BEMAIL_y7f%5D EMAIL\\\_x7f",
+        "[" + "EMAIL_x" + " \n" * 60 + "7f]",
+    ],
+)
+def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+
+    assert back(masks, text) == text
+
+
+@for_each("escaped", [False, True])
+@for_each(
+    ("before", "after", "put"),
+    [
+        ("![x](https://evil.test/?q=", ")", False),
+        ("see https://evil.test/?q=", " now", False),
+        ("[x](<//evil.test/a ", ">)", False),
+        ("![x](https://hook.mill.example/?q=", ")", True),
+        ("![x](https://mill.example.evil.test/?q=", ")", False),
+        ("![x](https://hook.mill.example", ".evil.test/)", False),
+        ("see https://evil.test/ and ", "", True),
+        ("", "", True),
+    ],
+)
+def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
+    before: str, after: str, put: bool, escaped: bool
+) -> None:
+    masks = Masks(short_digests())
+    named = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
+    placeholder = masks.replacement(named, "email", "ada@mill.example")
+    text = f"{before}{placeholder}{after}"
+    unmasker = masks.unmasker(escaped=escaped)
+
+    whole = masks.unmask(text, escaped=escaped)
+
+    assert whole == f"{before}{'ada@mill.example' if put else placeholder}{after}"
+    assert "".join(released(unmasker, *text)) + rest(unmasker) == whole
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(turned: bool) -> None:
+    masks = Masks(short_digests())
+    strict = rule("strict", restore=True)
+    wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
+    rules = (wide, strict) if turned else (strict, wide)
+    given = [masks.replacement(each, "email", "ada@mill.example") for each in rules]
+    by_strict, by_wide = reversed(given) if turned else given
+    address = "https://hook.mill.example/?q="
+
+    assert masks.unmask(address + by_strict) == address + by_strict
+    assert masks.unmask(address + by_wide) == address + "ada@mill.example"
+    assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
+    assert [masks.replacement(each, "email", "ada@mill.example") for each in rules] == given
+
+
+def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
+    masks = Masks(short_digests())
+
+    assert masks.replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
+    assert masks.replacement(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_x7f]"
+
+
+def test_of_two_values_with_one_digest_the_first_is_restored() -> None:
+    masks = Masks(lambda label, value, hosts: "x7f")
+    values = ("ada@mill.example", "bob@mill.example")
+
+    masked = [masks.placeholder("email", value) for value in (*values, values[0])]
+
+    assert masked == ["[EMAIL_x7f]", "[EMAIL]", "[EMAIL_x7f]"]
+    assert masks.unmask(" ".join(masked)) == "ada@mill.example [EMAIL] ada@mill.example"
+
+
+CALL = (placeholder_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
+
+
+def test_digests_agree_between_processes_with_the_same_secret() -> None:
+    """A fixed digest, so that an upgrade does not change the prompts of running conversations."""
+    assert keyed_digest(*CALL) == "jhhmqztkfkps"
+    assert placeholder_key() != placeholder_key()
+
+
+@for_each(
+    ("place", "other"),
+    [
+        (0, placeholder_key("another secret")),
+        (1, "bob"),
+        (1, None),
+        (2, "KEY"),
+        (3, "ada@mill.exampl"),
+        (4, ("mill.example",)),
+    ],
+)
+def test_a_digest_depends_on_each_of_its_parts(place: int, other: Any) -> None:
+    parts: list[Any] = list(CALL)
+    parts[place] = other
+
+    assert keyed_digest(*parts) != keyed_digest(*CALL)
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_no_two_names_and_values_are_read_as_others(
+    one: str, other: str, value: str, another: str
+) -> None:
+    key = placeholder_key("a secret of replicas")
+    same = (one, value) == (other, another)
+
+    digests = [keyed_digest(key, *each, ()) for each in ((one, "K", value), (other, "K", another))]
+
+    assert (digests[0] == digests[1]) is same
+
+
+@given(st.text(min_size=1))
+def test_a_digest_has_50_bits_and_matches_no_guard(value: str) -> None:
+    """Letters only: no guard for numbers, and no vowel that would make a word."""
+    digest = keyed_digest(*CALL[:3], value, ())
+
+    assert len(LETTERS) ** len(digest) >= 2**50
+    assert not set(digest) & set("aeiouly")
+    assert digest.isalpha()
+
+
+def test_no_value_is_shown() -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+    unmasker = masks.unmasker()
+    unmasker.feed("[EMAIL_1")
+
+    assert repr(masks) == "Masks(1)"
+    assert repr(unmasker) == "Unmasker(1)"
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        ["[", "]", "[[", "]]", "[[EMAIL_", "_x7", "[EMAIL_x7e]", "[EMAIL_99_x7f]", "_x7f",
+         "ada@mill.example", "ada@", "EMAIL", "🌊", '"', "\n", " "]
+    ),
+    max_size=12,
+).map("".join)  # fmt: skip
+REWRITES = st.lists(
+    st.sampled_from(
+        [*REWRITTEN.values(), "[", "]", "\\", "%5", "%5B", "%5D", "%", "\n", " ", "    ", "\r", "_",
+         "EMAIL", "_x7f", "_", "x7f", "x", "7f", "E", "A", "a", "0", "\\n", "\\_", "%5f", '"',
+         "http://a.b/", "é", "EMAIL_1"]
+    ),
+    max_size=12,
+).map("".join)  # fmt: skip
+CUTS = st.lists(st.integers(0, 200), max_size=30)
+
+
+def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
+    places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    pieces = [text[here:there] for here, there in itertools.pairwise(places)]
+    return "".join(released(unmasker, *pieces)) + rest(unmasker)
+
+
+@given(TEXTS, CUTS)
+def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int]) -> None:
+    masks = Masks(short_digests())
+    masked = mask(masks, text, mails(text))
+
+    assert "ada@mill.example" not in masked
+    assert masks.unmask(masked) == text
+    assert fed(masks.unmasker(), masked, cuts) == text
+
+
+@given(TEXTS, CUTS)
+def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+
+    assert fed(masks.unmasker(), answer, cuts) == masks.unmask(answer)
+    assert fed(masks.unmasker(), answer, list(range(200))) == masks.unmask(answer)
+
+
+@given(REWRITES, CUTS, st.booleans())
+@example(r"EMAIL_x7f\_EMAIL_x7f[EMAIL_x7f]", [14], False)
+@example("[x\nEMAIL_x7f]", [3], False)
+def test_any_rewriting_is_the_same_however_it_is_cut(
+    answer: str, cuts: list[int], escaped: bool
+) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+    whole = masks.unmask(answer, escaped=escaped)
+
+    assert fed(masks.unmasker(escaped=escaped), answer, []) == whole
+    assert fed(masks.unmasker(escaped=escaped), answer, cuts) == whole
+    assert fed(masks.unmasker(escaped=escaped), answer, list(range(200))) == whole
+
+
+@given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
+def test_any_value_is_the_same_in_json(value: str, cuts: list[int]) -> None:
+    masks = Masks(short_digests())
+    arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
+
+    assert json.loads(fed(masks.unmasker(escaped=True), arguments, cuts)) == [value]

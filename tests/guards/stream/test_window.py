@@ -1,0 +1,449 @@
+"""However a text is cut, its window releases, masks and blocks the same, and holds little."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF001  # disguises are among what is cut
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.errors import GuardBlocked
+from proxy.guards.findings.mask import find_matches, masked
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.services.stage import Reading, TextCollector
+from proxy.guards.stream.window import MOST_WHOLE, Window
+from proxy.guards.text.base64_text import MOST_RUN
+from proxy.guards.text.normalize import variants
+from proxy.guards.text.text_walker import SHEET
+from proxy.types.guard import Finding, GuardResult, GuardRule
+from tests.for_each import for_each
+from tests.guards.doubles import Broken, Ticks, Words, pieces, rule, tallies
+from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
+
+RUN = base64.b64encode(b"here is a secret").decode()
+LAYERS = base64.b64encode(RUN.encode()).decode()
+HEX = b"a secret, it is".hex()
+BITS = [
+    "secret", "secre", "cret", "se", " ", "s e c r e t", "s.e", "aa", "a", "ab", "ba", "b", ".",
+    "\u200b", "\u0301", "ｓｅｃret", "%73", "&#115;", "&am", "\\u0073", "%C3%A9", RUN, RUN[:9],
+    "the ",
+    "\u0315" * 20, "\u0316" * 15, "\u0336" * 33, "%CC%81",
+    "se**cr**et", "se<b>cr", "</b>et", "<b", ">", "*", "`", "~", "~~", "sec-\n", "-", "\n",
+    "ret", "-\r",
+    "\\x73", "\\x7", "3", "&#115", "&#11", "&shy", "\\u{73}", "<!-- x -->",
+    "<span a='b'>", "</span>",
+    LAYERS, LAYERS[:20], HEX, HEX[:13], HEX[13:],
+    "é", "\u1100", "\u1161", "\u11a8", "\U0001f600", "longer words", "\U000e0073\U000e0065",
+]  # fmt: skip
+TEXT = st.lists(st.sampled_from(BITS) | st.text(max_size=3), max_size=14).map("".join)
+CUTS = st.lists(st.integers(0, 400), max_size=12)
+RULES = [
+    (rule("secret", action="mask"),),
+    (rule("aa", "ab", action="mask"),),
+    (rule("cat", edges=True, action="mask"), rule("secret", "se", action="mask", kind="s")),
+    (rule("ab", action="mask", kind="x"), rule("ba", action="mask", kind="y")),
+    (rule("aba", action="flag"), rule("secret", action="block")),
+    (rule("cat", action="block"), rule("cret", action="mask"), rule("the cat", action="flag")),
+    (rule("é", "ee", action="mask"), rule("secret is all", action="block", shadow=True)),
+    (rule("secret", action="mask", unbounded=True), rule("aa", action="flag")),
+    (rule("secret", action="flag", unbounded=True), rule("aa", action="mask")),
+    (rule("secret", "e" * 320, action="mask"), rule("cret", action="flag"), rule("aa")),
+    (rule("secret", "e" * 320, action="flag"), rule("aa", action="flag")),
+]
+
+
+def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released, and what blocked."""
+    out = []
+    try:
+        for part in parts:
+            out += window.feed(part)
+        out += window.flush()
+    except GuardBlocked as blocked:
+        return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
+    return "".join(piece.text for piece in out), None
+
+
+def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
+    return [tally.result() for tally in tallies]
+
+
+def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
+    at_work = tallies(*rules)
+    views = variants(text)
+    found = [
+        match
+        for index, tally in enumerate(at_work)
+        if tally.rule.enforces
+        for match in find_matches(tally, index, views)
+    ]
+    return masked(
+        text, sorted(found, key=lambda match: match.order), rules, lambda r, k, t: f"[{k}]"
+    )
+
+
+@given(TEXT, CUTS, st.sampled_from(RULES))
+@example("a secret", [4], RULES[0])
+@example("aaaaaaa", [1, 2, 3, 4, 5, 6], RULES[1])
+@example("abababab", [1, 2, 3, 4, 5, 6, 7], RULES[3])
+@example("x" * 40 + RUN + "x", [45, 60], RULES[0])
+@example("s e c r e t", list(range(11)), RULES[0])
+@example("cafe\u0301", [4], RULES[6])
+@example("cafe%CC%81", [4], RULES[6])
+@example("sec" + "\u0336" * 66 + "ret", list(range(72)), RULES[0])
+@example("se" + "\u0315\u0316" * 40 + "cret", list(range(86)), RULES[4])
+def test_any_cut_gives_what_one_piece_gives(
+    text: str, cuts: list[int], rules: tuple[GuardRule, ...]
+) -> None:
+    once, cut, each = tallies(*rules), tallies(*rules), tallies(*rules)
+    released, blocked = stream(Window(once, replace=_bracketed), [text])
+
+    for at_work, parts in ((cut, pieces(text, cuts)), (each, list(text))):
+        seen, stopped = stream(Window(at_work, replace=_bracketed), parts)
+
+        assert stopped == blocked
+        if blocked:
+            assert "secret" not in seen
+        else:
+            assert seen == released
+            assert results_of(at_work) == results_of(once)
+
+
+def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released where all that is held has to leave behind each part."""
+    out = []
+    try:
+        for part in parts:
+            out += [*window.feed(part), *window.let_go()]
+            assert window.held == 0
+        out += window.flush()
+    except GuardBlocked as blocked:
+        return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
+    return "".join(piece.text for piece in out), None
+
+
+def around(text: str, edges: Sequence[int]) -> str:
+    """Give a text whose secrets are masked, each from the last edge within it on."""
+    shown, past = "", 0
+    for match in re.finditer("secret", text):
+        start = max(match.start(), *(edge for edge in (0, *edges) if edge < match.end()))
+        shown, past = f"{shown}{text[past:start]}[word]", match.end()
+    return shown + text[past:]
+
+
+@given(st.lists(st.sampled_from(["secret", "sec", "ret", "x ", "the"]), max_size=12), CUTS)
+@example(["secret"], [3])
+@example(["secret", "secret"], [1, 2, 8])
+@example(["secret", "x "], [6])
+def test_what_has_to_leave_is_looked_at_and_read_as_one_with_what_follows(
+    bits: list[str], cuts: list[int]
+) -> None:
+    text = "".join(bits)
+    edges = sorted({cut % (len(text) + 1) for cut in cuts})
+    for at_work in ([rule("secret", action="mask")], [rule("secret", "e" * 320, action="mask")]):
+        tallied = tallies(*at_work)
+
+        assert let_go(Window(tallied, replace=_bracketed), pieces(text, cuts)) == (
+            around(text, edges),
+            None,
+        )
+        assert tallied[0].result().findings.get("word", 0) == text.count("secret")
+    seen, blocked = let_go(Window(tallies(rule("secret", action="block"))), pieces(text, cuts))
+    assert (blocked is not None) == ("secret" in text)
+    assert "secret" not in seen
+
+
+def taken(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released of texts that are each whole, and what blocked."""
+    try:
+        return "".join(piece.text for each in texts for piece in window.take(each)), None
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
+    """Give the same of a window that is fed them one after the other."""
+    try:
+        return "".join(
+            p.text for each in texts for p in (*window.feed(each), *window.flush())
+        ), None
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+@given(st.lists(TEXT, max_size=5), st.sampled_from(RULES), st.booleans())
+@example(["x" * 40 + RUN + "x", "x" * MOST_RUN + " secret", "secret"], RULES[0], False)
+@example(["aa secret", "aa secret", "aa", "", "a"], RULES[7], True)
+@example(["aa secret", "clean", "clean", "aa secret"], RULES[8], False)
+def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
+    texts: list[str], rules: tuple[GuardRule, ...], escaped: bool
+) -> None:
+    one, other = tallies(*rules), tallies(*rules)
+    at_once = taken(Window(one, replace=_bracketed, escaped=escaped), texts)
+
+    assert at_once == fed(Window(other, replace=_bracketed, escaped=escaped), texts)
+    if at_once[1] is None:
+        assert results_of(one) == results_of(other)
+
+
+def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
+    heard: list[Reading] = []
+    window = Window(tallies(GuardRule("ear", TextCollector("content", heard, reach=400), "block")))
+    for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
+        window.take(text)
+
+    assert [read.text for read in heard] == ["1", "2", "x" * 100, "x" * 100]
+
+
+def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
+    return f"[{kind}]"
+
+
+@given(
+    TEXT, CUTS, st.sampled_from([each for each in RULES if all(r.action == "mask" for r in each)])
+)
+def test_a_stream_is_masked_as_the_whole_text_is(
+    text: str, cuts: list[int], rules: tuple[GuardRule, ...]
+) -> None:
+    seen, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
+
+    assert seen == whole(text, rules)
+
+
+@given(TEXT, CUTS)
+def test_what_is_released_is_the_text_where_nothing_is_found(text: str, cuts: list[int]) -> None:
+    window = Window(tallies(rule("never there")))
+
+    assert stream(window, pieces(text, cuts)) == (text, None)
+
+
+# Words that are too short for what may be base64, which is held as it goes on.
+@given(st.lists(st.text("abcdefg", min_size=2, max_size=7), max_size=12).map(" ".join), CUTS)
+def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
+    window = Window(tallies(rule("forbidden", action="block")))
+
+    for part in pieces(text, cuts):
+        window.feed(part)
+        assert window.held <= len("forbidden") + 2  # a letter that is cut off may stand apart
+
+
+def test_a_text_that_can_be_no_part_of_a_finding_leaves_at_once() -> None:
+    window = Window(tallies(rule("forbidden", action="block")))
+
+    assert "".join(piece.text for piece in window.feed("it is known to all ")) == "it is know"
+    assert window.held == len("forbidden")
+
+
+def test_rules_that_only_flag_hold_nothing_back() -> None:
+    at_work = tallies(rule("forbidden", action="flag"), rule("known", action="block", shadow=True))
+    window = Window(at_work)
+
+    assert [piece.text for piece in window.feed("it is for")] == ["it is for"]
+    assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
+    window.flush()
+    assert [each.verdict for each in results_of(at_work)] == ["flagged", "passed"]
+
+
+@pytest.mark.parametrize(("action", "most"), [("mask", 1100), ("flag", 160)])
+def test_several_small_pieces_are_looked_at_together(action: Any, most: int) -> None:
+    counted = Counted(320)
+    window = Window(tallies(GuardRule("counted", counted, action=action)))
+    ahead = 0
+
+    for _ in range(4096):
+        window.feed("an ")
+        ahead = max(ahead, window.held)
+
+    assert 0 < counted.looks < most
+    assert ahead <= (320 + 320 // 32 + 3 if action == "mask" else 0)
+
+
+@dataclass(slots=True)
+class Counted:
+    """Finds nothing, and counts how often it looks."""
+
+    reach: int
+    looks: int = 0
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.looks += 1
+        return ()
+
+
+def test_nothing_of_a_block_is_released() -> None:
+    window = Window(tallies(rule("forbidden", action="block", message="No.")))
+    out = []
+
+    with pytest.raises(GuardBlocked, match=r"^No\.$") as blocked:
+        for letter in "this is forbidden, and so on":
+            out += window.feed(letter)
+
+    assert "".join(piece.text for piece in out) == "this is "
+    assert (blocked.value.guard, blocked.value.kind) == ("words", "word")
+
+
+def test_what_only_the_whole_can_tell_is_held_to_the_end() -> None:
+    window = Window(tallies(rule("b", action="mask", unbounded=True)))
+
+    assert window.feed("abc" * 9000) == []
+    assert window.held == 27000
+    assert "".join(piece.text for piece in window.flush()) == "a[WORD]c" * 9000
+
+
+def test_a_long_run_of_base64_is_held_to_its_bound_only() -> None:
+    window = Window(tallies(rule("secret", action="block")))
+    blob = base64.b64encode(b"all of it is text " * 900).decode()
+
+    held = []
+    for part in pieces(blob, list(range(0, len(blob), 100))):
+        window.feed(part)
+        held.append(window.held)
+
+    assert max(held) <= MOST_RUN + 100
+    assert held[-1] < 100
+
+
+def test_too_much_that_shows_nothing_fails_closed() -> None:
+    window = Window(tallies(rule("secret", action="block")))
+
+    with pytest.raises(GuardBlocked) as blocked:
+        window.feed("s" + "\u200b" * 20_000)
+
+    assert blocked.value.kind == "could_not_check"
+
+
+def test_too_much_that_shows_nothing_passes_where_errors_do() -> None:
+    at_work = tallies(rule("secret", action="block", on_error="open"))
+    text = "s" + "\u200b" * 20_000
+
+    assert "".join(piece.text for piece in Window(at_work).feed(text)) == text
+    assert results_of(at_work)[0].error == "too_long_to_hold"
+
+
+def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
+    at_work = tallies(rule("secret", action="flag"))
+    window = Window(at_work)
+
+    for _ in range(40):
+        assert [piece.text for piece in window.feed("\u200b" * 1000)] == ["\u200b" * 1000]
+
+    assert results_of(at_work)[0].error == "too_long_to_hold"
+
+
+def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
+    half = "it is known " * (MOST_WHOLE // 20)
+    opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
+
+    assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
+    assert results_of(opened)[0].error == "too_long"
+    closed = Window(tallies(rule("secret", unbounded=True)))
+    assert stream(closed, [half, half]) == ("", "words could_not_check")
+
+
+@for_each(
+    ("keys", "passes"),
+    [
+        ({}, False),
+        ({"action": "mask"}, False),
+        ({"on_error": "open"}, True),
+        ({"shadow": True}, True),
+        ({"action": "flag"}, True),
+    ],
+)
+def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
+    keys: dict[str, Any], passes: bool
+) -> None:
+    at_work = tallies(GuardRule("broken", Broken(), **keys))
+
+    released, blocked = stream(Window(at_work), ["some", " text"])
+
+    assert (released, blocked) == (
+        ("some text", None) if passes else ("", "broken could_not_check")
+    )
+    assert results_of(at_work)[0].verdict == "failed"
+    assert results_of(at_work)[0].error == "ZeroDivisionError"
+
+
+def test_a_detector_that_is_late_has_failed() -> None:
+    late = RuleTally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
+
+    assert stream(Window([late]), ["some text"]) == ("", "slow could_not_check")
+    assert late.result().error == "deadline"
+
+
+def test_masks_inside_of_json_strings_leave_them_whole() -> None:
+    window = Window(
+        tallies(rule('say "no"', "é", action="mask")),
+        escaped=True,
+        replace=lambda r, k, t: f'"{t}"\n',
+    )
+
+    released, _ = stream(window, list(r"I say \"no\" & \u00e9"))
+
+    assert released == r"I \"say \"no\"\"\n & \"é\"\n"
+
+
+def test_bytes_and_fields_are_counted_once() -> None:
+    at_work = tallies(rule("secret"))
+    window = Window(at_work)
+    stream(window, list("déjà vu"))
+    stream(Window(at_work), ["more"])
+
+    assert (at_work[0].bytes, at_work[0].fields) == (len("déjà vumore".encode()), 2)
+
+
+def test_what_follows_the_end_is_another_text() -> None:
+    window = Window(tallies(rule("secret", action="mask")))
+
+    assert stream(window, ["a secret, sec"]) == ("a [WORD], sec", None)
+    assert stream(window, ["ret secret"]) == ("ret [WORD]", None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
+    made = SHAPES[shape]
+
+    assert grown(_streamed, made(SIZE // 8), made(SIZE // 8 * TIMES)) < LINEAR
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
+    text = SHAPES[shape](SIZE // 2)
+
+    assert grown(lambda reach: _streamed(text, reach), 100, 800, most=TIMES / 2) < TIMES / 2
+
+
+def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
+    text = "secret, "
+
+    assert grown(_at_once, text * (SIZE // 8), text * (SIZE // 8 * TIMES)) < LINEAR
+
+
+def _streamed(text: str, reach: int = 400) -> None:
+    window = Window(tallies(rule("x" * reach, action="mask", on_error="open")))
+    for letter in text:
+        window.feed(letter)
+    window.flush()
+
+
+def _at_once(text: str) -> None:
+    window = Window(tallies(rule("secret", action="mask")))
+    window.feed(text)
+    window.flush()
+
+
+@pytest.mark.parametrize(("size", "count"), [(SHEET, 2), (SHEET + 3, 1)])
+def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
+    size: int, count: int
+) -> None:
+    seen: list[Reading] = []
+    window = Window([RuleTally(GuardRule("ear", TextCollector("content", seen), "flag"), Ticks())])
+    stream(window, ["\uff41\uff42 " * (size // 3)])
+
+    assert len(seen) == count

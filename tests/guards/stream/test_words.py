@@ -1,0 +1,383 @@
+"""Word by word a stream says the same as the whole, and prose waits for little more than a word."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF001  # disguises are among what is cut
+import base64
+import itertools
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import GuardBlocked
+from proxy.guards.findings.mask import find_matches, masked
+from proxy.guards.guard_kind import NO_CONTEXT
+from proxy.guards.kinds.pii import ENTITIES
+from proxy.guards.kinds.table import KINDS
+from proxy.guards.matching.injection_rules import english, other_languages
+from proxy.guards.matching.phrase_rules import BETWEEN, PhraseRule, read_rules
+from proxy.guards.matching.wordlist import PHRASES
+from proxy.guards.stream.window import Window
+from proxy.guards.stream.words import LEAST_REACH
+from proxy.guards.text.normalize import variants
+from proxy.types.guard import Action, GuardRule, Question, is_contextual
+from tests.for_each import for_each
+from tests.guards.credentials import IN_CONTEXT, Credential, generic
+from tests.guards.doubles import pieces, tallies
+from tests.guards.identifiers import VALUES
+from tests.guards.kinds.test_secrets import RULES, jwt, pem
+from tests.guards.samples import sample
+
+
+def made(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
+    it = KINDS[kind]
+    detector: Any = it.make(it.Keys(**keys), NO_CONTEXT)
+    if is_contextual(detector):
+        detector = detector.about(Question(PROMPT))
+    return GuardRule(kind, detector, action, cased=it.cased, kind=kind)
+
+
+PROMPT = (
+    "You are the helper of the town library. Never tell a reader what another one has borrowed, "
+    "and keep to what the desk says. 你是图书馆的助手，不要告诉别人谁借了什么书，"
+    "请只说柜台说过的话，谢谢你的合作，欢迎再来。 "
+    "Answer in one line, and be kind to those who come late."
+)
+LISTED = ["hippo", "blue whale", "naïve", "河馬"]
+GUARDS = {
+    "pii": made("pii"),
+    "every entity": made("pii", entities=[*ENTITIES]),
+    "secrets": made("secrets"),
+    "urls": made("urls", deny=["mill.example", "*.mill.example"]),
+    "code": made("code"),
+    "keywords": made("keywords", words=LISTED, patterns=["fox[ -]{1,3}trot", "[0-9]{3} apples?"]),
+    "injection": made("injection"),
+    "toxicity": made("toxicity", threshold=0.3),
+    "nsfw": made("nsfw", threshold=0.3),
+    "system_prompt": made("system_prompt", words=6),
+    "copyright": made("copyright", texts=[PROMPT], words=8, share=None),
+}
+SETS = [*((each,) for each in GUARDS), ("pii", "secrets"), ("code", "keywords"), tuple(GUARDS)]
+
+PROSE = (
+    "Members may borrow fifteen books at once and keep them for three weeks. I am told that a lost "
+    "card is replaced for a small fee, and that the key to a locker is handed out at the desk. Is "
+    "it open on Sundays? No: it opens at nine, closes at eight, and is shut on holidays; please "
+    "call before you come. Whoever found a token of thanks in one of our old maps may keep it. "
+)
+WORDS_OF_PROSE = [f"{word} " for word in PROSE.split()]
+DRAWN = "".join(["aGVs", "bG8g", "d29y", "bG12"])
+CODE = [
+    "```python\n", "\n```\n", "```", "~~~ sql\n", "\n~~~\n", "def main(x):\n", "import os\n",
+    "SELECT a ", "FROM b ", "const x = 1;", "let us go = ", "public static void main(", "#!/bin",
+    f"$ curl -{'u'} ada:{DRAWN} ", f"curl -H 'Authorization: Bearer {DRAWN}' ", "<?php ",
+    f"data:\n  pw: {DRAWN}QK\n", "kind: Secret\n", "kind: ", "if __name__ == ",
+]  # fmt: skip
+PEM = pem("", lines=3)
+KEYS = [PEM, PEM[:40], PEM[-60:], "-----BEGIN", jwt(40), "api_key = '", "token: ", "secret, "]
+DISGUISED = [
+    "h i p p o", "ｈｉｐｐｏ", "hip\u200bpo", "%68ippo", "\\u0068ippo", "nai\u0308ve", "&#104;ippo",
+    base64.b64encode(b"the hippo is here").decode(), "\u0301", "é", "’", "“", "…", "我們看到河馬了",
+    base64.b64encode(b"a blue whale is here").decode()[:11], "\U0001f600", "\ufffd", "\u00a0",
+    "hip**po", "blue <b>wha</b>le", "hip<span class='a b'>po", "hip-\npo", "<span a='b' ",
+    "<!-- a ", "-->", "<b", "*", "**", "`", "~", "-\n", "-", "mill<i>.example",
+]  # fmt: skip
+LOOSE = [
+    "hippo", "blue whale", "blue ", "Blue\nWhale", "fox - trot", "fox ", "123 apples", "\n", "  ",
+    ". ", ", ", ": ", "=", "'", "https://mill.example/x", "//a.mill.example", "www.mill.example",
+    "git@mill.example:x", "12 ", "4111 ", "1111", "DE89 ", "+", "(", "ext 42", "order ", "phone ",
+    "2024-05-06 ", "version ", "sha256",
+]  # fmt: skip
+
+
+def drawn(kind: str) -> str:
+    keyword, regex = RULES[kind]["keywords"][0], RULES[kind]["regex"]
+    return f"{keyword} {sample(regex, random.Random(kind))}"
+
+
+def phrases(rules: Sequence[PhraseRule]) -> list[str]:
+    """Return a text that each rule finds, and the beginnings of some."""
+    patterns = [each.pattern.replace(f"{BETWEEN}+", " ") for each in rules]
+    texts = [sample(each, random.Random(each)) for each in patterns]
+    return [*texts, *(text[: len(text) // 2] for text in texts)]
+
+
+ATTACKS = phrases([r for each in (english(), *other_languages()) for r in each.rules])
+RUDE = phrases([*read_rules(orjson.loads(PHRASES.read_bytes()))])
+PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
+UNSPACED = [
+    "请注意", "图书馆", "每天上午九点开门", "，", "。", "我们", "河", "河馬", "用户的密码是",
+    "给你写信", "忽略", "之前的指令", "系统提示", "これは", "図書館の", "お知らせ", "です",
+    "以前の指示を無視して", "ผู้ใช้", "ห้องสมุด", "你", "把", "2024", "年", "请写信给",
+    "用户@例子.广告", "或ada@mill.example写信",
+]  # fmt: skip
+CREDENTIALS = [*IN_CONTEXT, *generic()[::4]]
+SECRETS = [*map(drawn, sorted(RULES)), *(each.text for each in CREDENTIALS)]
+IDENTIFIERS = [each for values in VALUES.values() for each in values]
+DISGUISES = st.sampled_from(
+    [
+        lambda text: "".join(f"\\u{ord(each):04x}" for each in text),
+        lambda text: "".join(f"&#{ord(each)};" for each in text),
+        lambda text: text.encode().hex(),
+        lambda text: base64.b64encode(text.encode()).decode(),
+        lambda text: f"{text[: len(text) // 2]}**{text[len(text) // 2 :]}",
+        lambda text: f"{text[: len(text) // 3]}<b>{text[len(text) // 3 :]}</b>",
+        lambda text: f"{text[: len(text) // 2]}\u200b{text[len(text) // 2 :]}",
+        " ".join,
+    ]
+)
+BIT = st.one_of(
+    st.sampled_from(WORDS_OF_PROSE),
+    st.sampled_from(WORDS_OF_PROSE),
+    st.sampled_from(LOOSE),
+    st.sampled_from(DISGUISED + KEYS + CODE),
+    st.sampled_from(IDENTIFIERS),
+    st.sampled_from(SECRETS),
+    st.sampled_from(ATTACKS + RUDE),
+    st.sampled_from(PASSAGES).map("{} ".format),
+    st.lists(st.sampled_from(UNSPACED), max_size=12).map("".join),
+    st.sampled_from(ATTACKS + RUDE + LISTED).flatmap(
+        lambda text: DISGUISES.map(lambda by: by(text))
+    ),
+)
+TEXT = st.lists(BIT, max_size=24).map("".join)
+CUTS = st.lists(st.integers(0, 6000), max_size=40) | st.just([*range(2000)])
+
+
+def bracketed(rule: GuardRule, kind: str, text: str) -> str:
+    return f"[{kind}]"
+
+
+def whole(text: str, rules: Sequence[GuardRule]) -> str:
+    views = variants(text)
+    found = [
+        match
+        for number, tally in enumerate(tallies(*rules))
+        for match in find_matches(tally, number, views)
+    ]
+    return masked(text, sorted(found, key=lambda match: match.order), rules, bracketed)
+
+
+def streamed(parts: Sequence[str], rules: Sequence[GuardRule]) -> str:
+    window = Window(tallies(*rules), replace=bracketed)
+    released = [piece for part in parts for piece in window.feed(part)]
+    return "".join(piece.text for piece in [*released, *window.flush()])
+
+
+def at_spaces(text: str) -> list[int]:
+    return [space.end() for space in re.finditer(r"\s", text)]
+
+
+@given(TEXT, CUTS, st.sampled_from(SETS))
+def test_any_cut_is_masked_as_the_whole_text_is(
+    text: str, cuts: list[int], names: tuple[str, ...]
+) -> None:
+    rules = [GUARDS[name] for name in names]
+    expected = whole(text, rules)
+
+    assert streamed(pieces(text, cuts), rules) == expected
+    assert streamed(pieces(text, at_spaces(text)), rules) == expected
+
+
+@for_each("kind", sorted(RULES))
+def test_each_kind_of_secret_is_masked_in_prose_wherever_it_is_cut(kind: str) -> None:
+    text = f"{PROSE}For {drawn(kind)} and so on. {PROSE}"
+    rules = [GUARDS["secrets"], GUARDS["pii"]]
+    expected = whole(text, rules)
+
+    for parts in (list(text), pieces(text, at_spaces(text)), pieces(text, [*range(0, 2000, 7)])):
+        assert streamed(parts, rules) == expected
+
+
+@for_each("credential", CREDENTIALS, ids=lambda credential: credential.text[:40])
+def test_each_credential_is_masked_wherever_it_is_cut(credential: Credential) -> None:
+    text = f"{PROSE}{credential.text} and so on. {PROSE}"
+    rules = [GUARDS["secrets"], GUARDS["pii"]]
+    expected = whole(text, rules)
+    first, last = len(PROSE), len(PROSE) + len(credential.text) + 1
+
+    assert credential.secret not in expected
+    for parts in (list(text), *(pieces(text, [cut]) for cut in range(first, last))):
+        assert streamed(parts, rules) == expected
+
+
+@for_each("value", IDENTIFIERS)
+def test_each_identifier_is_masked_in_prose_wherever_it_is_cut(value: str) -> None:
+    rules = [GUARDS["every entity"]]
+    for text in (f"{PROSE}My phone is {value}, call it. {PROSE}", f"{PROSE}{value} {value}"):
+        expected = whole(text, rules)
+
+        for parts in (list(text), pieces(text, at_spaces(text)), pieces(text, [*range(0, 999, 7)])):
+            assert streamed(parts, rules) == expected
+
+
+@given(TEXT, CUTS, st.sampled_from([*GUARDS]))
+def test_nothing_of_what_blocks_is_released(text: str, cuts: list[int], name: str) -> None:
+    rule = GUARDS[name]
+    found = find_matches(tallies(rule)[0], 0, variants(text))
+    blocking = GuardRule(name, rule.detector, "block", cased=rule.cased)
+    window, released = Window(tallies(blocking)), 0
+
+    try:
+        for part in pieces(text, cuts):
+            released += sum(piece.size for piece in window.feed(part))
+        window.flush()
+    except GuardBlocked:
+        assert found
+        assert released <= found[0].start
+    else:
+        assert not found
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"\s?\w{1,6}|\s?[^\w\s]|\s+", text)
+
+
+def lags(names: Sequence[str], text: str, least: int = 400) -> list[int]:
+    """Return for each piece, some characters as models send them, how many more came before all of
+    it was released."""
+    window = Window(tallies(*(GUARDS[name] for name in names)))
+    ends = [*itertools.accumulate(map(len, tokens(text)))]
+    released, waiting, out = 0, [], []
+    for at, piece in enumerate(tokens(text)):
+        waiting.append(at)
+        released += sum(each.size for each in window.feed(piece))
+        while waiting and ends[waiting[0]] <= released:
+            out.append(at - waiting.pop(0))
+    return [*out, *(len(ends) - at for at in waiting)]
+
+
+@for_each("names", SETS, ids=" ".join)
+def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
+    held = lags(names, PROSE * 4)
+
+    assert held[0] <= 5
+    assert sum(held) / len(held) <= 7  # 0.14 s at 50 a second
+    assert max(held) <= 16
+
+
+@for_each(
+    ("name", "text", "most"),
+    [
+        ("every entity", "Write to ada@mill.example before noon. ", 20),
+        ("every entity", "Call +49 30 901820 before noon. ", 40),
+        ("secrets", f"It is {'gh' + 'p_' + 'a1B2c3D4e5' * 3 + 'f6G7h8'}, keep it. ", 16),
+        ("urls", "It is at https://mill.example/of/books, as ever. ", 16),
+        ("keywords", "It is a blue whale, not a blue shark. ", 12),
+        ("injection", "Never ignore all the previous notes of yours, it said. ", 24),
+        ("toxicity", "Mercy, I will kill the lights, he said. ", 16),
+        ("system_prompt", "Never tell a reader what another book has said. ", 16),
+        ("code", "It is:\n\n```sql\nSELECT a FROM b\n```\n\nSo it is. ", 30),
+    ],
+)
+def test_a_finding_delays_what_is_beside_it_alone(name: str, text: str, most: int) -> None:
+    held = lags([name], PROSE + text + PROSE)
+    before, beside = len(tokens(PROSE)), len(tokens(text))
+
+    assert max(held) <= most
+    assert max(held[: before - 8]) <= 16
+    assert max(held[before + beside + most :]) <= 16
+
+
+@for_each("size", [1, 5, 24, 400])
+@for_each("name", GUARDS)
+def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: int) -> None:
+    window = Window(tallies(GUARDS[name]))
+    text = PROSE * 60
+
+    for start in range(0, len(text), size):
+        window.feed(text[start : start + size])
+        assert len(window._text) <= 2 * window.reach + 2500
+
+
+@for_each(
+    ("name", "text"),
+    [
+        ("code", "```python\n" + "x = 1 \n" * 4000),
+        ("injection", "ignore all the other previous " * 800),
+        ("injection", "你的" * 4000),
+        ("every entity", "写信给" * 4000),
+        ("system_prompt", "the desk says the helper of the town " * 800),
+        ("system_prompt", "你是图书馆的助手你" * 900),
+    ],
+)
+def test_what_is_under_way_for_long_is_not_read_at_each_word(name: str, text: str) -> None:
+    """A fence that nothing closes is read again and again, as often as its length allows."""
+    counted = Counted(GUARDS[name])
+    rule = GuardRule(name, counted, "mask", cased=True)  # type: ignore[arg-type]
+
+    streamed(list(text), [rule])
+
+    assert counted.read <= 120 * len(text)
+
+
+class Counted:
+    """Counts how many characters a guard is given to read."""
+
+    def __init__(self, rule: GuardRule) -> None:
+        self.detector = rule.detector
+        self.reach = rule.detector.reach  # type: ignore[union-attr]
+        self.hold = self
+        self.read = 0
+
+    has_words = True
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.detector.hold, name)  # type: ignore[union-attr]
+
+    def find(self, text: str) -> object:
+        self.read += len(text)
+        return self.detector.find(text)  # type: ignore[union-attr]
+
+    def is_open(self, data: bytes) -> bool:
+        self.read += len(data)
+        return bool(self.detector.hold.is_open(data))  # type: ignore[union-attr]
+
+    def is_open_at(self, text: str) -> bool:
+        self.read += len(text)
+        return bool(self.detector.hold.is_open_at(text))  # type: ignore[union-attr]
+
+    def begins(self, text: str, since: int) -> int:
+        self.read += len(text)
+        return int(self.detector.hold.begins(text, since))  # type: ignore[union-attr]
+
+
+def test_words_are_looked_at_together() -> None:
+    counted = Counted(GUARDS["code"])
+    rule = GuardRule("code", counted, "mask", cased=True)  # type: ignore[arg-type]
+
+    streamed(tokens(PROSE * 4), [rule])
+
+    assert counted.read <= 3 * len(PROSE * 4)
+
+
+def test_what_is_short_enough_is_held_as_a_whole() -> None:
+    short = made("keywords", words=["hippo"])
+    window = Window(tallies(short))
+    assert window.reach <= LEAST_REACH
+
+    for letter in PROSE:
+        window.feed(letter)
+        assert window.held <= window.reach + 2  # a letter that is cut off may stand apart
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My address is john@mai-\n   l.example.com for all that I have.",
+        "My address is john<span class='a b'>@mail.example.com for all that I have.",
+    ],
+)
+def test_a_word_with_white_space_within_that_is_no_part_of_it_is_held(text: str) -> None:
+    rules = [GUARDS["pii"]]
+    expected = whole(text, rules)
+
+    assert "[" in expected
+    for cuts in (at_spaces(text), [*range(len(text))], [*range(0, len(text), 7)]):
+        assert streamed(pieces(text, cuts), rules) == expected

@@ -1,0 +1,262 @@
+"""Texts in traces: only where policy says so, redacted, bounded, as the upstream had them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.app.context import new_record
+from proxy.fields.field_table import FIELDS
+from proxy.guards.capture import Capturing
+from proxy.policy.compile.guards import captured
+from proxy.policy.schema import CaptureConfig
+from proxy.types.guard import Capture, Finding, GuardRule
+from tests.conftest import running_proxy, world
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    legacy,
+    response,
+    stream,
+)
+from tests.for_each import for_each
+from tests.guards.stream import frames as made
+from tests.telemetry.collector import Collector, said
+from tests.test_pipeline import BEARER
+
+EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
+ASKED, ANSWERED = "gen_ai.input.messages", "gen_ai.output.messages"
+
+
+async def traced(
+    folder: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+    capture: str,
+    body: Json,
+    script: Script,
+) -> Json:
+    """Make a call and give what its span says of the model call."""
+    upstream.answer_with(script)
+    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {capture}}}\n"
+    async with (
+        running_proxy(folder / "p", policies, otlp_endpoint=collector.url) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
+            await response.read()
+        await proxy.sink.wait()
+    return said(collector.named("chat "))
+
+
+def question(*asked: str, **more: Any) -> Json:
+    messages = [{"role": "system", "content": "Be brief."}]
+    messages += [{"role": "user", "content": text} for text in asked]
+    return {"model": "search-answers", "messages": messages, **more}
+
+
+def texts(attribute: str) -> list[tuple[str, str]]:
+    return [(each["role"], each["parts"][0]["content"]) for each in json.loads(attribute)]
+
+
+async def test_without_capture_no_text_is_in_any_span(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    word = "input: [{guard: keywords, words: [nobody]}]"
+
+    span = await traced(tmp_path, upstream, collector, word, question("Hi"), answer(chat("Yes")))
+
+    assert not {ASKED, ANSWERED} & span.keys()
+    assert b"Be brief" not in b"".join(collector.bodies)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_question_and_answer_are_shown_without_what_is_secret(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    parts = ("Write to ", "jane@exam", "ple.com", " soon.")
+    script = stream(chat_events(*parts)) if streamed else answer(chat("".join(parts)))
+    body = question(f"My token is {TOKEN}, my mail {EMAIL}", stream=streamed)
+
+    span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
+
+    [system, user] = texts(span[ASKED])
+    assert system == ("system", "Be brief.")
+    assert user[1].endswith("my mail [EMAIL]")
+    assert texts(span[ANSWERED]) == [("assistant", "Write to [EMAIL] soon.")]
+    assert TOKEN.encode() not in b"".join(collector.bodies)
+    assert EMAIL.encode() not in b"".join(collector.bodies)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_choice_whose_index_is_no_number_is_captured_as_any_other(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    events = chat_events("a", "b") if streamed else [chat("ab")]
+    for event in events:
+        event["choices"] = [{**choice, "index": [0]} for choice in event["choices"]]
+    script = stream(events) if streamed else answer(events[0])
+    body = question("Hi", stream=streamed)
+
+    span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
+
+    assert texts(span[ANSWERED]) == [("assistant", "ab")]
+
+
+async def test_guards_that_mask_redact_both_sides(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    rules = "capture: {share: 100%}, input: [{guard: keywords, words: [hippo], action: mask}]"
+
+    span = await traced(
+        tmp_path, upstream, collector, rules, question("A hippo?"), answer(chat("A hippo."))
+    )
+
+    assert texts(span[ASKED])[1] == ("user", "A [WORD]?")
+    assert texts(span[ANSWERED]) == [("assistant", "A [WORD].")]
+
+
+async def test_one_side_alone_may_be_shown_and_no_more_than_so_much(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    rules = "capture: {share: 100%, fields: [output], max_chars: 10}"
+
+    span = await traced(
+        tmp_path, upstream, collector, rules, question("Hi"), answer(chat("x" * 50))
+    )
+
+    assert ASKED not in span
+    assert texts(span[ANSWERED]) == [("assistant", "x" * 10 + "…")]
+
+
+def test_a_share_of_calls_is_drawn_by_their_traces() -> None:
+    record = new_record()
+
+    drawn = [replace(record.ids, trace_id=f"{first}{'0' * 31}") for first in "0123456789abcdef"]
+
+    assert [replace(record, ids=ids, sample_id="").drawn(0.25) for ids in drawn] == [True] * 4 + [
+        False
+    ] * 12
+
+
+class Broken:
+    """A detector that cannot tell."""
+
+    reach: int | None = 0
+
+    def find(self, text: str) -> list[Finding]:
+        raise ValueError(text)
+
+
+def capturing(*rules: GuardRule, most: int = 100) -> Capturing:
+    asked = {"messages": [{"role": "user", "content": "Where?"}]}
+    return Capturing(Capture(1.0, max_chars=most), rules, asked, lambda: 0.0)
+
+
+def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
+    shown = capturing(GuardRule("mask", Broken(), action="mask")).shown()
+
+    assert [each.text for each in shown.asked] == ["[WITHHELD]"]
+
+
+def test_an_endless_answer_takes_bounded_room() -> None:
+    kept = capturing()
+    [frame] = made.spoken(made.part(), ["x" * 100])
+    for _ in range(10_000):
+        kept.feed(frame)
+
+    assert sum(len(part) for parts in kept._answers.values() for part in parts) <= 9000
+    assert [len(each.text) for each in kept.shown().answered] == [101]
+
+
+SHAPES: dict[str, Callable[[str], Any]] = {
+    "string": lambda text: text,
+    "strings": lambda text: [text, "Next."],
+    "nested strings": lambda text: [[text]],
+    "object": lambda text: {"content": text},
+    "content": lambda text: [{"role": "user", "content": text}],
+    "parts": lambda text: [{"role": "user", "content": [{"type": "text", "text": text}]}],
+    "nothing": lambda text: None,
+}
+
+
+@for_each("name", FIELDS)
+@for_each("shape", SHAPES)
+def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
+    body = {"model": "m", name: SHAPES[shape](f"Hi {TOKEN}")}
+    capture = captured(CaptureConfig.model_validate({"share": "100%"}))
+    kept = Capturing(capture, capture.redact, body, lambda: 0.0)
+
+    shown = "".join(each.text for each in kept.shown().asked)
+
+    assert TOKEN not in shown
+    if name in ("input", "prompt") and shape in ("string", "strings", "content"):
+        assert shown.startswith("Hi [")
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        ("/v1/responses", response()),
+        ("/v1/embeddings", {"object": "list", "data": [], "model": "m"}),
+        ("/v1/completions", legacy()),
+    ],
+)
+async def test_string_input_is_captured_at_every_endpoint(
+    path: str, reply: Json, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(answer(reply))
+    capture = "policies:\n  default: {match: all, capture: {share: 100%}}\n"
+    body = {"model": "support-chat", "prompt" if path.endswith("completions") else "input": "Hi"}
+    async with (
+        running_proxy(
+            tmp_path / "p", f"{world(upstream.url)}\n{capture}", otlp_endpoint=collector.url
+        ) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        async with client.post(path, headers=BEARER, json=body) as replied:
+            assert replied.status == 200, await replied.text()
+        await proxy.sink.wait()
+
+    [asked] = [said(span)[ASKED] for span in collector.spans if ASKED in said(span)]
+    assert texts(asked) == [("user", "Hi")]
+
+
+def test_choices_and_their_calls_are_texts_of_their_own() -> None:
+    kept = capturing()
+    call = {"id": "a", "function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
+    deltas = [{"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}]
+    docs: list[Any] = [{"choices": [{"index": 1, "delta": delta}]} for delta in deltas]
+    for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
+        kept.feed(frame)
+
+    answered = [each.text for each in kept.shown().answered]
+    assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
+
+
+def test_parts_of_frames_are_captured_by_kind_and_call() -> None:
+    kept = capturing()
+    texts = [made.part(number=number) for number in range(2)]
+    call = made.part("arguments", 2, closing="json")
+    frames = [
+        *made.spoken(texts[0], ["a", "b"]),
+        made.call(call, "find"),
+        made.said(call, '{"city": '),
+        made.said(texts[1], "c"),
+        made.said(call, '"Oslo"}'),
+    ]
+    for frame in frames:
+        kept.feed(frame)
+
+    answered = [each.text for each in kept.shown().answered]
+    assert answered == ["abc", "find", '{"city": "Oslo"}']

@@ -1,0 +1,100 @@
+"""What a call asks is read from its body, and rules that judge by it are bound to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.guards.context import bind, question_of, split_services
+from proxy.guards.engine import Engine
+from proxy.guards.text.text_walker import request_texts
+from proxy.types.guard import Detector, GuardRule, Question
+from tests.for_each import for_each
+from tests.guards.doubles import AsAsked, Elsewhere, Ticks, rule
+
+ASKED = GuardRule("asked", AsAsked())
+SERVICE = GuardRule("service", Elsewhere())
+
+
+@for_each(
+    ("body", "question"),
+    [
+        ({}, Question()),
+        ({"prompt": "Hi"}, Question(asked="Hi")),
+        ({"prompt": ["Hi", "there"]}, Question(asked="Hi\nthere")),
+        ({"prompt": [1, 2]}, Question()),
+        ({"input": "Hi"}, Question(asked="Hi")),
+        (
+            {
+                "messages": [
+                    {"role": "system", "content": "Be kind."},
+                    {"role": "user", "content": "One"},
+                    {"role": "assistant", "content": "Yes?"},
+                    {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "image_url", "image_url": {"url": "x"}},
+                            {"type": "text", "text": "Two"},
+                            {"type": "text", "text": "three"},
+                        ],
+                    },
+                ],
+                "context": ["A fact.", {"text": "Another."}, 7],
+            },
+            Question("Be kind.\nBe brief.", "Two\nthree", "A fact.\nAnother."),
+        ),
+        ({"enkrypt_context": "A fact."}, Question(context="A fact.")),
+        ({"messages": [{"role": "user", "content": None}, 3]}, Question()),
+        ({"messages": "no list", "context": {"text": 3}}, Question()),
+    ],
+)
+def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: Question) -> None:
+    assert question_of(body) == question
+
+
+def test_rules_that_do_not_depend_on_the_call_stay_as_they_are() -> None:
+    rules = [rule("secret"), SERVICE]
+
+    assert bind(rules, {"prompt": "Hi"}) is rules
+
+
+async def test_a_rule_is_bound_to_what_was_asked() -> None:
+    body = {"prompt": "hippo"}
+    inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
+
+    assert [each.verdict for each in inspection.results] == ["blocked"]
+
+
+async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
+    body = {"suffix": "a text"}
+    inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
+
+    [result] = inspection.results
+    assert (result.verdict, result.bytes, inspection.blocked) == ("not_applicable", 0, None)
+
+
+class Clumsy:
+    """Cannot be bound to anything."""
+
+    reach = None
+
+    def about(self, question: Question) -> Detector | None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
+async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool) -> None:
+    body = {"prompt": "hippo"}
+    rules = bind([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
+    inspection = await Engine(Ticks()).inspect(rules, request_texts(body).texts)
+
+    assert inspection.results[0].error == "ZeroDivisionError"
+    assert (inspection.blocked is not None) is stops
+
+
+def test_services_are_told_from_rules_that_look_by_themselves() -> None:
+    first, last = rule("one"), rule("two")
+
+    assert split_services([first, SERVICE, last]) == ([first, last], [SERVICE])

@@ -1,0 +1,282 @@
+"""No field, disguise or position hides a word or a credential: in and out, whole and streamed.
+
+What is only measured, not promised, is in docs/guard-quality.md.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.dialects.strict import read_json
+from proxy.errors import BadField, GuardBlocked
+from proxy.guards.engine import Engine
+from proxy.guards.text.text_walker import answer_texts, request_texts
+from proxy.guards.text.walk import SILENT
+from proxy.types.events import Frame
+from proxy.types.guard import GuardRule
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    item_events,
+    legacy,
+    legacy_events,
+    response,
+    response_events,
+    stream,
+    text_item,
+)
+from tests.for_each import for_each
+from tests.guards.doubles import Ticks
+from tests.guards.stream import frames as made
+from tests.guards.test_reported import ask
+from tests.guards.test_run import guarded
+from tests.guards.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, fields, hub
+from tests.test_pipeline import Route, every_route
+from tools.disguises import MUST, SHOULD, WORDS_ONLY
+from tools.hidden import credentials, detector, found
+
+WORD = "hippo"
+KEY = credentials(random.Random(11))[0]
+WORDS = detector("keywords", words=[WORD])
+SECRETS = detector("secrets", reach=1200)
+RULES = (GuardRule("words", WORDS), GuardRule("secrets", SECRETS, cased=True))
+EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
+POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
+Json = dict[str, Any]
+
+
+def planted(shape: Any, text: str) -> Any:
+    """Put a text in the place of the mark, wherever a shape has it."""
+    if isinstance(shape, dict):
+        return {planted(key, text): planted(value, text) for key, value in shape.items()}
+    if isinstance(shape, list):
+        return [planted(each, text) for each in shape]
+    if isinstance(shape, str) and shape.startswith("{") and "\\u" in text:
+        return shape.replace(MARK, text)  # the escapes of a string of JSON are its own
+    if isinstance(shape, str) and shape.startswith("{"):  # arguments are JSON in a string
+        return json.dumps(planted(json.loads(shape), text))
+    return shape.replace(MARK, text) if isinstance(shape, str) else shape
+
+
+def hidden(name: str) -> str:
+    """Write the word, and the key where it can be written so, in a disguise."""
+    disguise = EVERY[name]
+    return disguise(WORD) if name in WORDS_ONLY else f"{disguise(WORD)} and {disguise(KEY)}"
+
+
+def holds(body: Json, text: str) -> bool:
+    """Say whether a request still has the text, be it in a string of JSON."""
+    once = json.dumps(text)[1:-1]
+    dumped = json.dumps(body)
+    return once in dumped or json.dumps(once)[1:-1] in dumped
+
+
+async def missed(body: Json, name: str) -> set[str]:
+    """Give the rules that find nothing in a request, of those that should."""
+    looked = await Engine(Ticks()).inspect(RULES, request_texts(body).texts)
+    blind = {result.guard for result in looked.results if not result.findings}
+    return blind - ({"secrets"} if name in WORDS_ONLY else set())
+
+
+def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]:
+    """Give a request for each shape of each field of a dialect, with a text in it."""
+    table = [each for each in fields() if each[:2] == (dialect, endpoint)]
+    for _, _, name, field in table:
+        around = {"stream": True} if name == "stream_options" else {}
+        for shape in () if name in SILENT else SHAPES:
+            said = planted(shape, text)
+            if field.check(said) is not None:
+                continue
+            try:
+                body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: said})
+            except BadField:
+                continue  # of a closed set after all
+            if holds(body, text):
+                yield f"{name}: {shape}", body
+    for shape in SHAPES:
+        unknown = planted({"unknown_to_all": shape, "outer": [{"inner": shape}]}, text)
+        yield f"unknown: {shape}", hub(dialect, endpoint, {**MINIMAL[endpoint], **unknown})
+
+
+def disguised(disguise: str) -> Iterator[tuple[str, Json]]:
+    """Give the requests that a disguise is tried in: a third of all, another one for the next, and
+    whatever else it needs to meet every field and every shape. What has none is tried in all."""
+    turn, met = [*EVERY].index(disguise), set[object]()
+    for dialect, endpoint in PATHS:
+        every = bodies(dialect, endpoint, f"see {hidden(disguise)} !")
+        for number, (name, body) in enumerate(every, turn):
+            field, _, shape = name.partition(": ")
+            meets = {(dialect, endpoint, field), shape}
+            if turn == 0 or number % 3 == 0 or not meets <= met:
+                met |= meets
+                yield f"{dialect} {endpoint} {name}", body
+
+
+@pytest.mark.parametrize("disguise", EVERY)
+async def test_no_field_of_a_question_hides_anything(disguise: str) -> None:
+    paths = set()
+    for name, body in disguised(disguise):
+        paths.add(tuple(name.split()[:2]))
+        assert await missed(body, disguise) == set(), name
+
+    assert paths == set(PATHS)
+
+
+@for_each("disguise", EVERY)
+async def test_no_position_hides_anything(disguise: str) -> None:
+    for position in POSITIONS:
+        body = {"prompt": position.format(hidden(disguise))}
+
+        assert await missed(body, disguise) == set(), position
+
+
+async def test_nothing_hides_behind_two_mebibytes() -> None:
+    text = "All is well. " * (2 * 1024 * 1024 // 13) + hidden("as it is")
+
+    assert await missed({"prompt": text}, "as it is") == set()
+
+
+@for_each("at", [0, 1, 2])
+@for_each("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
+async def test_every_message_of_every_role_is_looked_at(role: str, at: int) -> None:
+    messages: list[Json] = [{"role": "user", "content": "Hello there."} for _ in range(3)]
+    messages[at] = {"role": role, "content": hidden("as it is")}
+
+    assert await missed({"messages": messages, "prompt": "beside"}, "as it is") == set()
+    assert await missed({"messages": messages[:1], "prompt": hidden("as it is")}, "") == set()
+
+
+@for_each("disguise", ["as it is", "zero-width spaces", "full width", "percent"])
+@for_each("size", [1, 3, 10])
+async def test_parts_of_a_message_hide_nothing(size: int, disguise: str) -> None:
+    text = f"see {hidden(disguise)} !"
+    parts = [{"type": "text", "text": text[at : at + size]} for at in range(0, len(text), size)]
+
+    assert await missed({"messages": [{"role": "user", "content": parts}]}, disguise) == set()
+
+
+async def test_escapes_of_json_hide_nothing() -> None:
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in hidden("as it is"))
+    raw = f'{{"messages": [{{"role": "user", "content": "{escaped}"}}]}}'
+
+    assert await missed(read_json(raw.encode()), "as it is") == set()
+
+
+# Where a text may go on in a stream: a piece of it, as a choice of a chunk.
+LANES: Mapping[str, Callable[[str], Json]] = {
+    "text": lambda piece: {"text": piece},
+    "content": lambda piece: {"delta": {"content": piece}},
+    "a content part": lambda piece: {"delta": {"content": [{"type": "text", "text": piece}]}},
+    "a refusal": lambda piece: {"delta": {"refusal": piece}},
+    "reasoning": lambda piece: {"delta": {"reasoning_content": piece}},
+    "a field that nobody knows": lambda piece: {"delta": {"thoughts": {"deep": piece}}},
+    "beside the choice's own": lambda piece: {"delta": {}, "note": piece},
+    "the second choice": lambda piece: {"index": 1, "delta": {"content": piece}},
+    "arguments": lambda piece: {
+        "delta": {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
+    },
+    "arguments of the second call": lambda piece: {
+        "delta": {"tool_calls": [{"index": 1, "function": {"arguments": piece}}]}
+    },
+    "the old arguments": lambda piece: {"delta": {"function_call": {"arguments": piece}}},
+    "tokens": lambda piece: {
+        "delta": {"content": piece},
+        "logprobs": {"content": [{"token": piece, "top_logprobs": []}]},
+    },
+}
+BLOCKED = (
+    "as it is",
+    "zero-width spaces",
+    "percent",
+    "letters of another script",
+    "replacement characters",
+    "base64 twice",
+    "hex",
+    "escapes of programs",
+    "decimal entities without an end",
+    "Markdown's marks",
+    "tags of HTML",
+    "a hyphen at a line's end",
+)
+CUTS = (1, 5, 10_000)
+LONG = "All is well and calm here, as it was. " * 40
+FAR, AHEAD = 300, 100  # what is further before a plant comes in pieces of so many letters
+
+
+def streamed(lane: str, before: str, text: str, cut: int) -> list[Json]:
+    """Cut a text, and the end of what is before it. The rest of that fills windows: it comes in
+    larger pieces."""
+    whole = json.dumps({"note": before + text}) if "arguments" in lane else before + text
+    near = max(0, len(before) - FAR) if cut < AHEAD else 0
+    pieces = [whole[at : min(at + AHEAD, near)] for at in range(0, near, AHEAD)]
+    pieces += [whole[at : at + cut] for at in range(near, len(whole), cut)]
+    choices = [{"index": 0, "finish_reason": None, **LANES[lane](piece)} for piece in pieces]
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol"}
+    end: Json = {"index": choices[0]["index"], "delta": {}, "finish_reason": "stop"}
+    return [{**head, "choices": [choice]} for choice in (*choices, end)]
+
+
+def shown(documents: list[Json]) -> str:
+    """Join what was released of all texts but names."""
+    return "".join(text.text for doc in documents for text in answer_texts(doc, cut=True).texts)
+
+
+async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
+    """Stream a chat through a rule. Return True if it blocked, and what a client got."""
+    watching = Engine(Ticks()).watch([rule], lambda: pytest.fail("nobody is asked"))
+    released: list[Frame] = []
+    try:
+        for frame in made.read(*events):
+            released += await watching.feed(frame)
+    except GuardBlocked:
+        return True, made.documents(released)
+    return False, made.documents(released)
+
+
+@for_each("disguise", BLOCKED)
+@pytest.mark.parametrize("lane", LANES)
+async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> None:
+    for cut, before, (rule, plant) in product(
+        CUTS, ("", LONG), zip(RULES, (WORD, KEY), strict=True)
+    ):
+        if disguise in WORDS_ONLY and plant == KEY:
+            continue
+        text = f"look at {EVERY[disguise](plant)} today"
+
+        blocked, released = await fed(rule, streamed(lane, before, text, cut))
+
+        where = rule.name, cut, len(before)
+        assert blocked, where
+        text = shown(released)
+        assert not found(rule.detector, text, cased=rule.cased), where  # type: ignore[arg-type]
+        assert plant[:4] not in text, where
+
+
+@every_route
+async def test_no_route_shows_what_blocks(
+    route: Route, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    text = f"{LONG[:200]} look at {WORD} and {KEY} today"
+    events = chat_events(*text) if route.chat else legacy_events(*text)
+    whole = chat(text) if route.chat else legacy(text)
+    if "input" in route.said:  # the upstream has an endpoint for it, too
+        item = text_item(text)
+        whole = response(item)
+        events = response_events(item_events(0, item, *text), whole=whole)
+    upstream.answer_with(stream(events) if streamed else answer(whole))
+    guards = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
+    async with guarded(tmp_path, upstream, guards) as (_, client):
+        _, read, _ = await ask(client, route, route.said, streamed=streamed)
+
+    assert b"blocked this call." in read  # Messages has no codes in its bodies
+    assert WORD.encode() not in read
+    assert KEY[:4].encode() not in read

@@ -1,0 +1,287 @@
+"""Rules at work on whole texts and on streams: what they change, stop and tell."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.app.context import new_record
+from proxy.errors import GuardBlocked
+from proxy.guards.engine import Engine, Inspection
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.text_walker import STEP, in_steps, request_texts
+from proxy.guards.text.walk import request_walk
+from proxy.types.events import Frame
+from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
+from tests.guards.doubles import Broken, Ticks, rule
+from tests.guards.stream import frames as made
+
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "never tell the secret"},
+        {"role": "user", "content": "\uff53ecret, or s e c r e t?"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "a secret", "n": 12}'}}],
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+async def inspected(*rules: GuardRule, body: dict[str, Any] = BODY, **keys: Any) -> Inspection:
+    return await Engine(Ticks(), **keys).inspect(rules, request_texts(body).texts)
+
+
+async def test_masks_land_in_the_original() -> None:
+    inspection = await inspected(rule("secret", action="mask"))
+
+    masked = replaced(BODY, inspection.changes)["messages"]
+    assert masked[0]["content"] == "never tell the [WORD]"
+    assert masked[1]["content"] == "[WORD], or [WORD]?"
+    assert masked[2]["tool_calls"][0]["function"]["arguments"] == '{"a": "a [WORD]", "n": 12}'
+    (result,) = inspection.results
+    assert (result.verdict, result.findings) == ("masked", {"word": 4})
+    inspection.permit()
+
+
+async def test_a_block_is_told_with_its_message() -> None:
+    inspection = await inspected(rule("tell", action="block", name="quiet", message="Hush."))
+
+    with pytest.raises(GuardBlocked, match=r"^Hush\.$") as blocked:
+        inspection.permit()
+    assert (blocked.value.guard, blocked.value.kind) == ("quiet", "word")
+    assert inspection.changes == {}
+
+
+async def test_all_rules_look_and_the_first_that_blocks_is_told() -> None:
+    inspection = await inspected(
+        rule("absent", name="one"), rule("secret", name="two"), rule("tell", name="three")
+    )
+
+    assert [each.verdict for each in inspection.results] == ["passed", "blocked", "blocked"]
+    assert inspection.blocked is not None
+    assert inspection.blocked.guard == "two"
+
+
+@pytest.mark.parametrize("keys", [{"shadow": True}, {"action": "flag"}])
+async def test_what_only_watches_changes_nothing(keys: dict[str, Any]) -> None:
+    inspection = await inspected(rule("secret", **{"action": "mask", **keys}))
+
+    assert (inspection.changes, inspection.blocked) == ({}, None)
+    assert inspection.results[0].findings == {"word": 4}
+    assert inspection.results[0].shadow is ("shadow" in keys)
+
+
+async def test_nothing_seen_is_not_passed() -> None:
+    by_role = rule("secret", roles=frozenset({"tool"}))
+    by_field = rule("secret", fields=frozenset({"suffix"}))
+
+    for result in (await inspected(by_role, by_field)).results:
+        assert (result.verdict, result.bytes, result.fields) == ("not_applicable", 0, 0)
+
+
+async def test_rules_look_at_their_roles_and_fields_only() -> None:
+    inspection = await inspected(rule("secret", action="mask", roles=frozenset({"system"})))
+
+    assert list(inspection.changes) == [("messages", 0, "content")]
+
+
+@for_each(
+    ("keys", "stops"),
+    [
+        ({}, True),
+        ({"on_error": "open"}, False),
+        ({"shadow": True}, False),
+        ({"action": "flag"}, False),
+    ],
+)
+async def test_a_rule_that_breaks_stops_the_call_unless_it_may_not(
+    keys: dict[str, Any], stops: bool
+) -> None:
+    inspection = await inspected(
+        GuardRule("broken", Broken(), **keys), rule("secret", action="mask")
+    )
+
+    assert (inspection.blocked is not None) is stops
+    assert (inspection.results[0].verdict, inspection.results[0].bytes) == ("failed", 0)
+    assert inspection.results[1].verdict == "masked"
+
+
+async def test_a_rule_that_is_late_in_all_has_failed() -> None:
+    engine = Engine(Ticks(step=0.3))
+    late = rule("absent", deadline_s=0.8)
+
+    inspection = await engine.inspect([late], request_texts(BODY).texts)
+
+    assert inspection.results[0].error == "deadline"
+    assert inspection.blocked is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Takes so much of a processor, and notes which thread has spent it."""
+
+    seconds: float
+    threads: list[str]
+    reach: int | None = 8
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.threads.append(threading.current_thread().name)
+        until = time.thread_time() + self.seconds
+        while time.thread_time() < until:
+            pass
+        return ()
+
+
+async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoolExecutor) -> None:
+    threads: list[str] = []
+    patient = GuardRule("patient", Slow(0, threads))
+    late = GuardRule("late", Slow(0.2, threads), deadline_s=0.02)
+    rules = [patient, late, rule("word", action="flag")]
+    engine = Engine(time.thread_time, pool, above=100)
+
+    inspection = await engine.inspect(rules, request_texts({"prompt": "word " * 100}).texts)
+
+    assert threading.current_thread().name not in threads
+    assert [each.verdict for each in inspection.results] == ["passed", "failed", "flagged"]
+    assert inspection.results[1].error == "deadline"
+    assert inspection.blocked is not None
+    assert inspection.blocked.guard == "late"
+
+
+async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
+    pool: ThreadPoolExecutor,
+) -> None:
+    texts = ["x"] * 15_000 + ["s"] * 5_000
+    body = {"messages": [{"role": "user", "content": text} for text in texts]}
+    threads: list[str] = []
+    engine = Engine(time.monotonic, pool)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    read = await in_steps(request_walk(body))
+    read_turns = turns
+    rules = [
+        GuardRule("slow", Slow(0, threads), deadline_s=600),
+        rule("s", action="mask", deadline_s=600),
+    ]
+    inspection = await engine.inspect(rules, read)
+    changed = await engine.aside(
+        len(inspection.changes), partial(replaced, body, inspection.changes), "somebody"
+    )
+    beside.cancel()
+
+    assert read_turns > 20_000 // STEP
+    assert turns > read_turns + 10
+    assert threading.current_thread().name not in threads
+    assert changed["messages"][-1]["content"] == "[WORD]"
+
+
+async def test_texts_that_are_not_read_in_time_fail_all_rules(pool: ThreadPoolExecutor) -> None:
+    body = {"messages": [{"role": "user", "content": "\uff41" * 100}] * 50}
+    engine = Engine(Ticks(step=1), pool, above=100)
+
+    inspection = await engine.inspect([rule("absent")], request_texts(body).texts)
+
+    assert inspection.results[0].error == "deadline"
+    assert inspection.blocked is not None
+
+
+@pytest.mark.parametrize("action", ["flag", "mask"])
+async def test_what_no_guard_can_read_has_not_passed(action: str) -> None:
+    picture = {"image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAA=="}}
+    body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, picture]}]}
+    one = rule("absent", action=action)
+
+    inspection = await Engine(Ticks()).inspect([one], request_texts(body))
+
+    assert inspection.results[0].verdict == "not_applicable"
+    assert inspection.results[0].bytes > 0
+
+
+async def test_short_texts_stay_on_the_loop(pool: ThreadPoolExecutor) -> None:
+    threads: list[str] = []
+    await inspected(GuardRule("here", Slow(0, threads)), pool=pool)
+
+    assert set(threads) == {threading.current_thread().name}
+
+
+@given(st.text(alphabet="secrt \uff53\u200b", max_size=40))
+async def test_a_masked_text_is_clean(text: str) -> None:
+    inspection = await inspected(
+        rule("secret", "cr", action="mask", kind="x"), body={"prompt": text}
+    )
+    body = replaced({"prompt": text}, inspection.changes)
+
+    again = await inspected(rule("secret", action="flag"), body=body)
+
+    assert again.results[0].findings == {}
+
+
+async def test_a_stream_has_the_same_results() -> None:
+    engine = Engine(Ticks())
+    rules = [rule("secret", action="mask"), rule("x", name="other")]
+    watching = engine.watch(rules, lambda: engine.inquiry({}, new_record()))
+    out: list[Frame] = []
+    part = made.part()
+    for frame in made.whole((part, ("a sec", "ret", " ok"))):
+        out += await watching.feed(frame)
+
+    assert made.text_of(out, part) == "a [WORD] ok"
+    assert [(each.verdict, each.bytes) for each in watching.results()] == [
+        ("masked", 11),
+        ("passed", 11),
+    ]
+
+
+async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadline() -> None:
+    clock, looks = Ticks(), 0
+
+    class Slowly:
+        reach: int | None = 8
+
+        def find(self, text: str) -> Sequence[Finding]:
+            nonlocal looks
+            looks += 1
+            clock.now += 0.4
+            return ()
+
+    engine = Engine(clock)
+    slow = GuardRule("slow", Slowly(), "flag", deadline_s=1.0)
+    watching = engine.watch([slow], lambda: engine.inquiry({}, new_record()))
+    names = {f"name {number}": 1 for number in range(100)}
+
+    light_frame, heavy_frame, *_ = made.read(
+        {"more": 1, "choices": []}, {"more": names, "choices": []}
+    )
+    await watching.feed(light_frame)
+    light, looks = looks, 0
+    await watching.feed(heavy_frame)
+
+    assert light == 1
+    assert looks == 3
+    assert [each.error for each in watching.results()] == ["deadline"]

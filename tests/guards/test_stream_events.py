@@ -1,0 +1,314 @@
+"""Events of guarded streams: a guard may split and mask deltas, and change nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from proxy.dialects.responses.tables import BY_KIND
+from tests.dialects.test_anthropic import ASKED as MESSAGES_BODY
+from tests.dialects.test_anthropic import HEADERS, events_of
+from tests.dialects.test_responses import ASKED as RESPONSES_BODY
+from tests.dialects.test_responses import BEARER, streamed
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    block_events,
+    message_events,
+    response,
+    response_events,
+    stream,
+    text_events,
+)
+from tests.guards.test_messages import pieces
+from tests.guards.test_run import guarded
+
+WORD, MASK = "hippopotamus", "[WORD]"
+PLAIN = "See the river, and no animal at all, for a day or two."
+TEXTS = {"clean": PLAIN, "finding": f"See the {WORD}, and the {WORD}, for a day or two."}
+RULES = {
+    "mask": f"output: [{{guard: keywords, words: [{WORD}], action: mask}}]",
+    "block": f"output: [{{guard: keywords, words: [{WORD}]}}]",
+}
+CASES = [("block", "clean"), ("mask", "finding")]
+SIZES = (1, 3, 7, 12, 13, 16, 20, 25, 60, 999)
+BASE: Json = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+
+def arguments(text: str) -> str:
+    return json.dumps({"n": 1, "note": text, "to": "Paris"})
+
+
+def events_in_parts(at: int, item: Json, begun: Json, kind: str, size: int) -> list[Json]:
+    """The events of an item whose text comes in deltas, for a kind of ``BY_KIND``."""
+    spoken = BY_KIND[kind]
+    where: Json = {"item_id": item["id"], "output_index": at}
+    whole = item
+    if spoken.part:
+        where[spoken.numbered_by] = 0
+        [whole] = item[spoken.within]
+    step = "response.reasoning_summary_part" if kind == "summary" else "response.content_part"
+    part = {"part": whole, **where}
+    empty = {"part": {**whole, spoken.member: ""}, **where}
+    text = whole[spoken.member]
+    return [
+        {"type": "response.output_item.added", "output_index": at, "item": begun},
+        *([{"type": f"{step}.added", **empty}] if spoken.part else []),
+        *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in pieces(text, size)),
+        {"type": f"{spoken.event}.done", **where, spoken.member: text},
+        *([{"type": f"{step}.done", **part}] if spoken.part else []),
+        {"type": "response.output_item.done", "output_index": at, "item": item},
+    ]
+
+
+def item_of(kind: str, text: str, at: int) -> tuple[Json, Json]:
+    """Return an item with a text of a kind, and the item as it begins."""
+    spoken = BY_KIND[kind]
+    head: Json = {"id": f"item_{at}", "status": "completed"}
+    if not spoken.part:
+        text = arguments(text) if kind == "arguments" else text
+        head |= {"type": spoken.item, "call_id": f"call_{at}", "name": "look_up"}
+        return {**head, spoken.member: text}, {**head, spoken.member: ""}
+    part: Json = {"type": spoken.part, spoken.member: text}
+    part |= {"annotations": [], "logprobs": []} if kind == "text" else {}
+    is_message = kind in ("text", "refusal")
+    head |= {"type": "message", "role": "assistant"} if is_message else {"type": "reasoning"}
+    head |= {} if is_message else {"summary": []}
+    return {**head, spoken.within: [part]}, {**head, spoken.within: []}
+
+
+def native_events(at: int, name: str, text: str, size: int) -> tuple[Json, list[Json]]:
+    """Return an item that chat has no place for, and its events."""
+    event, member, item = NATIVE[name]
+    item = {"id": f"item_{at}", "status": "completed", **item}
+    text = arguments(text) if member == "arguments" else text
+    where: Json = {"item_id": item["id"], "output_index": at}
+    return {**item, member: text}, [
+        {"type": "response.output_item.added", "output_index": at, "item": {**item, member: ""}},
+        *({"type": f"{event}.delta", **where, "delta": each} for each in pieces(text, size)),
+        {"type": f"{event}.done", **where, member: text},
+        {"type": "response.output_item.done", "output_index": at, "item": {**item, member: text}},
+    ]
+
+
+NATIVE: dict[str, tuple[str, str, Json]] = {
+    "mcp_call": (
+        "response.mcp_call_arguments",
+        "arguments",
+        {"type": "mcp_call", "name": "f", "server_label": "a"},
+    ),
+    "code_interpreter_call": (
+        "response.code_interpreter_call_code",
+        "code",
+        {"type": "code_interpreter_call", "container_id": "cntr_1"},
+    ),
+}
+"""Items whose texts have no place in a chat: their events, the member of the text, the item."""
+ITEMS = (*BY_KIND, *NATIVE)
+
+
+def responses_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
+    items: list[Json] = []
+    events: list[list[Json]] = []
+    for at, kind in enumerate(kinds):
+        if kind in NATIVE:
+            item, made = native_events(at, kind, text, size)
+        else:
+            item, begun = item_of(kind, text, at)
+            made = events_in_parts(at, item, begun, kind, size)
+        items.append(item)
+        events.append(made)
+    return response_events(*events, whole=response(*items))
+
+
+def block(at: int, kind: str, text: str, size: int) -> list[Json]:
+    if kind == "text":
+        return text_events(at, *pieces(text, size))
+    if kind == "thinking":
+        thoughts = [{"type": "thinking_delta", "thinking": each} for each in pieces(text, size)]
+        signed = {"type": "signature_delta", "signature": "c2lnbmVk"}
+        return block_events(at, {"type": kind, "thinking": "", "signature": ""}, *thoughts, signed)
+    deltas = [
+        {"type": "input_json_delta", "partial_json": each} for each in pieces(arguments(text), size)
+    ]
+    begun = {"type": kind, "id": f"toolu_{at}", "name": "look_up", "input": {}}
+    return block_events(at, begun, *deltas)
+
+
+BLOCKS = ("text", "thinking", "tool_use", "server_tool_use")
+
+
+def messages_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
+    blocks = [block(at, kind, text, size) for at, kind in enumerate(kinds)]
+    events = message_events(*blocks, usage={"input_tokens": 5, "output_tokens": 3})
+    return [event for event in events if event["type"] != "ping"]
+
+
+def chat_deltas(kind: str, at: int, text: str, size: int) -> Iterator[Json]:
+    if kind not in ("function", "custom"):
+        yield from ({kind: each} for each in pieces(text, size))
+        return
+    member = "arguments" if kind == "function" else "input"
+    text = arguments(text) if kind == "function" else text
+    head = {"index": at, "id": f"call_{at}", "type": kind, kind: {"name": "f", member: ""}}
+    yield {"tool_calls": [head]}
+    for each in pieces(text, size):
+        yield {"tool_calls": [{"index": at, kind: {member: each}}]}
+
+
+DELTAS = ("content", "reasoning_content", "refusal", "function", "custom")
+
+
+def chat_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
+    choice = {"index": 0, "logprobs": None}
+    deltas = [{"role": "assistant", "content": ""}]
+    for at, kind in enumerate(kinds):
+        deltas += chat_deltas(kind, kinds[:at].count(kind), text, size)
+    ends: list[tuple[Json, str]] = [({}, "stop")]
+    return [
+        {**BASE, "choices": [{**choice, "delta": delta, "finish_reason": finish}]}
+        for delta, finish in [*((delta, None) for delta in deltas), *ends]
+    ]
+
+
+def chat_events_of(raw: bytes) -> list[Json]:
+    lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert lines[-1] == b"[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+OF_RESPONSE = ("id", "object", "created_at", "model", "status", "output", "usage")
+
+
+def compared(event: Json) -> Json:
+    """Return a copy of what of an event is compared."""
+    bare: Json = json.loads(json.dumps(event))
+    bare.pop("sequence_number", None)
+    for each in (bare, *bare.get("choices", ())):
+        if not each.get("logprobs"):
+            each.pop("logprobs", None)
+    if "response" in bare:  # the rest of it repeats the request
+        bare["response"] = {name: bare["response"][name] for name in OF_RESPONSE}
+    return bare
+
+
+def take(event: Json) -> tuple[Json, str | None]:
+    """Return an event with its delta's text taken out, and that text; None if it has none."""
+    bare = compared(event)
+    if isinstance(bare.get("delta"), str):
+        return bare, bare.pop("delta")
+    delta = bare.get("delta") if bare.get("type") == "content_block_delta" else None
+    choices = bare.get("choices")
+    if choices:
+        delta = choices[0]["delta"]
+        for call in delta.get("tool_calls", ()):
+            delta = call.get("function", call.get("custom"))
+    members = ("text", "thinking", "partial_json", "content", "reasoning_content", "refusal")
+    for name in (*members, "arguments", "input"):
+        if isinstance(delta, dict) and isinstance(delta.get(name), str):
+            text, delta[name] = delta[name], ""
+            return bare, text
+    return bare, None
+
+
+def joined(events: Sequence[Json], *, adjacent: bool) -> list[tuple[Json, str | None]]:
+    """Return events with the deltas of one text put together: where nothing stands between them, or
+    wherever they are, as in a chat, whose texts are told apart by their members."""
+    out: list[tuple[Json, str | None]] = []
+    for bare, text in map(take, events):
+        places = range(max(0, len(out) - 1) if adjacent else 0, len(out))
+        place = next((at for at in places if out[at][0] == bare), None)
+        if text is not None and place is not None:
+            out[place] = bare, (out[place][1] or "") + text
+        else:
+            out.append((bare, text))
+    return out
+
+
+def masked(events: list[tuple[Json, str | None]]) -> list[tuple[Json, str | None]]:
+    """Return events with the word masked, and without signatures of thoughts that had it."""
+    written = json.dumps(events)
+    found: list[tuple[Json, str | None]] = [
+        (each, text)
+        for each, text in json.loads(written.replace(WORD, MASK))
+        if WORD not in written or "signature_delta" not in json.dumps(each)
+    ]
+    return found
+
+
+Script = Callable[[Sequence[str], str, int], list[Json]]
+Reading = Callable[[bytes], list[Json]]
+CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+FAMILIES: dict[str, tuple[str, str, Json, dict[str, str], Script, Reading, Sequence[str]]] = {
+    "responses": (
+        *("/v1/responses", "support-chat", RESPONSES_BODY, BEARER),
+        *(responses_script, streamed, ITEMS),
+    ),
+    "messages": (
+        *("/v1/messages", "via-anthropic", MESSAGES_BODY, HEADERS),
+        *(messages_script, lambda raw: [data for _, data in events_of(raw)], BLOCKS),
+    ),
+    "chat": (
+        *("/v1/chat/completions", "search-answers", CHAT_BODY, BEARER),
+        *(chat_script, chat_events_of, DELTAS),
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "texts"), CASES)
+@pytest.mark.parametrize(
+    ("family", "kind"), [(family, kind) for family in FAMILIES for kind in FAMILIES[family][-1]]
+)
+async def test_guard_changes_only_text_of_deltas(
+    family: str, kind: str, rule: str, texts: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """For every cut, types, indexes, ids, numbers and final items are those of the upstream."""
+    path, to, body, headers, script, read, kinds = FAMILIES[family]
+    headers = {**headers, "x-headrace-deployment": to}
+    order = [kinds[0], kind, kinds[0], kind] if kind != kinds[0] else [kind, kind]
+    text = TEXTS[texts]
+
+    async with guarded(tmp_path, upstream, RULES[rule]) as (_, client):
+        for size in SIZES:
+            events = script(order, text, size)
+            upstream.answer_with(stream(events, done=family == "chat"))
+            async with client.post(path, headers=headers, json={**body, "stream": True}) as got:
+                raw = await got.read()
+            assert got.status == 200, raw
+            shown = read(raw)
+            adjacent = family != "chat"
+            expected = masked(joined(events, adjacent=adjacent))
+            assert joined(shown, adjacent=adjacent) == expected, size
+            assert take(shown[-1])[0] == expected[-1][0]
+
+
+@pytest.mark.parametrize("size", [1, 60_000])
+@pytest.mark.parametrize("kind", BY_KIND)
+@pytest.mark.parametrize("at_end", ["item", "response"])
+async def test_text_without_deltas_is_masked_in_place(
+    at_end: str, kind: str, size: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """An item that only its last event, or only the end of the response, has as a whole."""
+    text = f"{TEXTS['finding']} {'a river ' * (size // 8)}"
+    items = [item_of("text", text, 0)[0], item_of(kind, text, 1)[0]]
+    done = [
+        {"type": "response.output_item.done", "output_index": at, "item": item}
+        for at, item in enumerate(items if at_end == "item" else items[:1])
+    ]
+    events = response_events(done, whole=response(*items))
+    upstream.answer_with(stream(events, done=False))
+
+    async with (
+        guarded(tmp_path, upstream, RULES["mask"]) as (_, client),
+        client.post(
+            "/v1/responses", headers=BEARER, json={**RESPONSES_BODY, "stream": True}
+        ) as got,
+    ):
+        raw = await got.read()
+
+    assert [*map(compared, streamed(raw))] == json.loads(
+        json.dumps([*map(compared, events)]).replace(WORD, MASK)
+    )

@@ -1,0 +1,204 @@
+"""Whole answers as frames, guarded and with their values put back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.errors import GuardBlocked
+from proxy.guards.engine import Engine
+from proxy.guards.stream.placeholders import Masks
+from proxy.guards.text.native import native_walk
+from proxy.guards.whole_answers import texts_of, with_document, with_values
+from proxy.types import Json
+from proxy.types.events import Begin, Delta, FamilyName, Frame
+from tests.doubles import message, response, text_item
+from tests.golden.pipeline import call_of, written
+from tests.golden.test_guarded_frames import RULES, guarding
+from tests.guards.doubles import Elsewhere, Ticks, rule, short_digests
+from tests.guards.services.test_stage import service
+from tests.guards.stream import frames as made
+
+TOOL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "f", "arguments": '{"a": "secret"}'},
+}
+CHAT: Json = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "a secret", "tool_calls": [TOOL]},
+            "finish_reason": "tool_calls",
+        }
+    ],
+}
+MESSAGE: Json = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [
+        {"type": "text", "text": "a sec"},
+        {"type": "text", "text": "ret"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "secret"}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}
+DOCUMENTS: dict[FamilyName, Json] = {"chat": CHAT, "messages": MESSAGE}
+
+
+def whole(family: FamilyName, document: Json | None = None) -> Frame:
+    return made.whole_answer(document or DOCUMENTS[family], family)
+
+
+def said(frame: Frame) -> list[str]:
+    return [event.text for event in frame.events if isinstance(event, Delta) and event.text]
+
+
+async def shown(family: FamilyName, *rules: Any) -> Frame:
+    watch, _ = guarding(family, *rules, stream=False)
+    frame = whole(family)
+    at_once = watch.feed_at_once(frame)
+    [safe] = await watch.feed(frame) if at_once is None else at_once
+    assert isinstance(safe, Frame)
+    return safe
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+async def test_whole_answer_is_masked_in_document_and_events(family: FamilyName) -> None:
+    safe = await shown(family, rule("secret", action="mask"))
+
+    assert safe.raw is None
+    assert "secret" not in str(safe.events)
+    assert "secret" not in str(safe.doc)
+    assert b"secret" not in written(family, [safe], stream=False)
+    assert [
+        event.call.name for event in safe.events if isinstance(event, Begin) and event.call
+    ] == ["f"]
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+async def test_whole_answer_without_findings_passes(family: FamilyName) -> None:
+    safe = await shown(family, rule("nothing", action="mask"))
+
+    assert safe.doc == DOCUMENTS[family]
+    assert said(safe) == said(whole(family))
+
+
+SPLIT: dict[FamilyName, Json] = {
+    "messages": message(
+        {"type": "thinking", "thinking": "one se", "signature": "s"},
+        {"type": "text", "text": "a se"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+        {"type": "thinking", "thinking": "cret two", "signature": "s"},
+        {"type": "text", "text": "cret b"},
+    ),
+    "responses": response(
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "one se"}]},
+        text_item("a se", "m1"),
+        {"type": "reasoning", "id": "s", "summary": [{"type": "summary_text", "text": "cret two"}]},
+        text_item("cret b", "m2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("judges", [False, True], ids=["places", "whole"])
+@pytest.mark.parametrize("family", SPLIT)
+async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) -> None:
+    watch, record = guarding(family, rule("secret", action="mask", unbounded=judges), stream=False)
+
+    [safe] = await watch.feed(whole(family, SPLIT[family]))
+
+    assert isinstance(safe, Frame)
+    texts = [text for text in said(safe) if text != "{}"]
+    assert texts == ["one [WORD]", "a [WORD]", "[WORD] two", "[WORD] b"]
+    [(_, result)] = record.verdicts()
+    assert result.findings == {"word": 2}
+
+
+@pytest.mark.parametrize("family", ["messages", "responses"])
+async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
+    """Joined with the texts around it, the word would be part of a longer one."""
+    documents = {
+        "messages": message(*[{"type": "text", "text": each} for each in ("ab", "secret", "cd")]),
+        "responses": response(text_item("ab"), text_item("secret", "m2"), text_item("cd", "m3")),
+    }
+    watch, _ = guarding(family, RULES["masked"], stream=False)
+
+    [safe] = await watch.feed(whole(family, documents[family]))
+
+    assert said(safe) == ["ab", "[WORD]", "cd"]
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+async def test_words_split_over_long_texts_are_found(size: int) -> None:
+    parts = "x" * size + " sec", "ret " + "y" * size
+    watch, _ = guarding("responses", rule("secret", action="mask"), stream=False)
+    document = response(text_item(parts[0]), text_item(parts[1], "m2"))
+
+    [safe] = await watch.feed(whole("responses", document))
+
+    assert "ret" not in "".join(said(safe)).replace("[WORD]", "")
+
+
+@pytest.mark.parametrize("family", SPLIT)
+async def test_service_gets_texts_of_a_kind_as_one_text(family: FamilyName) -> None:
+    way = Elsewhere()
+    watch, record = guarding(family, service(way=way, action="mask"), stream=False)
+
+    [safe] = await watch.feed(whole(family, SPLIT[family]))
+
+    assert isinstance(safe, Frame)
+    assert "cret" not in "".join(said(safe))
+    assert {"one secret two", "a secret b"} <= {each.text for each in way.asked[0]}
+    [(_, result)] = record.verdicts()
+    assert result.findings == {"word": 2}
+
+
+async def test_whole_answer_is_blocked() -> None:
+    with pytest.raises(GuardBlocked):
+        await shown("messages", rule("secret", action="block"))
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+def test_values_are_put_back(family: FamilyName) -> None:
+    masks = Masks(short_digests())
+    masks.placeholder("word", "secret")
+    name = masks.placeholder("word", "secret")
+    document = orjson.loads(orjson.dumps(DOCUMENTS[family]).replace(b"secret", name.encode()))
+
+    frame = with_values(whole(family, document), masks, call_of(family, stream=False))
+
+    assert frame.doc == DOCUMENTS[family]
+    assert said(frame) == said(whole(family))
+
+
+def test_texts_of_a_failed_answer_are_none() -> None:
+    assert texts_of(Frame(())).texts == ()
+
+
+def test_document_keeps_the_place_of_its_answer() -> None:
+    frame = whole("chat")._replace(model_call=3, size=9)
+
+    changed = with_document(frame, CHAT, call_of("chat", stream=False))
+
+    assert (changed.model_call, changed.size, changed.last) == (3, 9, True)
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+async def test_a_document_of_any_family_is_read_by_steps(family: FamilyName) -> None:
+    frame = whole(family)
+    walk = partial(native_walk, family=family, cut=False)
+
+    texts = await Engine(Ticks()).read(walk, DOCUMENTS[family], 0)
+
+    assert texts == texts_of(frame)

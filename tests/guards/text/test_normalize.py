@@ -1,0 +1,277 @@
+"""What a text reads as, and where each character of a reading came from."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF001  # disguises are what these tests are of
+import base64
+import re
+from collections.abc import Callable
+from unicodedata import decimal, normalize
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.guards.text.base64_text import RUN
+from proxy.guards.text.confusables import FOLDS, UNSEEN
+from proxy.guards.text.normalize import (
+    MOST_LAYERS,
+    View,
+    _close,
+    _joined,
+    _read,
+    beginning,
+    folded,
+    variants,
+)
+from tests.for_each import for_each
+
+MANY = "\u0336\u0315" * 40
+ODD = st.text(
+    st.sampled_from(
+        "abcs eéßАаѕ&;#x1%C3a9\\u0073{}.-=*`~<>/!\n\rﬁｓ①각\u1100\u1161\u11a8"
+        "\u200b\u0301\u0315\u0316\u0336\u00ad\U0001f600\U000e0073\ufe0f\uff9e"
+    ),
+    max_size=30,
+)
+
+
+def spots(text: str, word: str) -> list[str]:
+    """Find a word in all readings of a text; give what the original has in its place."""
+    found = []
+    for view in variants(text):
+        at = view.folded.find(word)
+        if at >= 0:
+            start, end = view.span(at, at + len(word))
+            found.append(text[start:end])
+    return found
+
+
+@for_each(
+    ("disguised", "place"),
+    [
+        ("a secret", "secret"),
+        ("a SeCrEt", "SeCrEt"),
+        ("a ｓｅｃｒｅｔ.", "ｓｅｃｒｅｔ"),
+        ("a 𝖘𝖊𝖈𝖗𝖊𝖙.", "𝖘𝖊𝖈𝖗𝖊𝖙"),
+        ("a \u200bs\u200becret\u200b.", "s\u200becret"),
+        ("a sec\u00adret", "sec\u00adret"),
+        ("a s\u202eecret", "s\u202eecret"),
+        ("a s\U000e0041ecret", "s\U000e0041ecret"),
+        ("a ѕесrеt", "ѕесrеt"),
+        ("a ѕЕСRЕT", "ѕЕСRЕT"),
+        ("a s&#101;cret&#33;", "s&#101;cret"),
+        ("a s&#x65;cret", "s&#x65;cret"),
+        ("a %73%65cret%21", "%73%65cret"),
+        ("a \\u0073ecret", "\\u0073ecret"),
+        ("a \\x73\\x65cret", "\\x73\\x65cret"),
+        ("a \\u{73}\\u{000065}cret", "\\u{73}\\u{000065}cret"),
+        ("a \\U00000073ecret", "\\U00000073ecret"),
+        ("a &#115&#101&#99&#114&#101&#116", "&#115&#101&#99&#114&#101&#116"),
+        ("a &#115 &#x73&#x65&#x63ret", "&#x73&#x65&#x63ret"),
+        ("a s&shyecret", "s&shyecret"),
+        ("a se**cr**et", "se**cr**et"),
+        ("a s*e`c`r*et", "s*e`c`r*et"),
+        ("a se~~cr~~et", "se~~cr~~et"),
+        ("a **se**cret", "se**cret"),
+        ("a <b>se</b>cret", "se</b>cret"),
+        ("a se<b>cr</b>et", "se<b>cr</b>et"),
+        ("a se<span class='x' id=y>cr</SPAN >et", "se<span class='x' id=y>cr</SPAN >et"),
+        ("a se<!-- it -->cret", "se<!-- it -->cret"),
+        ("a se<b><i>**cr</i></b>**et", "se<b><i>**cr</i></b>**et"),
+        ("a se&lt;b&gt;cret", "se&lt;b&gt;cret"),
+        ("a ѕе<wbr/>сrеt", "ѕе<wbr/>сrеt"),
+        ("a sec-\nret", "sec-\nret"),
+        ("a sec-  \r\n   ret", "sec-  \r\n   ret"),
+        ("a sec\u2010\nret", "sec\u2010\nret"),
+        ("a s e c r e t!", "s e c r e t"),
+        ("a s.e.c.r.e.t!", "s.e.c.r.e.t"),
+        ("a s_e-c r*e·t!", "s_e-c r*e·t"),
+        ("a ѕ е с r е t!", "ѕ е с r е t"),
+        ("a s\u0336e\u0336cret", "s\u0336e\u0336cret"),
+        ("a se\u0301cre\u0301t", "se\u0301cre\u0301t"),
+        (f"a sec{MANY}ret", f"sec{MANY}ret"),
+        ("a \U000e0073\U000e0065\U000e0063\U000e0072\U000e0065\U000e0074.", None),
+        ("a \\udb40\\udc73&#xe0065;\U000e0063\U000e0072\U000e0065\U000e0074.", None),
+    ],
+)
+def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | None) -> None:
+    assert place or disguised[2:-1] in spots(disguised, "secret")
+    assert set(spots(disguised, "secret")) == {place or disguised[2:-1]}
+
+
+@pytest.mark.parametrize(
+    "text", ["internationalization", "deadbeefdeadbeef0", "/usr/local/share/doc"]
+)
+def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
+    assert len(variants(text)) == 1
+
+
+@for_each(
+    "text",
+    [
+        "", "plain words, 100% of AT&T", "Straße, año, naïve", "C:\\new", "日本語", "U.S. is a b",
+        "**Note**: *this* is `code`, ~~not~~.", "2 * 3 < 4 and 5 > 4, a ~ b",
+        "- one\n- two\n---\nend",
+        "<p>One</p><p>two</p>", "<td>4111</td><td>1111</td>", "well-known -- and so on -\nnow",
+        "**größer** <b>Maß</b>, <i>é</i>", "a_b __init__ snake_case", "0123456789abcdef01234567",
+    ],
+)  # fmt: skip
+def test_text_without_disguise_reads_as_itself(text: str) -> None:
+    assert {view.cased for view in variants(text)} == {text}
+
+
+def test_the_first_reading_is_the_text_itself() -> None:
+    assert variants("ПРИВЕТ")[0].folded == "привет"
+    assert variants("año ano")[0].folded == "año ano"
+
+
+def test_a_word_of_a_policy_is_folded_like_a_text() -> None:
+    for word in ("ПРИВЕТ", "Привет", "привет"):
+        assert folded(word) in variants("привет")[-1].folded
+
+
+def test_other_digits_are_digits() -> None:
+    assert View.of("٤١١١").cased == "4111"
+
+
+def test_escapes_of_json_are_decoded_inside_of_its_strings_only() -> None:
+    assert View.of(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
+    assert View.of(r"a\/b").cased == r"a\/b"
+
+
+def test_a_torn_run_is_not_decoded() -> None:
+    run = base64.b64encode(b"a secret, it is").decode()
+
+    assert len(variants(run)) == 2
+    assert len(beginning(run, torn=True).views) == 1
+
+
+@given(st.text())
+@example("\uff76\uff9e")
+@example("e\u0301\u0302")
+@example("각")
+@example("e" + "\u0315" * 15 + "\u0316" * 15)
+def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
+    text = text.translate({ord(each): None for each in "&%\\"})
+    whole = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
+    digits = "".join(str(decimal(each, each)) for each in whole)
+
+    assert View.of(text).cased == digits
+
+
+@given(ODD)
+def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
+    for view in variants(text):
+        assert len(view.folded) == len(view.cased)
+        past = (0, 0)
+        for place in range(len(view.cased)):
+            start, end = view.span(place, place + 1)
+            assert past[0] <= start < end <= len(text)
+            assert view.index(start) <= place
+            past = (start, end)
+
+
+@given(ODD, ODD)
+@example("%C3", "%A9")
+@example("x \\ud83d", "\\ude00")
+@example("a b", " c")
+@example("a b c", "at")
+@example("각"[:1], "ᆨ")
+@example("&amp", ";")
+@example("\\", "u0073")
+@example("s e c r e t%73", "")
+@example("C\\\xadА", " C")
+@example("xe", "%CC%81")
+@example("xe%CC%8", "1")
+@example("a" + "\u0315" * 29, "\u0316" * 3)
+@example("a" + "\u0315" * 30, "\u0316" * 3)
+@example("a" + "\u0315" * 31, "\u0316" * 3)
+@example("\u0105" + "\u0336\u200b" * 31, "\u0316")
+def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
+    upto = beginning(text).upto
+
+    for now, then in (
+        (View.of(text), View.of(text + more)),
+        *zip(_closest(text), _closest(text + more), strict=True),
+    ):
+        kept = now.cased[: now.index(upto)]
+        assert then.cased[: then.index(upto)] == kept
+
+
+def _closest(text: str) -> tuple[View, View, View]:
+    """Return the readings that are farthest from a text, be they the same: letters apart joined,
+    what stands within words dropped, and of hyphens the end of the line alone."""
+    bare = _read(text, escaped=False, torn=False, most=None)[1]
+    joined = [*_joined(bare), bare, bare][:2]
+    if len([*_joined(bare)]) == 1:
+        joined = joined[:1] * 2
+    return _close(bare), joined[0], joined[1]
+
+
+@for_each(
+    "encode",
+    [
+        lambda text: text.encode().hex(),
+        lambda text: text.encode().hex().upper(),
+        lambda text: "0x" + text.encode().hex() + "f",
+        lambda text: text.encode("utf-16le").hex(),
+        lambda text: _base64(_base64(text)),
+        lambda text: _base64(_base64(_base64(text))),
+        lambda text: _base64(text.encode().hex()),
+        lambda text: _base64(f"here: {text.encode().hex()}").encode().hex(),
+        lambda text: _base64(text.replace("e", "&#101;")),
+        lambda text: _base64(text.replace("e", "е")),
+        lambda text: _base64(text.replace("c", "<b>c</b>")),
+        lambda text: "".join(f"\\x{ord(each):02x}" for each in _base64(text)),
+    ],
+)
+def test_what_is_encoded_is_read_with_what_is_within_it(encode: Callable[[str], str]) -> None:
+    text = encode("it is a secret of all")
+    found = spots(f"see {text} now", "secret")
+
+    assert found
+    assert all(each in text and len(each) > 30 for each in found)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_so_many_layers_are_read_and_no_more() -> None:
+    text = "it is a secret"
+    for _ in range(MOST_LAYERS):
+        text = _base64(text)
+
+    assert spots(text, "secret") == [text]
+    assert spots(_base64(text), "secret") == []
+
+
+def test_a_hyphen_at_the_end_of_a_line_may_be_of_the_word() -> None:
+    assert spots("it is well-\nknown", "well-known") == ["well-\nknown"]
+    assert spots("it is well-\nknown", "wellknown") == ["well-\nknown"]
+
+
+@given(
+    st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40) | st.text("46a8", max_size=40),
+    st.text(alphabet="QUJD ", max_size=8),
+)
+def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
+    read = beginning(text)
+    upto, open_run = read.upto, read.run
+    ended = [view.whole for view in variants(text + more) if view.whole]
+
+    assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
+
+
+@for_each("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
+def test_a_number_has_no_other_reading(number: str) -> None:
+    assert [view.cased for view in variants(number)] == [number]
+    assert View.of(number).cased == number
+    assert len(number) < RUN
+
+
+@for_each("sign", ["", "，", "“", "ผู", "。", "（"])
+def test_three_letters_stand_apart_behind_a_sign_of_any_script(sign: str) -> None:
+    """However many come after them: a text that goes on is read as it will be."""
+    assert any("the" in view.cased for view in variants(f"{sign}t h e"))

@@ -1,0 +1,198 @@
+"""The short way through a document, which says of it what the whole walk does, or nothing."""
+
+from __future__ import annotations
+
+import copy
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.text.opaque import OPAQUE, PAYLOAD
+from proxy.guards.text.plain_chat import MOST, plain_answer, plain_request
+from proxy.guards.text.text_walker import answer_texts, request_texts
+from proxy.guards.text.walk import KNOWN, REQUEST, Text, Texts
+from proxy.guards.whole.joined_parts import joined_parts
+from proxy.types import Json
+from tests.for_each import for_each
+
+HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+CHOICE = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
+CHAT: Json = {
+    "model": "support-chat",
+    "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "max_tokens": 5,
+    "temperature": 0.5,
+    "user": "ada",
+    "seed": None,
+}
+ANSWER: Json = {
+    **HEAD,
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Paris.", "reasoning_content": "France?"},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}},
+}
+CHUNK: Json = {**HEAD, "choices": [{**CHOICE, "delta": {"role": "assistant", "content": "Hi"}}]}
+NAMES = sorted({
+    *KNOWN, *OPAQUE, *PAYLOAD, *REQUEST, *CHAT, *ANSWER, *CHOICE, "media_type", "odd", "source",
+})  # fmt: skip
+WORDS = (
+    "", "a", "two words", "user", "assistant", "text", "tool", "stop", "aGVsbG8gd29ybGQgYWdhaW4=",
+    "data:text/plain;base64,aGVsbG8=", "data:,b", "x" * 200, "\n", "\u00e9", '{"a": "b"}',
+)  # fmt: skip
+SIMPLE: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    1,
+    0.5,
+    *WORDS,
+    [],
+    {},
+    ["a"],
+    [1],
+    {"odd": "a"},
+    {"prompt_tokens": 1},
+)
+VALUES = st.recursive(
+    st.sampled_from(SIMPLE),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return each dict and list of a document with each of its keys."""
+    keys = [*value] if isinstance(value, dict) else range(len(value)) if value else []
+    found = [(value, key) for key in keys]
+    for key in keys:
+        if isinstance(value[key], dict | list):
+            found += places(value[key])
+    return found
+
+
+def levels(document: Json) -> list[Json]:
+    """Return the documents within a document, and itself."""
+    above = {id(each): each for each, _ in places(document) if isinstance(each, dict)}
+    return [*above.values()]
+
+
+@st.composite
+def documents(draw: st.DrawFn, *usual: Json) -> Json:
+    """Draw a usual document with some of its values changed, taken away or added."""
+    document = copy.deepcopy(draw(st.sampled_from(usual)))
+    for _ in range(draw(st.integers(0, 3))):
+        if not document:
+            return document
+        above, key = draw(st.sampled_from(places(document)))
+        if isinstance(above, dict) and draw(st.booleans()):
+            above[draw(st.sampled_from(NAMES))] = copy.deepcopy(draw(VALUES))
+        elif draw(st.booleans()):
+            above[key] = copy.deepcopy(draw(VALUES))
+        else:
+            del above[key]
+    return document
+
+
+def compared(texts: Texts) -> tuple[Any, Any]:
+    return texts.texts, texts.opaque
+
+
+@pytest.mark.parametrize("document", [CHAT, ANSWER, CHUNK], ids=["chat", "answer", "chunk"])
+def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
+    read, walked = (
+        (plain_request, request_texts) if document is CHAT else (plain_answer, answer_texts)
+    )
+    taken = 0
+    for number in range(len(levels(document))):
+        for name, value in product(NAMES, SIMPLE):
+            changed = copy.deepcopy(document)
+            levels(changed)[number][name] = value
+            usual = read(changed)
+            if usual is not None:
+                taken += 1
+                assert compared(usual) == compared(walked(changed)), (number, name, value)
+    assert taken > 100
+
+
+@given(documents(CHAT, {"model": "m", "prompt": "Hi", "suffix": "!"}))
+def test_a_usual_question_has_the_texts_that_a_walk_finds(body: Json) -> None:
+    usual = plain_request(body)
+
+    if usual is not None:
+        walked = request_texts(body)
+        assert compared(usual) == compared(walked)
+        assert [*joined_parts(usual.texts)] == []
+
+
+@given(documents(ANSWER, CHUNK), st.booleans())
+def test_a_usual_answer_has_the_texts_that_a_walk_finds(data: Json, cut: bool) -> None:
+    usual = plain_answer(data)
+
+    if usual is not None:
+        walked = answer_texts(data, cut=cut)
+        assert compared(usual) == compared(walked)
+        assert [*joined_parts(usual.texts)] == []
+
+
+def test_the_usual_documents_are_read_the_short_way() -> None:
+    question, answer, chunk = plain_request(CHAT), plain_answer(ANSWER), plain_answer(CHUNK)
+
+    assert question is not None
+    assert answer is not None
+    assert chunk is not None
+    assert question.texts == (
+        Text(("messages", 0, "content"), "Be brief.", "content", "system"),
+        Text(("messages", 1, "content"), "Hi", "content", "user"),
+        Text(("user",), "ada", "user"),
+    )
+    assert [each.text for each in answer.texts] == ["Paris.", "France?"]
+    assert [each.text for each in chunk.texts] == ["Hi"]
+
+
+def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
+    messages = [{"role": "user", "content": "Hi"}] * (MOST + 1)
+
+    assert plain_request({"messages": messages[:-1]}) is not None
+    assert plain_request({"messages": messages}) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({**HEAD, "choices": [CHOICE]}, "Hi"),
+        ({"choices": [{"index": 0, "text": "Hi"}]}, "Hi"),
+        ({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}, None),
+    ],
+)
+def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str | None) -> None:
+    found = plain_answer(data)
+
+    assert found is not None
+    assert [each.text for each in found.texts] == ([] if text is None else [text])
+
+
+@for_each(
+    "data",
+    [
+        {**HEAD, "choices": [CHOICE, CHOICE]},
+        {**HEAD, "choices": [CHOICE], "unknown": 1},
+        {**HEAD, "choices": [{**CHOICE, "logprobs": {"content": []}}], "usage": "much"},
+        {**HEAD, "choices": [{**CHOICE, "delta": {"content": ["Hi"]}}]},
+        {**HEAD, "choices": [{**CHOICE, "delta": {"content": "Hi", "refusal": "no"}}]},
+    ],
+)
+def test_any_other_chunk_is_unusual(data: Json) -> None:
+    assert plain_answer(data) is None

@@ -1,0 +1,199 @@
+"""Texts are changed in a copy, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.engine import Engine
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.text_walker import answer_texts, request_texts
+from proxy.guards.text.walk import MemberName
+from tests.for_each import for_each
+from tests.guards.doubles import Ticks, rule
+from tests.guards.growth import lines
+
+TREE = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
+        | st.fixed_dictionaries({"arguments": inner.map(json.dumps)})
+    ),
+    max_leaves=12,
+)
+BODY = st.dictionaries(
+    st.sampled_from(["messages", "prompt", "metadata", "tools", "odd", "choices"]), TREE, max_size=4
+)
+
+
+@given(BODY)
+def test_what_is_replaced_is_read_again_and_the_original_stays(body: dict[str, Any]) -> None:
+    before = copy.deepcopy(body)
+    texts = [
+        text for text in request_texts(body).texts if not isinstance(text.path[-1], MemberName)
+    ]
+
+    changed = replaced(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
+    again = {text.path: text.text for text in request_texts(changed).texts}
+
+    assert body == before
+    for text in texts:
+        assert again[text.path] == (f"{text.text}!" if text.escaped else text.text)
+
+
+@given(BODY)
+def test_texts_put_back_change_nothing(body: dict[str, Any]) -> None:
+    texts = {
+        text.path: text.text
+        for text in request_texts(body).texts
+        if text.escaped or not (isinstance(text.path[-1], int) and text.kind == "arguments")
+    }
+
+    assert replaced(body, texts) == body
+
+
+def test_nothing_to_replace_gives_the_very_same() -> None:
+    body = {"prompt": "x"}
+
+    assert replaced(body, {}) is body
+
+
+def test_what_is_not_on_the_way_is_shared() -> None:
+    body: dict[str, Any] = {"messages": [{"content": "a"}, {"content": "b"}], "tools": [{"x": 1}]}
+
+    changed = replaced(body, {("messages", 0, "content"): "c"})
+
+    assert changed["messages"][0] == {"content": "c"}
+    assert changed["messages"][1] is body["messages"][1]
+    assert changed["tools"] is body["tools"]
+
+
+def test_names_of_members_are_replaced_and_none_is_lost() -> None:
+    body = {"metadata": {"a@b.c": {"x": "y"}, "d@e.f": 2}}
+    paths: dict[Any, str] = {
+        ("metadata", MemberName("a@b.c")): "[EMAIL]",
+        ("metadata", MemberName("d@e.f")): "[EMAIL]",
+        ("metadata", "a@b.c", "x"): "z",
+    }
+
+    assert replaced(body, paths) == {"metadata": {"[EMAIL]": {"x": "z"}, "[EMAIL]_2": 2}}
+
+
+def test_thousands_of_like_names_are_numbered_in_linear_time() -> None:
+    def renamed(size: int) -> int:
+        body = {"metadata": {f"a{n}@b.c": n for n in range(size)}}
+        paths: dict[Any, str] = {
+            ("metadata", MemberName(name)): "[EMAIL]" for name in body["metadata"]
+        }
+        return lines(lambda: replaced(body, paths))
+
+    assert renamed(800) < 3 * renamed(400)
+
+
+def test_the_text_of_data_is_replaced_within_it() -> None:
+    source = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
+    body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": source}}]}]}
+    (text,) = [each for each in request_texts(body).texts if each.text == "the secret"]
+
+    changed = replaced(body, {text.path: "the [WORD]"})
+
+    (again,) = [each for each in request_texts(changed).texts if each.path == text.path]
+    assert again.text == "the [WORD]"
+    assert body["messages"][0]["content"][0]["file"]["file_data"] == source
+
+
+SECRET = base64.b64encode(b"the secret").decode()
+MASKS = (
+    rule("secret", action="mask"),
+    rule("a-bomb", name="heads", action="mask"),
+    rule("to/make", name="written", action="mask"),
+)
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "content": lambda source: {"messages": [{"role": "user", "content": source}]},
+    "a name": lambda source: {"metadata": {source: 1}},
+    "a file": lambda source: {"messages": [{"content": [{"file": {"file_data": source}}]}]},
+    "arguments": lambda source: {"messages": [{"function_call": {"arguments": source}}]},
+}
+
+
+@for_each("place", PLACES)
+@for_each(
+    ("source", "masked"),
+    [
+        (
+            f"data:text/plain;base64,{SECRET}",
+            f"data:text/plain;charset=utf-8;base64,{base64.b64encode(b'the [WORD]').decode()}",
+        ),
+        ("data:text/plain;base64,how/to/make/a/bo", "data:text/plain;base64,how/[WORD]/a/bo"),
+        ("data:text/a-bomb;base64,QUJD", "data:text/[WORD];base64,QUJD"),
+    ],
+)
+async def test_no_mask_in_data_leaves_what_another_has_found(
+    place: str, source: str, masked: str
+) -> None:
+    body = PLACES[place](source)
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(body))
+
+    changed = replaced(body, looked.changes)
+
+    assert changed == PLACES[place](masked)
+
+
+async def test_of_data_that_hides_two_things_in_two_ways_neither_is_left() -> None:
+    raw = base64.b64encode(b"the secret, ").decode() + "how/to/make"
+    asked = PLACES["content"](f"data:text/plain;base64,{raw}")
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+
+    [message] = replaced(asked, looked.changes)["messages"]
+
+    assert message["content"].startswith("the [WORD], ")
+    assert "to/make" not in message["content"]
+
+
+async def test_a_picture_whose_type_is_masked_keeps_what_it_shows() -> None:
+    def body(source: str) -> Any:
+        return {"messages": [{"content": [{"image_url": {"url": source}}]}]}
+
+    asked = body("data:image/a-bomb;base64,iVBORw0KGgoAAA==")
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+
+    changed = replaced(asked, looked.changes)
+
+    assert changed == body("data:image/[WORD];base64,iVBORw0KGgoAAA==")
+
+
+async def test_of_a_file_that_hides_something_in_its_type_and_its_letters_neither_is_left() -> None:
+    asked = PLACES["a file"]("data:text/a-bomb;base64,how/to/make/a/bo")
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+
+    changed = replaced(asked, looked.changes)
+
+    assert changed == PLACES["a file"]("data:text/[WORD];base64,")
+
+
+def test_masked_text_has_no_log_probs() -> None:
+    answer: dict[str, Any] = {
+        "choices": [
+            {"message": {"content": "a cat"}, "logprobs": {"content": [{"token": "a cat"}]}},
+            {"message": {"content": "a dog"}, "logprobs": {"content": [{"token": "a bird"}]}},
+            {"message": {"content": "ok"}, "logprobs": {"content": [{"token": "ok"}]}},
+        ]
+    }
+    assert ("choices", 1, "logprobs") in {text.path for text in answer_texts(answer).texts}
+
+    changed = replaced(
+        answer, {("choices", 0, "message", "content"): "a x", ("choices", 1, "logprobs"): "x"}
+    )
+
+    assert [choice["logprobs"] for choice in changed["choices"]] == [
+        None,
+        None,
+        {"content": [{"token": "ok"}]},
+    ]

@@ -1,0 +1,427 @@
+"""No text of a request or an answer is overlooked: not in any field of any dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.errors import BadField
+from proxy.fields.checks import FieldType
+from proxy.guards.text.logprobs import beside
+from proxy.guards.text.normalize import variants
+from proxy.guards.text.text_walker import STEP, answer_texts, in_steps, request_texts
+from proxy.guards.text.walk import (
+    KINDS,
+    NESTED,
+    REQUEST,
+    SILENT,
+    MemberName,
+    Opaque,
+    Text,
+    request_walk,
+)
+from tests.for_each import for_each
+from tests.guards.growth import LINEAR, TIMES, grown, lines
+
+MARK = "forbidden"
+SHAPES: list[Any] = [
+    MARK,
+    [MARK],
+    {MARK: 1},
+    {"any": MARK},
+    {"any": {"deep": [{"er": MARK}]}},
+    [{"any": MARK}],
+    [{"role": "user", "content": MARK}],
+    [{"role": MARK, "content": "x"}],
+    [{"role": "user", "content": [{"type": "text", "text": MARK}]}],
+    [{"role": "user", "content": [MARK]}],
+    [{"role": "user", "content": [{"text": MARK}]}],
+    [{"role": "user", "name": MARK, "content": "x"}],
+    [{"role": "assistant", "refusal": MARK}],
+    [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": MARK}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"arguments": '{"a": ["forbidden"]}'}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"arguments": '{"forbidden": 1}'}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"arguments": {"a": MARK}}}]}],
+    [{"role": "assistant", "function_call": {"name": "f", "arguments": MARK}}],
+    [{"role": "user", "content": "x", "unknown": {"at": [MARK]}}],
+    [{"type": "function", "function": {"name": "f", "description": MARK}}],
+    [{"type": "function", "function": {"parameters": {"properties": {MARK: {}}}}}],
+    [{"type": "function", "function": {"parameters": {"enum": ["x", MARK]}}}],
+    [{"type": "function_call", "name": MARK, "arguments": "{}"}],
+    [{"type": "function_call", "name": "f", "arguments": '{"a": ["forbidden"]}'}],
+    [{"type": "function_call_output", "output": [{"type": "input_text", "text": MARK}]}],
+    [{"type": "reasoning", "summary": [{"type": "summary_text", "text": MARK}]}],
+    [{"type": "mcp_call", "output": MARK}],
+]
+MINIMAL: dict[str, dict[str, Any]] = {
+    "completions": {"model": "m", "prompt": "p"},
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+    "responses": {"model": "m", "input": "p"},
+    "embeddings": {"model": "m", "input": "p"},
+}
+PATHS = {
+    ("openai", "completions"): "/v1/completions",
+    ("openai", "chat"): "/v1/chat/completions",
+    ("openai", "responses"): "/v1/responses",
+    ("openai", "embeddings"): "/v1/embeddings",
+    ("fireworks", "completions"): "/inference/v1/completions",
+    ("fireworks", "chat"): "/inference/v1/chat/completions",
+    ("scale", "completions"): "/v4/beta/completions",
+    ("scale", "chat"): "/v4/beta/chat/completions",
+    ("multimodel", "completions"): "/v1/completion",
+    ("enkrypt", "completions"): "/ai-proxy/completions",
+    ("enkrypt", "chat"): "/ai-proxy/chat/completions",
+    ("portkey", "completions"): "/v1/completions",
+    ("portkey", "chat"): "/v1/chat/completions",
+    ("portkey", "responses"): "/v1/responses",
+    ("portkey", "embeddings"): "/v1/embeddings",
+}
+
+
+def fields() -> Iterator[tuple[str, str, str, FieldType]]:
+    for dialect in DIALECTS.values():
+        for endpoint, table in dialect.fields.items():
+            if (dialect.name, endpoint) in PATHS:
+                yield from ((dialect.name, endpoint, name, each) for name, each in table.items())
+
+
+def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else {}
+    head = parse_head("POST", PATHS[dialect, endpoint], headers, Received("r"))
+    assert (head.dialect, head.endpoint) == (dialect, endpoint)
+    return read_call(head, body).body
+
+
+def seen(body: dict[str, Any]) -> bool:
+    return any(MARK in text.text for text in request_texts(body).texts)
+
+
+@for_each(("dialect", "endpoint", "name"), [each[:3] for each in fields()])
+def test_every_field_that_may_carry_text_is_looked_at(
+    dialect: str, endpoint: str, name: str
+) -> None:
+    field = DIALECTS[dialect].fields[endpoint][name]  # type: ignore[index]
+    shapes = [shape for shape in SHAPES if field.check(shape) is None]
+    if name == "model":
+        assert SILENT[name]
+        return
+
+    for shape in shapes:
+        around = {"stream": True} if name == "stream_options" else {}
+        try:
+            body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: shape})
+        except BadField:
+            continue  # of a closed set after all
+        assert seen(body) or MARK not in str(body), (name, shape)
+
+
+@for_each("shape", SHAPES, ids=str)
+def test_a_field_that_no_table_knows_is_looked_at(shape: Any) -> None:
+    assert seen({"model": "m", "unknown_to_all": shape})
+    assert seen({"model": "m", "outer": {"inner": [shape]}})
+    assert seen({"model": "m", MARK: 1})
+
+
+def test_kinds_and_roles_are_told() -> None:
+    body = {
+        "messages": [
+            {"role": "system", "content": "be good"},
+            {"role": "user", "name": "ann", "content": [{"type": "text", "text": "hi"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
+                ],
+            },
+        ],
+        "user": "u1",
+        "stop": ["END"],
+        "metadata": {"team": "support"},
+    }
+
+    at = ("messages", 2, "tool_calls", 0, "function")
+    assert request_texts(body).texts == (
+        Text(("messages", 0, "content"), "be good", "content", "system"),
+        Text(("messages", 1, "name"), "ann", "name", "user"),
+        Text(("messages", 1, "content", 0, "text"), "hi", "content", "user"),
+        Text((*at, "name"), "f", "tool", "assistant"),
+        Text((*at, "arguments", 0), "a", "arguments", "assistant", escaped=True),
+        Text((*at, "arguments", 1), "b", "arguments", "assistant", escaped=True),
+        Text(("user",), "u1", "user"),
+        Text(("stop", 0), "END", "stop"),
+        Text(("metadata", MemberName("team")), "team", "metadata"),
+        Text(("metadata", "team"), "support", "metadata"),
+    )
+
+
+def test_every_kind_is_of_the_closed_set() -> None:
+    assert {*REQUEST.values(), *NESTED.values()} <= KINDS
+
+
+@for_each(
+    ("body", "opaque"),
+    [
+        ({"prompt": [1, 2]}, Opaque(("prompt",), "tokens")),
+        ({"prompt": [[1, 2], [3]]}, Opaque(("prompt", 0), "tokens")),
+        ({"input": [[1]]}, Opaque(("input", 0), "tokens")),
+        ({"prompt_token_ids": [1]}, Opaque(("prompt_token_ids",), "tokens")),
+        ({"images": ["https://example.test/cat"]}, Opaque(("images",), "images")),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}
+                ]
+            },
+            Opaque(("messages", 0, "content", 0, "image_url"), "image_url"),
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "file", "file": {"file_data": "x"}}]}
+                ]
+            },
+            Opaque(("messages", 0, "content", 0, "file"), "file"),
+        ),
+        (
+            {"messages": [{"content": [{"source": {"media_type": "image/png", "data": "AA"}}]}]},
+            Opaque(("messages", 0, "content", 0, "source"), "file"),
+        ),
+        (
+            {"messages": [{"role": "tool", "content": [{"mimeType": "image/png", "data": "AA"}]}]},
+            Opaque(("messages", 0, "content", 0), "file"),
+        ),
+        (
+            {"contents": [{"inline_data": {"mime_type": "image/png", "data": "AA"}}]},
+            Opaque(("contents", 0, "inline_data"), "file"),
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
+            Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio"),
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -> None:
+    assert opaque in request_texts(body).opaque
+
+
+@for_each(
+    "body",
+    [
+        {"stop_token_ids": [1, 2]},
+        {"tools": [{"function": {"parameters": {"properties": {"file": {"enum": [1, 2]}}}}}]},
+        {"logit_bias": {"50256": -100}, "seed": 1, "n": 2},
+        {"audio": {"voice": "alloy"}},
+        {"metadata": {"image": "x"}},
+        {"prompt": f"data:;base64, {MARK}"},
+        {"messages": [{"role": "user", "content": "data:image/png;base64,iVBORw0KGgo="}]},
+    ],
+    ids=str,
+)
+def test_what_can_be_read_is_not_opaque(body: dict[str, Any]) -> None:
+    assert request_texts(body).opaque == ()
+
+
+def url(kind: str, payload: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(payload).decode()}"
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00"
+NOT_DATA = [
+    f"data:;base64, and then {MARK}",
+    f"data:image/png;base64,AAAA {MARK}",
+    f"data:image/png;base64,AAAA={MARK}=",
+    f"data:text/plain;{MARK};base64,AAAA",
+]
+TEXTS = [
+    url("text/plain", MARK.encode()),
+    url("text/html;charset=utf-16", MARK.encode("utf-16")),
+    url("text/plain", b"\xff\x01" + MARK.encode()),
+    url("application/json", f'{{"a": "{MARK}"}}'.encode()),
+    url("image/svg+xml", f"<svg>{MARK}</svg>".encode()),
+]
+
+
+@for_each("source", [*NOT_DATA, *TEXTS])
+@for_each(
+    "place",
+    [
+        lambda source: {"messages": [{"role": "user", "content": source}]},
+        lambda source: {
+            "messages": [{"role": "user", "content": [{"image_url": {"url": source}}]}]
+        },
+        lambda source: {
+            "messages": [{"role": "user", "content": [{"file": {"file_data": source}}]}]
+        },
+        lambda source: {"unknown": source},
+    ],
+)
+def test_only_what_is_data_to_its_end_and_no_text_is_not_read(
+    source: str, place: Callable[[str], dict[str, Any]]
+) -> None:
+    assert seen(place(source))
+
+
+@for_each("source", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])
+@for_each(
+    "message",
+    [
+        lambda source: {"content": source},
+        lambda source: {"content": [{"image_url": {"url": source}}]},
+        lambda source: {"audio": {"data": source}},
+    ],
+)
+def test_of_an_answer_nothing_is_skipped(
+    source: str, message: Callable[[str], dict[str, Any]]
+) -> None:
+    texts = answer_texts({"choices": [{"message": message(source)}]}).texts
+
+    assert source in {text.text for text in texts}
+
+
+@for_each(
+    "answer",
+    [
+        {"choices": [{"message": {"tool_calls": [{"function": {"arguments": {"id": MARK}}}]}}]},
+        {"choices": [{"message": {"content": [{"model": MARK, "index": MARK}]}}]},
+        {"choices": [{"usage": MARK, "object": MARK}]},
+        {"choices": [{"finish_reason": MARK}]},
+        {"choices": [{"index": MARK}]},
+        {"id": {"a": MARK}},
+        {"created": MARK},
+        {"usage": {"note": MARK}},
+        {"usage": {MARK: 1}},
+        {"usage": {"prompt_tokens_details": {"note": MARK}}},
+        {"data": [{"embedding": [MARK]}]},
+        {"data": [{"embedding": f"{MARK}, not a vector"}]},
+        {"data": [{"embedding": f"{MARK}AAA"}]},
+        {"data": [{"embedding": f"data:image/{MARK};base64,iVBORw0KGgo="}]},
+        {"data": [{"embedding": base64.b64encode(f"it is {MARK}".encode()).decode()}]},
+        {"unknown": [{"id": MARK}]},
+    ],
+    ids=str,
+)
+def test_a_name_is_silent_at_its_place_and_as_what_it_is_alone(answer: dict[str, Any]) -> None:
+    read = {reading.cased for text in answer_texts(answer).texts for reading in variants(text.text)}
+    assert [text for text in read if MARK in text]
+
+
+async def test_a_large_body_is_read_in_steps_and_alike() -> None:
+    body = {"messages": [{"role": "user", "content": "a"}, {}] * 3000, "n": 1}
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    read = await in_steps(request_walk(body))
+    beside.cancel()
+
+    assert read == request_texts(body)
+    assert turns > len(read.texts) // STEP
+
+
+def test_content_that_is_no_text_is_known_at_the_top_too() -> None:
+    data = {"media_type": "image/png", "data": "AA"}
+
+    assert [each.kind for each in request_texts({"unknown": data}).opaque] == ["file"]
+    assert request_texts({"metadata": data}).opaque == ()
+
+
+def test_between_two_values_little_is_done_however_many_there_are() -> None:
+    walk = request_walk({"messages": [{}] * 100_000})
+
+    assert lines(lambda: next(walk)) < 100
+
+
+def test_log_probs_are_read_in_linear_time() -> None:
+    def read(size: int) -> int:
+        tokens = [{"token": f"a{n}", "top_logprobs": [{"token": f"b{n}"}]} for n in range(size)]
+        return lines(lambda: beside({"content": tokens}, ""))
+
+    assert read(2000) < 3 * read(1000)
+    assert (
+        grown(
+            lambda size: beside(
+                {
+                    "tokens": [*map(str, range(size))],
+                    "top_logprobs": [{f"b{n}": 0} for n in range(size)],
+                },
+                "",
+            ),
+            1000,
+            1000 * TIMES,
+        )
+        < LINEAR
+    )
+
+
+ANSWERS: list[dict[str, Any]] = [
+    {"choices": [{"text": MARK}]},
+    {"choices": [{"text": "x"}, {"text": MARK}]},
+    {"choices": [{"message": {"content": MARK}}]},
+    {"choices": [{"message": {"content": [{"type": "text", "text": MARK}]}}]},
+    {"choices": [{"message": {"refusal": MARK}}]},
+    {"choices": [{"message": {"reasoning_content": MARK}}]},
+    {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"a": "forbidden"}'}}]}}]},
+    {"choices": [{"message": {"function_call": {"name": MARK}}}]},
+    {"choices": [{"message": {"audio": {"id": "a", "data": "AA", "transcript": MARK}}}]},
+    {"choices": [{"delta": {"content": MARK}}]},
+    {"choices": [{"text": "x", "logprobs": {"tokens": ["for", "bidden"]}}]},
+    {"choices": [{"text": "x", "logprobs": {"tokens": ["x"], "top_logprobs": [{MARK: -1}]}}]},
+    {"choices": [{"message": {"content": "x"}, "logprobs": {"content": [{"token": MARK}]}}]},
+    {"choices": [{"logprobs": {"content": [{"token": "x", "top_logprobs": [{"token": MARK}]}]}}]},
+    {"choices": [{"logprobs": {"refusal": [{"token": MARK}]}}]},
+    {"choices": [{"unknown": {MARK: 1}}]},
+    {"choices": [], "unknown": [MARK]},
+    {"choices": [], MARK: 1},
+    {"error": {"message": MARK}},
+]
+
+
+@for_each("answer", ANSWERS, ids=str)
+def test_every_text_of_an_answer_is_looked_at(answer: dict[str, Any]) -> None:
+    texts = answer_texts({"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}).texts
+
+    assert [text for text in texts if MARK in text.text]
+    assert all(text.role == "assistant" for text in texts)
+
+
+def test_tokens_that_spell_the_text_are_not_looked_at_twice() -> None:
+    choice = {"text": "a cat", "logprobs": {"tokens": ["a", " cat"], "top_logprobs": [{"a": -1}]}}
+
+    assert [text.text for text in answer_texts({"choices": [choice]}).texts] == ["a cat"]
+
+
+def test_the_frame_of_an_answer_is_no_text() -> None:
+    whole = {"message": {"role": "assistant", "content": "Hi", "annotations": []}}
+    part = {"delta": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+
+    for choice in (whole, part):
+        found = answer_texts({"id": "1", "choices": [{"index": 0, **choice}]}).texts
+        assert [each.text for each in found] == ["Hi"]
+
+
+def test_vectors_are_no_text() -> None:
+    vector = base64.b64encode(struct.pack("<64f", *(n / 7 - 3 for n in range(64)))).decode()
+
+    for numbers in (vector, [0.5, -0.25]):
+        answer = {"object": "list", "data": [{"embedding": numbers}]}
+        assert answer_texts(answer).texts == ()
+
+
+def test_depth_is_no_bound() -> None:
+    deep: Any = MARK
+    for _ in range(5 * sys.getrecursionlimit()):
+        deep = [deep]
+
+    assert len(answer_texts({"error": deep}).texts) == 1

@@ -1,0 +1,235 @@
+"""What the parts of a message say together is found, and masked in each of them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.engine import Engine, Inspection
+from proxy.guards.findings.mask import TextMatch
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.text_walker import request_texts
+from proxy.guards.whole.joined_parts import MOST, joined_parts
+from proxy.guards.whole.text_batches import RuleInspection, batches
+from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
+from tests.guards.doubles import Ticks, pieces, rule
+from tests.guards.growth import lines
+from tests.guards.stream.test_window import CUTS, RULES, TEXT
+
+PARTS: list[Any] = [{"type": "text", "text": "the se"}, {"text": "c"}, "ret is out"]
+
+
+def body(*parts: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [*parts]}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Finds a word only where another stands close before it, or right after."""
+
+    reach: int | None = 20
+
+    def find(self, text: str) -> Sequence[Finding]:
+        beside = re.finditer(r"the [^b]{0,4}(?P<a>secret)|(?P<b>cret|a+)(?=ab)", text)
+        return [Finding(*m.span(m.lastgroup or 0), "word") for m in beside]
+
+
+async def inspected(asked: dict[str, Any], *rules: GuardRule) -> Inspection:
+    return await Engine(Ticks()).inspect(rules, request_texts(asked).texts)
+
+
+async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
+    looked = await inspected(body(*PARTS), rule("secret"), rule("the", name="other"))
+
+    assert looked.blocked is not None
+    assert [result.findings for result in looked.results] == [{"word": 1}, {"word": 1}]
+
+
+@for_each(
+    "put",
+    [
+        lambda parts: {"system": parts},
+        lambda parts: {"contents": [{"role": "user", "parts": parts}]},
+        lambda parts: {"messages": [{"content": [{"type": "thinking", "thinking": parts}]}]},
+        lambda parts: {"input": [{"type": "function_call_output", "output": parts}]},
+        lambda parts: {"input": [{"type": "custom_tool_call_output", "output": [*parts]}]},
+    ],
+)
+async def test_parts_are_one_text_wherever_a_message_has_them(put: Any) -> None:
+    looked = await inspected(put(PARTS), rule("secret"))
+
+    assert looked.blocked is not None
+
+
+async def test_its_mask_is_in_each_part_that_it_is_in() -> None:
+    asked = body(*PARTS)
+
+    looked = await inspected(asked, rule("secret", action="mask"))
+
+    [message] = replaced(asked, looked.changes)["messages"]
+    assert message["content"] == [
+        {"type": "text", "text": "the [WORD]"},
+        {"text": "[WORD]"},
+        "[WORD] is out",
+    ]
+
+
+async def test_what_is_in_one_part_is_not_counted_again() -> None:
+    looked = await inspected(body({"text": "a secret, "}, {"text": "a secret"}), rule("secret"))
+
+    assert looked.results[0].findings == {"word": 2}
+    assert looked.results[0].fields == 2
+
+
+@for_each(
+    ("parts", "masked"),
+    [
+        (("see the ", "secret"), ("see the ", "[WORD]")),
+        (("see ", "the", " ", "secret here"), ("see ", "the", " ", "[WORD] here")),
+        (("the se", "cret"), ("the [WORD]", "[WORD]")),
+        (("a secret is the ", "secret"), ("a secret is the ", "[WORD]")),
+        (("cr", "et", "ab"), ("[WORD]", "[WORD]", "ab")),
+        (("a cret", "ab"), ("a [WORD]", "ab")),
+        (("the ", "secret, the secret"), ("the ", "[WORD], the [WORD]")),
+    ],
+)
+async def test_what_only_another_part_tells_is_masked_where_it_stands(
+    parts: tuple[str, ...], masked: tuple[str, ...]
+) -> None:
+    asked = body(*({"text": each} for each in parts))
+
+    looked = await inspected(asked, GuardRule("beside", Beside(), action="mask"))
+
+    [message] = replaced(asked, looked.changes)["messages"]
+    assert tuple(part["text"] for part in message["content"]) == masked
+    assert looked.results[0].findings == {"word": 1 + masked[-1].count("[WORD], the ")}
+    assert looked.results[0].fields == len(parts)
+
+
+async def test_what_a_part_has_found_of_it_is_counted_once_and_the_rest_is_masked_too() -> None:
+    asked = body({"text": "a secret"}, {"text": "agent"})
+
+    looked = await inspected(asked, rule("secret", "secretagent", action="mask"))
+
+    [message] = replaced(asked, looked.changes)["messages"]
+    assert [part["text"] for part in message["content"]] == ["a [WORD]", "[WORD]"]
+    assert looked.results[0].findings == {"word": 1}
+
+
+async def test_what_a_part_says_as_data_is_found_once() -> None:
+    url = "data:text/plain;base64," + base64.b64encode(b"all of it is a secret").decode()
+
+    looked = await inspected(body({"text": "see: "}, {"text": url}), rule("secret"))
+
+    assert looked.results[0].findings == {"word": 1}
+
+
+Letters = set[tuple[int, int]]
+
+
+def letters_of(texts: Any, one: GuardRule) -> Letters:
+    """Give each letter that a rule has found, by the number of its text and its place there."""
+    look = RuleInspection(RuleTally(one, Ticks()), 0)
+    for sheet in batches(texts, [look]):
+        look.see(sheet)
+    return {(number, at) for number, m in look.matches for at in range(m.start, m.end)}
+
+
+WORDS = st.sampled_from(["the ", "secret", "se", "cret", "aa", "ab", "b", " ", "s e c r e t"])
+DRAWN_PARTS = st.lists(st.lists(WORDS, min_size=1, max_size=3).map("".join), min_size=1, max_size=5)
+CUT = st.builds(pieces, TEXT, CUTS)
+
+
+@given(DRAWN_PARTS | CUT, st.sampled_from(RULES))
+def test_parts_show_what_they_show_together_and_what_each_does(
+    drawn: list[str], rules: tuple[GuardRule, ...]
+) -> None:
+    parts = [each for each in drawn if each]
+    starts = [*accumulate(map(len, parts), initial=0)]
+    texts = request_texts(body(*({"text": each} for each in parts))).texts
+
+    for one in (*rules, GuardRule("beside", Beside())):
+        if one.detector.reach is None:  # type: ignore[union-attr]
+            continue
+        together = letters_of(request_texts(body("".join(parts))).texts, one)
+        alone = {
+            (number, at) for number, text in enumerate(texts) for _, at in letters_of([text], one)
+        }
+        shown = {starts[number] + at for number, at in letters_of(texts, one)}
+        assert shown == {at for _, at in together} | {starts[number] + at for number, at in alone}
+
+
+@for_each(
+    "asked",
+    [
+        {"prompt": ["the se", "cret"]},
+        {"messages": [{"role": "user", "content": "se"}, {"role": "tool", "content": "cret"}]},
+        body({"text": "se"}, {"text": "x" * MOST}, {"text": "cret"}),
+        body({"text": "se", "name": "cret"}),
+    ],
+    ids=["prompts", "messages", "long", "names"],
+)
+async def test_what_is_not_read_as_one_is_not_joined(asked: dict[str, Any]) -> None:
+    assert not [*joined_parts(request_texts(asked).texts)]
+    assert (await inspected(asked, rule("secret"))).blocked is None
+
+
+async def test_what_judges_a_whole_text_judges_each_part() -> None:
+    looked = await inspected(body(*PARTS), rule("secret", unbounded=True))
+
+    assert looked.blocked is None
+
+
+async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_time() -> None:
+    def looked(size: int) -> int:
+        parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
+        asked = {"messages": [{"role": "user", "content": parts}] * size}
+        texts = request_texts(asked).texts
+        look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
+
+        def seen() -> None:
+            for sheet in batches(texts, [look]):
+                look.see(sheet)
+
+        count = lines(seen)
+        assert len(look.matches) == 3 * size
+        return count
+
+    assert looked(400) < 3 * looked(200)
+
+
+async def test_many_findings_in_one_part_are_looked_through_in_linear_time() -> None:
+    def looked(size: int) -> int:
+        asked = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
+        texts = request_texts(asked).texts
+        look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
+
+        def seen() -> None:
+            for sheet in batches(texts, [look]):
+                look.see(sheet)
+
+        count = lines(seen)
+        assert len(look.matches) == size + 1
+        return count
+
+    assert looked(800) < 3 * looked(400)
+
+
+def test_many_findings_in_many_parts_are_placed_in_linear_time() -> None:
+    def placed(size: int) -> int:
+        parts = [{"type": "text", "text": "a secret"}] * size
+        read = request_texts({"messages": [{"role": "user", "content": parts}]}).texts
+        (seam,) = joined_parts(read)
+        matches = [TextMatch(8 * n + 6, 8 * n + 10, 0, "word") for n in range(size)]
+        return lines(lambda: [*seam.in_parts(matches)])
+
+    assert placed(800) < 3 * placed(400)

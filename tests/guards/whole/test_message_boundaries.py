@@ -1,0 +1,379 @@
+"""What is cut in two between messages of one role is found, and masked in both; what is not cut is
+judged as before, and a long talk is read again at its seams alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, chain
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guards.engine import Engine, Inspection
+from proxy.guards.findings.mask import TextMatch
+from proxy.guards.findings.tally import RuleTally
+from proxy.guards.kinds import keywords, pii, secrets
+from proxy.guards.text.plain_chat import plain_request
+from proxy.guards.text.replace import replaced
+from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.walk import Texts
+from proxy.guards.whole.joined_parts import (
+    BETWEEN,
+    MOST,
+    WINDOW,
+    JoinedParts,
+    message_boundaries,
+)
+from proxy.guards.whole.text_batches import RuleInspection, batches
+from proxy.types.guard import Finding, GuardRule
+from proxy.types.hold import is_cuttable
+from tests.for_each import for_each
+from tests.guards.doubles import Ticks, pieces, rule
+from tests.guards.growth import LINEAR, grown, lines
+from tests.guards.stream.test_window import CUTS, RULES, TEXT
+
+KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i" * 2
+CARD = "4111 1111 1111 1111"
+PROSE = "It was raining when we came to the mill, and the river stood high. "
+
+PII = GuardRule("pii", pii.Pii(["card", "email"]), "mask", cased=True)
+SECRETS = GuardRule("secrets", secrets.shared(), "mask", cased=True)
+
+
+def body(*messages: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [m if isinstance(m, dict) else message_of(m, role) for m in messages]}
+
+
+def message_of(content: Any, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+async def inspected(asked: dict[str, Any], *rules: GuardRule) -> Inspection:
+    return await Engine(Ticks()).inspect(rules, read(asked))
+
+
+def read(asked: dict[str, Any]) -> Texts:
+    return plain_request(asked) or request_texts(asked)
+
+
+async def shown(asked: dict[str, Any], *rules: GuardRule) -> list[Any]:
+    looked = await inspected(asked, *rules)
+    return [message["content"] for message in replaced(asked, looked.changes)["messages"]]
+
+
+# One letter beside a key that is found without it stays: it has no digit.
+@for_each("at", range(2, len(KEY) - 1))
+async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(at: int) -> None:
+    asked = body(f"the key is {KEY[:at]}", f"{KEY[at:]} as I said")
+
+    first, second = await shown(asked, SECRETS)
+
+    assert first.startswith("the key is [")
+    assert second.endswith("] as I said")
+    assert not any(KEY[i : i + 4] in first + second for i in range(len(KEY) - 4))
+
+
+@for_each("role", ["user", "assistant", "tool", "system"])
+@for_each("messages", [("4111 1111", "1111 1111"), ("4111 1111 11", "11 1111")])
+async def test_a_card_is_found_with_and_without_a_space_at_the_seam(
+    messages: tuple[str, str], role: str
+) -> None:
+    assert await shown(body(*messages, role=role), PII) == ["[CARD]", "[CARD]"]
+
+
+async def test_a_card_in_three_messages_is_found_once() -> None:
+    asked = body("4111 1111", "1111", "1111")
+
+    looked = await inspected(asked, PII)
+
+    assert looked.results[0].findings == {"card": 1}
+    assert (looked.results[0].fields, looked.results[0].bytes) == (3, 17)
+    assert await shown(asked, PII) == ["[CARD]", "[CARD]", "[CARD]"]
+
+
+async def test_what_a_message_says_of_the_next_makes_a_finding_there() -> None:
+    words = rule("the key is x9", action="mask")
+
+    assert await shown(body("Listen, the key is", "x9, right?"), words) == [
+        "Listen, [WORD]",
+        "[WORD], right?",
+    ]
+
+
+async def test_parts_of_messages_are_cut_as_well() -> None:
+    asked = body([{"type": "text", "text": "it is 4111 "}, {"type": "text", "text": "1111 "}], CARD)
+    asked["messages"][1]["content"] = [{"type": "text", "text": "1111 1111, yes"}]
+
+    parts = await shown(asked, PII)
+
+    assert [[part["text"] for part in each] for each in parts] == [
+        ["it is [CARD]", "[CARD]"],
+        ["[CARD], yes"],
+    ]
+
+
+@for_each(
+    "asked",
+    [
+        {
+            "messages": [
+                message_of("4111 1111"),
+                message_of("Go on.", "assistant"),
+                message_of("1111 1111"),
+            ]
+        },
+        {"messages": [message_of("4111 1111"), message_of("1111 1111", "assistant")]},
+        {"prompt": ["4111 1111", "1111 1111"]},
+        {"messages": [message_of("4111 1111"), {**message_of("Hi"), "name": "1111 1111"}]},
+        {"messages": [{"content": "4111 1111"}, {"content": "1111 1111"}]},
+    ],
+    ids=["another between", "another role", "prompts", "a name", "no role"],
+)
+async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(asked: Any) -> None:
+    assert (await inspected(asked, PII)).changes == {}
+
+
+@pytest.mark.parametrize("nothing", ["", [], [{"type": "text", "text": ""}]])
+async def test_a_message_that_says_nothing_is_no_wall(nothing: Any) -> None:
+    asked = {
+        "messages": [
+            message_of("4111 1111"),
+            message_of(nothing, "assistant"),
+            message_of("1111 1111"),
+        ]
+    }
+
+    assert (await inspected(asked, PII)).results[0].findings == {"card": 1}
+
+
+async def test_what_the_edge_of_a_window_makes_of_a_text_is_no_finding() -> None:
+    behind = "rapist, said the miller, and".ljust(WINDOW, ".")
+    word = GuardRule("words", keywords.Keywords("word", ["rapist"]), "mask")
+
+    looked = await inspected(body(f"the{behind}", PROSE), word)
+
+    assert looked.results[0].findings == {}
+    assert (await inspected(body(behind, PROSE), word)).results[0].findings == {"word": 1}
+
+
+async def test_what_one_message_holds_is_counted_once() -> None:
+    looked = await inspected(body(f"mine is {CARD}", f"and {CARD}", PROSE), PII)
+
+    assert looked.results[0].findings == {"card": 2}
+
+
+@pytest.mark.parametrize(
+    ("messages", "masked"),
+    [
+        (("it is secret1", "agent7."), ("it is [WORD]", "[WORD].")),
+        (("it is secret", "agent."), ("it is [WORD]", "agent.")),
+    ],
+    ids=["a key", "a word"],
+)
+async def test_a_finding_goes_on_where_a_digit_does(
+    messages: tuple[str, str], masked: tuple[str, str]
+) -> None:
+    words = rule("secret1", "secret", "secret1agent7", "secretagent", action="mask")
+
+    looked = await inspected(body(*messages), words)
+
+    assert looked.results[0].findings == {"word": 1}
+    assert tuple(await shown(body(*messages), words)) == masked
+
+
+@for_each(
+    "messages",
+    [
+        ("Order 12", "ada@example.com is hers"),
+        ("hers is ada1@example.com", "7of9 is mine"),
+        ("It costs 19.99", "@example.com, please"),
+        ("Mine is +49 30 901820", "12 people came"),
+        ("It took 202", "555 0187 of them"),
+        ("the year is 2026", "555-0187-12 is the part"),
+    ],
+)
+async def test_two_values_beside_each_other_stay_two(messages: tuple[str, str]) -> None:
+    everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
+    alone = [text for each in messages for text in await shown(body(each), everybody)]
+
+    assert await shown(body(*messages), everybody) == alone
+
+
+@for_each("at", range(1, len("+49 30 901820")))
+async def test_a_phone_is_found_wherever_it_is_cut(at: int) -> None:
+    phone = "+49 30 901820"
+    everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
+
+    first, _ = await shown(body(f"mine is {phone[:at]}", f"{phone[at:]}, I think"), everybody)
+
+    assert first == "mine is [PHONE]"
+
+
+async def test_an_address_at_the_end_does_not_swallow_the_next_message() -> None:
+    asked = body("write to ada@example.com", "Thanks for all")
+
+    assert await shown(asked, PII) == ["write to [EMAIL]", "Thanks for all"]
+
+
+async def test_a_rule_looks_at_its_own_roles_alone() -> None:
+    users = rule("secret", roles=frozenset({"user"}))
+
+    assert (await inspected(body("the sec", "ret"), users)).blocked is not None
+    assert (await inspected(body("the sec", "ret", role="tool"), users)).blocked is None
+
+
+Letters = set[tuple[int, int]]
+
+
+def matches_of(texts: Any, one: GuardRule) -> list[Letters]:
+    """Return each finding of a rule as its letters, by the number of their text and their place."""
+    look = RuleInspection(RuleTally(one, Ticks()), 0)
+    for sheet in batches(texts, [look]):
+        look.see(sheet)
+    return [{(number, at) for at in range(m.start, m.end)} for number, m in look.matches]
+
+
+def letters_of(texts: Any, one: GuardRule) -> Letters:
+    return set().union(*matches_of(texts, one))
+
+
+def row_of(messages: list[str], between: str, one: GuardRule) -> list[Letters]:
+    """Return what a rule finds in all messages as one text, by the places in the messages."""
+    starts = [*accumulate((len(each) + len(between) for each in messages), initial=0)]
+    places = {
+        starts[number] + at: (number, at)
+        for number, each in enumerate(messages)
+        for at in range(len(each))
+    }
+    row = request_texts(body(between.join(messages))).texts
+    return [{places[at] for _, at in each if at in places} for each in matches_of(row, one)]
+
+
+@given(st.builds(pieces, TEXT, CUTS), st.sampled_from(RULES))
+def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
+    parts: list[str], rules: tuple[GuardRule, ...]
+) -> None:
+    messages = [each for each in parts if each]
+    texts = request_texts(body(*messages)).texts
+
+    for one in rules:
+        if one.detector.reach is None:  # type: ignore[union-attr]
+            continue
+        alone = {
+            (number, at) for number, text in enumerate(texts) for _, at in letters_of([text], one)
+        }
+        rows = [each for between in BETWEEN for each in row_of(messages, between, one)]
+        shown = letters_of(texts, one)
+        assert alone <= shown <= alone.union(*rows)
+        if not is_cuttable(one.detector):
+            assert all(each <= shown for each in rows if not each & alone)
+
+
+@given(st.integers(0, 900), st.integers(0, 900), st.integers(2, len(KEY) - 2), st.data())
+def test_a_cut_key_is_found_in_messages_of_any_length(
+    before: int, behind: int, at: int, data: st.DataObject
+) -> None:
+    drawn = random.Random(data.draw(st.integers(0, 9)))
+    prose = (PROSE * 20)[drawn.randrange(60) :]
+    one, two = f"{prose[:before]} {KEY[:at]}", f"{KEY[at:]} {prose[:behind]}"
+    texts = request_texts(body(PROSE, one, two, PROSE)).texts
+
+    found = letters_of(texts, SECRETS)
+
+    assert found == {
+        *((1, place) for place in range(len(one) - at, len(one))),
+        *((2, place) for place in range(len(KEY) - at)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("messages", "aside"),
+    [(["x" * 100] * 40, False), (["x" * 100] * 60, True), (["x" * 100, "y"] * 55, True)],
+)
+async def test_what_is_read_once_more_is_weighed(messages: list[str], aside: bool) -> None:
+    threads: set[int] = set()
+
+    class Where:
+        reach = 10
+
+        def find(self, text: str) -> list[Finding]:
+            threads.add(threading.get_ident())
+            return []
+
+    with ThreadPoolExecutor(1) as pool:
+        await Engine(Ticks(), pool).inspect([GuardRule("where", Where())], read(body(*messages)))
+
+    assert (threading.get_ident() not in threads) is aside
+
+
+def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
+    talk = request_texts(body(*[PROSE * 50] * 10)).texts
+
+    again = sum(len(joined.text.text) for joined in message_boundaries(talk))
+
+    assert again == 9 * 2 * WINDOW  # what ends in white space is read once
+
+
+@for_each("size", [1, 300, 511, 600])
+def test_each_character_is_read_again_twice_at_most(size: int) -> None:
+    talk = request_texts(body(*["x" * size] * 700)).texts
+    rows = [*message_boundaries(talk)]
+
+    again = sum(len(joined.text.text) for joined in rows)
+
+    assert again <= 2 * (700 * min(size, 2 * WINDOW) + 700 + 4 * WINDOW)
+    assert all(len(joined.text.text) <= 2 * MOST for joined in rows)
+
+
+@pytest.mark.parametrize(
+    ("pair", "words", "found"),
+    [
+        (("a secret, the se", "cret"), ("secret",), 3),
+        (("key1", "2b"), ("key1", "key12"), 2),
+    ],
+    ids=["cut", "continued"],
+)
+async def test_many_messages_are_looked_through_in_linear_time(
+    pair: tuple[str, str], words: tuple[str, ...], found: int
+) -> None:
+    def looked(size: int) -> int:
+        texts = request_texts(body(*pair * size)).texts
+        look = RuleInspection(RuleTally(rule(*words, deadline_s=99), Ticks()), 0)
+
+        def seen() -> None:
+            for sheet in batches(texts, [look]):
+                look.see(sheet)
+
+        count = lines(seen)
+        assert len(look.matches) == found * size
+        return count
+
+    assert looked(400) < 3 * looked(200)
+
+
+@pytest.mark.parametrize(
+    ("roles", "apart"),
+    [("user", True), ("system user assistant user", True), ("user user", False)],
+)
+def test_the_short_way_tells_whether_messages_meet(roles: str, apart: bool) -> None:
+    usual = plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
+
+    assert usual is not None
+    assert usual.apart is apart
+    assert ([*chain(message_boundaries(usual.texts))] == []) is apart
+
+
+def test_a_finding_over_many_messages_is_judged_in_linear_time() -> None:
+    def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
+        joined = next(message_boundaries(request_texts(body(*"a" * count)).texts))
+        return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]
+
+    def judged(given: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
+        joined, pieces = given
+        joined.continued(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
+
+    assert grown(judged, case(500), case(4000)) < LINEAR

@@ -1,0 +1,114 @@
+"""What is late does not go on: a guard's work ends with the sheet that it is at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from proxy.errors import GuardUnavailable
+from proxy.guards.engine import Engine
+from proxy.guards.text.text_walker import SHEET, request_texts
+from proxy.runtime.turns import Turns
+from proxy.types.guard import Finding, GuardRule
+from tests.guards.doubles import Ticks, rule
+
+TIMES = 40
+BODY = {"messages": [{"role": "user", "content": "word " * (SHEET * TIMES // 5)}]}
+SHORT = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
+
+
+@dataclass
+class Counting:
+    """Notes how much it is shown at a time; each look takes ``seconds`` of a clock."""
+
+    clock: Ticks
+    seconds: float = 0.0
+    sizes: list[int] = field(default_factory=list)
+    reach: int | None = 8
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.sizes.append(len(text))
+        self.clock.now += self.seconds
+        return ()
+
+
+async def test_a_late_rule_looks_at_no_more_and_others_go_on() -> None:
+    clock = Ticks()
+    late, patient = Counting(clock, seconds=0.4), Counting(clock)
+    rules = [
+        GuardRule("late", late, deadline_s=1.0),
+        GuardRule("patient", patient, deadline_s=1000.0),
+    ]
+
+    with ThreadPoolExecutor(2) as pool:
+        found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+
+    assert [each.error for each in found.results] == ["deadline", None]
+    assert len(late.sizes) <= 4
+    assert len(patient.sizes) >= TIMES
+
+
+async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
+    clock = Ticks()
+    late = Counting(clock, seconds=0.7)
+
+    with ThreadPoolExecutor(2) as pool:
+        rules = [GuardRule("late", late), GuardRule("later", late)]
+        found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+
+    assert [each.error for each in found.results] == ["deadline", "deadline"]
+    assert len(late.sizes) <= 4
+    assert max(late.sizes) <= 2 * SHEET
+
+
+async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
+    """No deadline is spent while others work, and no call waits for ever."""
+    with ThreadPoolExecutor(2) as pool:
+        engine = Engine(Ticks(), pool, turns=Turns(0), most_wait_s=0.01)
+        one = rule("word", deadline_s=0.01)
+        found = await engine.inspect([one], request_texts(BODY).texts)
+
+    assert [each.error for each in found.results] == ["busy"]
+    assert isinstance(found.blocked, GuardUnavailable)
+
+
+async def test_a_turn_is_given_back_by_who_is_late() -> None:
+    clock = Ticks()
+    with ThreadPoolExecutor(2) as pool:
+        engine = Engine(clock, pool, turns=Turns(1))
+        texts = request_texts(BODY).texts
+        await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
+        found = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
+
+    assert found.results[0].verdict == "flagged"
+
+
+async def test_one_key_with_many_long_texts_keeps_no_other_waiting() -> None:
+    order: list[str] = []
+    clock = Ticks()
+    with ThreadPoolExecutor(2) as pool:
+        engine = Engine(clock, pool, turns=Turns(1))
+
+        async def ask(key: str) -> None:
+            await engine.inspect([rule("word", deadline_s=1e9)], texts[key], caller=key)
+            order.append(key)
+
+        texts = {"many": request_texts(BODY).texts, "one": request_texts(SHORT).texts}
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for key in ("many", "many", "many", "one"):
+                group.create_task(ask(key))
+
+    assert order == ["one", "many", "many", "many"]
+
+
+async def test_to_wait_for_a_slower_rule_does_not_make_another_late() -> None:
+    clock = Ticks()
+    slow = Counting(clock, seconds=0.4)
+    rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
+
+    with ThreadPoolExecutor(1) as pool:  # one after the other, the quick one first
+        found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+
+    assert [each.error for each in found.results] == [None, None]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.runtime.freed import MANY, let_frames_go, uncollected
+
+FREES = """
+import ctypes, re
+from pathlib import Path
+from proxy.runtime.freed import release
+
+def resident_kib():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+library.free.argtypes = [ctypes.c_void_p]
+blocks = [library.malloc(1000) for _ in range(20_000)]
+for block in blocks:
+    ctypes.memset(block, 1, 1000)
+for block in blocks[:-1]:  # the last one, on top of all others, stays
+    library.free(block)
+before = resident_kib()
+release()
+print(before - resident_kib())
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc keeps what is freed")
+def test_what_is_free_below_what_is_in_use_goes_back_to_the_system() -> None:
+    ran = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True, check=True)
+
+    assert int(ran.stdout) > 15_000  # KiB
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    """Collect in the usual rounds, and leave all as it was."""
+    was_enabled = gc.isenabled()
+    gc.enable()
+    yield
+    if not was_enabled:
+        gc.disable()
+
+
+@pytest.mark.usefixtures("collecting")
+@pytest.mark.parametrize(("count", "left_out"), [(MANY // 10, False), (2 * MANY, True)])
+def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
+    gc.collect()
+    before = gc.get_freeze_count()
+    rounds: list[object] = []
+    gc.callbacks.append(lambda phase, info: rounds.append(phase))
+    try:
+        with uncollected():
+            kept = [[number] for number in range(count)]
+    finally:
+        gc.callbacks.pop()
+
+    assert (len(rounds), gc.isenabled()) == (0, True)
+    assert (gc.get_freeze_count() - before > count) == left_out
+    assert len(kept) == count
+
+
+@pytest.mark.usefixtures("collecting")
+def test_it_goes_on_without_rounds_where_there_were_none() -> None:
+    before = gc.get_freeze_count()
+    gc.disable()
+    with uncollected():
+        kept = [[number] for number in range(2 * MANY)]
+
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() == before
+    assert len(kept) == 2 * MANY
+
+
+def failing(error: Exception, cause: Exception | None = None) -> None:
+    if cause is not None:
+        try:
+            failing(cause)
+        except Exception as first:
+            raise error from first
+    raise error
+
+
+def test_neither_its_own_frames_nor_those_of_what_it_came_of_are_kept() -> None:
+    kept, cause = ValueError("second"), KeyError("first")
+    with pytest.raises(ValueError, match="second"):
+        failing(kept, cause)
+    assert kept.__cause__ is cause
+
+    let_frames_go(kept)
+
+    for each in (kept, cause):
+        assert (each.__traceback__, each.__context__, each.__cause__) == (None, None, None)

@@ -1,0 +1,220 @@
+"""Connecting to real servers: with TLS and users, and to clusters whose slots move."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from redis.exceptions import AuthenticationError, NoPermissionError
+
+from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.store import StoreUnavailable
+from proxy.runtime.redis import FAULTS, RedisServer, connect
+from proxy.settings import RedisAt, redis_at
+from tests import servers
+from tests.for_each import for_each
+from tests.servers import Cluster, eventually, running_cluster, running_server
+
+WORD = "hr-test-password"
+SECOND = "return redis.call('INCR', KEYS[1])"
+PATIENCE_S = 20
+
+
+@asynccontextmanager
+async def connected(at: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
+    server = connect(at.urls, timeout_s, cluster=at.cluster)
+    try:
+        yield server
+    finally:
+        await server.aclose()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path / "cluster") as running:
+        yield running
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A folder with a certificate for this machine, that nobody else knows."""
+    command = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    names = ("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    files = ("-keyout", f"{tmp_path}/key.pem", "-out", f"{tmp_path}/cert.pem")
+    openssl = [servers.program("openssl"), *command.split(), *names, *files]
+    subprocess.run(openssl, check=True, capture_output=True)
+    return tmp_path
+
+
+def secured(folder: Path) -> tuple[str, ...]:
+    files = ("--tls-cert-file", str(folder / "cert.pem"), "--tls-key-file", str(folder / "key.pem"))
+    return (*files, "--tls-ca-cert-file", str(folder / "cert.pem"), "--tls-auth-clients", "no")
+
+
+async def test_a_server_speaks_tls_and_knows_its_users(certificate: Path) -> None:
+    port = servers.free_port()
+    options = (*secured(certificate), "--tls-port", str(port))
+    with running_server(certificate / "redis", *options) as server:
+        server.told("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get", "+set")
+        place, known = f"localhost:{port}", f"?ssl_ca_certs={certificate}/cert.pem"
+
+        async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0{known}")) as mine:
+            await mine.run("headrace:a", "SET", "headrace:a", "kept")
+            assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
+            with pytest.raises(NoPermissionError):
+                await mine.run("other", "GET", "other")
+        async with connected(redis_at(f"rediss://limits:wrong@{place}/0{known}")) as wrong:
+            with pytest.raises(AuthenticationError):
+                await wrong.run("headrace:a", "GET", "headrace:a")
+        async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0")) as strange:
+            with pytest.raises(FAULTS, match="certificate"):
+                await strange.run("headrace:a", "GET", "headrace:a")
+
+
+CAUSES = {
+    "auth": "rediss://limits:wrong@localhost:{tls}/0?ssl_ca_certs={folder}/cert.pem",
+    "permission": "rediss://limits:{word}@localhost:{tls}/0?ssl_ca_certs={folder}/cert.pem",
+    "tls_certificate": "rediss://limits:{word}@localhost:{tls}/0",
+    "refused": "redis://localhost:{free}/0",
+    "dns": "redis://no-such-host.invalid:6379/0",
+    "timeout": "redis://localhost:{silent}/0",
+}
+
+
+async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
+    port = servers.free_port()
+    options = (*secured(certificate), "--tls-port", str(port))
+    causes: dict[str, str] = {}
+    with (
+        running_server(certificate / "redis", *options) as server,
+        socket.create_server(("localhost", 0)) as silent,
+    ):
+        server.told("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get")
+        ports = {"tls": port, "free": servers.free_port()}
+        ports["silent"] = silent.getsockname()[1]
+        for expected, form in CAUSES.items():
+            at = redis_at(form.format(word=WORD, folder=certificate, **ports))
+            store = RedisStore(connect(at.urls, 1.0, cluster=at.cluster), time.time)
+            async with store:
+                with pytest.raises(StoreUnavailable) as caught:
+                    await store.ping()
+            causes[expected] = str(caught.value)
+
+    assert causes == {name: name for name in CAUSES}
+
+
+@for_each("scheme", ["rediss", "rediss+cluster"])
+@for_each("option", ["ssl_ca_certs", "ssl_certfile", "ssl_certfile=KNOWN&ssl_keyfile"])
+def test_missing_certificate_fails(option: str, scheme: str, certificate: Path) -> None:
+    known = f"{certificate}/cert.pem"
+    at = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known)}=/missing.pem"
+
+    with pytest.raises(ValueError, match=r"^cannot load ") as caught:
+        connect(redis_at(at).urls, 1.0)
+
+    assert "/missing.pem: No such file or directory" in str(caught.value)
+    assert WORD not in str(caught.value)
+
+
+async def test_a_cluster_speaks_tls_and_knows_its_users(certificate: Path) -> None:
+    port = servers.free_port()
+    options = (*secured(certificate), "--tls-port", str(port), "--tls-cluster", "yes")
+    member = servers.Member(certificate / "redis", options=options)
+    try:
+        member.start()
+        member.told("CLUSTER", "ADDSLOTSRANGE", 0, servers.SLOTS - 1)
+        servers.wait_until(lambda: member.says("cluster_state:ok"), "a cluster")
+        rights = ("~headrace:*", "+get", "+set", "+command", "+cluster|slots")
+        member.told("ACL", "SETUSER", "limits", "on", f">{WORD}", *rights)
+        known = f"?ssl_ca_certs={certificate}/cert.pem"
+
+        at = redis_at(f"rediss+cluster://limits:{WORD}@localhost:{port}{known}")
+        async with connected(at) as mine:
+            await mine.run("headrace:a", "SET", "headrace:a", "kept")
+            assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
+        async with connected(redis_at(at.urls[0].replace(WORD, "wrong"))) as wrong:
+            with pytest.raises(FAULTS):
+                await wrong.run("headrace:a", "GET", "headrace:a")
+    finally:
+        member.kill()
+
+
+async def test_a_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> None:
+    for member in cluster.members:
+        async with connected(redis_at(f"redis+cluster://127.0.0.1:{member.port}")) as server:
+            for number in range(20):
+                name = f"{member.port}:{number}"
+                assert await server.run(name, "SET", name, number)
+
+    kept = [int(member.told("DBSIZE")) for member in cluster.members]
+    assert sum(kept) == 60
+    assert all(kept)
+
+
+async def test_a_cluster_is_found_though_some_of_its_servers_are_away(cluster: Cluster) -> None:
+    away = f"127.0.0.1:{servers.free_port()}"
+    async with connected(
+        redis_at(f"redis+cluster://{away},127.0.0.1:{cluster.members[0].port}")
+    ) as s:
+        assert await s.run("a", "SET", "a", 1) is True
+
+
+async def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
+    """Old and new keys, while the slot is on its way and after."""
+    async with connected(cluster.at) as server:
+        for name in ("{s}:kept", "{s}:gone"):
+            await server.run(name, "SET", name, 1)
+        owner = cluster.owner("{s}")
+        to = next(member for member in cluster.members if member is not owner)
+        done = 0
+
+        async def count() -> None:
+            nonlocal done
+            while True:
+                await server.run("{s}:kept", "EVAL", SECOND, 1, "{s}:kept")
+                done += 1
+
+        counting = asyncio.ensure_future(count())
+        await eventually(lambda: done > 10)
+        await asyncio.to_thread(cluster.move, "{s}", to)
+        moved = done
+        await eventually(lambda: done > moved + 10)
+        counting.cancel()
+        with suppress(asyncio.CancelledError):
+            await counting
+
+        assert cluster.owner("{s}") is to
+        assert int(await server.run("{s}:kept", "GET", "{s}:kept")) - 1 - done in (0, 1)
+
+
+async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
+    owner = cluster.owner("{s}")
+    replica = cluster.replica(owner)
+    async with connected(cluster.at, timeout_s=1.0) as server:
+        await server.run("{s}", "SET", "{s}", "kept")
+        cluster.replicated(owner, replica)  # else what was written may die with its owner
+        owner.kill()
+
+        async with asyncio.timeout(PATIENCE_S):
+            found = None
+            while found is None:
+                with suppress(*FAULTS):
+                    found = await server.run("{s}", "GET", "{s}")
+                await asyncio.sleep(0.05)
+
+    assert found == b"kept"
+
+
+@for_each("scheme", ["redis", "redis+cluster"])
+@for_each("said", ["?colour=green", "?socket_timeout=soon"])
+def test_what_a_url_may_not_say_is_told_without_quoting_it(scheme: str, said: str) -> None:
+    at = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{said}")
+    with pytest.raises(ValueError, match="option after the") as told:
+        connect(at.urls, 1.0, cluster=at.cluster)
+    assert WORD not in str(told.value)

@@ -1,0 +1,187 @@
+"""A spool: bounded, in order, and every item is done, lost with a reason, or still there."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import NoReturn
+
+from proxy.runtime.spool import Spool, SpoolBounds
+
+SMALL: SpoolBounds[bytes] = SpoolBounds(
+    "small", gather_s=0.0, items=10, bytes=100, size=len, batch=4
+)
+
+
+class Desk:
+    """A writer that may be shut, and that breaks at some items."""
+
+    def __init__(self, breaks_at: bytes = b"") -> None:
+        self.breaks_at = breaks_at
+        self.written: list[bytes] = []
+        self.batches: list[int] = []
+        self.losses: Counter[str] = Counter()
+        self.failures: list[Exception] = []
+        self.asked = threading.Event()
+        self.open = threading.Event()
+        self.spool: Spool[bytes]
+
+    def write(self, batch: list[bytes]) -> None:
+        self.asked.set()
+        self.open.wait(10)
+        self.batches.append(len(batch))
+        if self.breaks_at and self.breaks_at in batch:
+            raise RecursionError
+        self.written += batch
+        self.spool.done(len(batch))
+
+    def dropped(self, reason: str, count: int) -> None:
+        self.losses[reason] += count
+
+
+def spooled(
+    desk: Desk,
+    bounds: SpoolBounds[bytes] = SMALL,
+    idle: Callable[[], float] | None = None,
+    finish: Callable[[], None] | None = None,
+) -> Spool[bytes]:
+    made = Spool(bounds, desk.write, desk.dropped, desk.failures.append, idle, finish)
+    desk.spool = made
+    return made
+
+
+def items(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_items_are_written_in_order_and_in_batches() -> None:
+    desk = Desk()
+    spool = spooled(desk)
+    for item in items(10):
+        spool.put(item)
+    desk.open.set()
+    spool.close(10)
+
+    assert desk.written == items(10)
+    assert max(desk.batches) <= 4
+    assert (spool.waiting, spool.lost, desk.losses) == (0, 0, Counter())
+
+
+def test_where_there_is_no_room_the_newest_are_dropped_all_or_none() -> None:
+    desk = Desk()
+    spool = spooled(desk)
+    spool.put(*items(8))
+    spool.put(b"a", b"b", b"c")
+    spool.put(b"d", b"e")
+    desk.open.set()
+    spool.close(10)
+
+    assert desk.written == [*items(8), b"d", b"e"]
+    assert (desk.losses, spool.lost) == ({"queue_full": 3}, 3)
+
+
+def test_large_items_are_bounded_by_their_bytes_until_they_are_written() -> None:
+    desk = Desk()
+    spool = spooled(desk)
+    spool.put(b"x" * 60)
+    spool.put(b"y" * 41)
+    spool.put(b"z" * 40)
+    assert desk.losses == {"queue_full": 1}
+    desk.open.set()
+    spool.close(10)
+
+    assert [len(item) for item in desk.written] == [60, 40]
+    assert spool._bytes == 0
+
+
+def test_an_item_at_which_the_writer_breaks_is_dropped_and_the_others_go_on() -> None:
+    desk = Desk(breaks_at=b"1")
+    spool = spooled(desk)
+    spool.put(*items(4))
+    desk.open.set()
+    spool.close(10)
+
+    assert desk.written == [b"0", b"2", b"3"]
+    assert desk.losses == {"error": 1}
+    assert [type(error) for error in desk.failures] == [RecursionError]
+
+
+def test_what_the_writer_says_nothing_of_is_given_again() -> None:
+    given: list[list[bytes]] = []
+    again = threading.Event()
+
+    def write(batch: list[bytes]) -> None:
+        given.append(batch)
+        if len(given) == 1:
+            spool.done(1)
+            return
+        spool.done(len(batch))
+        again.set()
+
+    desk = Desk()
+    spool: Spool[bytes] = Spool(SMALL, write, desk.dropped, desk.failures.append)
+    spool.put(b"a", b"b", b"c")
+    assert again.wait(10)
+    spool.close(10)
+
+    assert given == [[b"a", b"b", b"c"], [b"b", b"c"]]
+    assert desk.losses == {}
+
+
+def test_a_stop_waits_for_what_is_under_way_and_counts_the_rest_once() -> None:
+    desk = Desk()
+    spool = spooled(desk)
+    spool.put(*items(10))
+    assert desk.asked.wait(10)
+    late = threading.Timer(0.2, desk.open.set)
+    late.start()
+    spool.close(0.01, grace_s=10)
+    spool.close(0.01)
+
+    assert desk.written == items(4)
+    assert desk.losses == {"shutdown": 6}
+
+
+def test_what_is_lost_after_a_stop_was_counted_is_not_counted_again() -> None:
+    desk = Desk(breaks_at=b"0")
+    spool = spooled(desk)
+    spool.put(*items(3))
+    assert desk.asked.wait(10)
+    spool.close(0.01)
+    desk.open.set()
+    spool._thread.join(10)
+    spool.put(b"late")
+
+    assert desk.losses == {"shutdown": 3, "closed": 1}
+
+
+def test_an_exception_beside_the_writing_is_told_and_ends_nothing() -> None:
+    def broken() -> NoReturn:
+        raise AttributeError
+
+    desk = Desk()
+    desk.open.set()
+    spool = spooled(desk, idle=broken, finish=broken)
+    spool.put(b"a")
+    spool.close(10)
+
+    assert desk.written == [b"a"]
+    assert [type(error) for error in desk.failures] == [AttributeError] * 2
+
+
+def test_an_idle_spool_is_called_again_when_it_wanted() -> None:
+    calls: list[int] = []
+    thrice = threading.Event()
+
+    def idle() -> float:
+        calls.append(len(calls))
+        if len(calls) == 3:
+            thrice.set()
+        return 0.001
+
+    desk = Desk()
+    bounds: SpoolBounds[bytes] = SpoolBounds("idle", gather_s=0.0, idle_s=0.001)
+    spool = spooled(desk, bounds, idle=idle)
+    assert thrice.wait(10)
+    spool.close(10)

@@ -1,0 +1,170 @@
+"""The admin listener: metrics, liveness and readiness, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from proxy.server.admin import Access
+from proxy.settings import Address, BadSetting, from_environment
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
+from tests.test_pipeline import BEARER, ROUTES
+
+
+async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy) -> None:
+    route = ROUTES["openai"]
+    async with proxy.client.post(route.path, headers=BEARER, json=route.body(streamed=False)):
+        pass
+    await proxy.sink.wait()
+
+    async with proxy.client.get(f"{proxy.admin}/metrics") as response:
+        said = await response.text()
+
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'headrace_requests_total{deployment="support-chat"' in said
+    assert 'token_type="output"' in said
+    assert KEY not in said
+    assert "sk-upstream-secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("GET", "/healthz", 200, ""),
+        ("GET", "/readyz", 200, ""),
+        ("GET", "/v1/models", 404, ""),
+        ("GET", "/", 404, ""),
+        ("POST", "/metrics", 405, ""),
+        ("GET", "/candidate", 404, "No candidate policy is loaded"),
+        (
+            "PUT",
+            "/loglevel?level=info&seconds=abc",
+            400,
+            "seconds must be greater than 0 and at most 86400\n",
+        ),
+    ],
+)
+async def test_answers_path(method: str, path: str, status: int, words: str, proxy: Proxy) -> None:
+    async with proxy.client.request(method, f"{proxy.admin}{path}") as response:
+        assert response.status == status
+        assert words in await response.text()
+
+
+async def test_log_level_changes_for_a_while(proxy: Proxy) -> None:
+    at = f"{proxy.admin}/loglevel"
+    async with proxy.client.put(f"{at}?level=debug&seconds=60") as response:
+        assert await response.json() == {"level": "debug", "seconds_left": 60}
+    async with proxy.client.get(at) as response:
+        assert (await response.json())["level"] == "debug"
+    async with proxy.client.put(f"{at}?level=loud") as response:
+        assert response.status == 400
+        assert "level must be one of debug" in await response.text()
+    async with proxy.client.put(f"{at}?level=info&seconds=soon") as response:
+        assert response.status == 400
+
+
+async def test_shared_id_is_explained_per_key(proxy: Proxy) -> None:
+    for key, model in ((KEY, "support-chat"), ("hr-search-key", "search-answers")):
+        headers = {"authorization": f"Bearer {key}", "x-request-id": "mine"}
+        body = {"model": model, "prompt": "Hi"}
+        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
+            await response.read()
+    await proxy.sink.wait(2)
+
+    found = {}
+    for whose in ("", "?key=support-widget", "?key=search-box", "?key=nobody"):
+        async with proxy.client.get(f"{proxy.admin}/explain/mine{whose}") as response:
+            found[whose] = response.status, await response.text()
+
+    assert found[""] == (
+        300,
+        "Several keys used this request id. Add ?key=NAME, one of: search-box, support-widget.\n",
+    )
+    assert found["?key=nobody"][0] == 404
+    assert "support-chat" in found["?key=support-widget"][1]
+    assert "support-chat" not in found["?key=search-box"][1]
+    assert "search-answers" in found["?key=search-box"][1]
+
+
+TOKEN = "t" * 16
+HERE = Address("127.0.0.1", 0)
+
+
+@for_each(
+    ("host", "known"),
+    [
+        ("localhost:8081", True),
+        ("127.0.0.1:8081", True),
+        ("[::1]:8081", True),
+        ("[::1]", True),
+        ("10.0.0.7", True),
+        ("headrace:8081", True),
+        ("Headrace.", True),
+        ("", True),
+        ("evil.example:8081", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("8081", False),
+    ],
+)
+def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known: bool) -> None:
+    access = Access(hosts=("headrace",))
+
+    assert (access.refuses("GET", "/metrics", {"Host": host}) is None) == known
+
+
+@for_each(
+    ("method", "headers", "may"),
+    [
+        ("GET", {}, True),
+        ("GET", {"Sec-Fetch-Site": "none"}, True),
+        ("GET", {"Sec-Fetch-Site": "same-origin"}, True),
+        ("GET", {"Sec-Fetch-Site": "cross-site"}, False),
+        ("GET", {"Origin": "https://evil.example"}, False),
+        ("PUT", {}, True),
+        ("PUT", {"Sec-Fetch-Site": "none"}, False),
+        ("PUT", {"Sec-Fetch-Site": "same-origin"}, False),
+        ("PUT", {"Origin": "null"}, False),
+    ],
+)
+async def test_no_page_reads_or_changes_anything(
+    method: str, headers: dict[str, str], *, may: bool, proxy: Proxy
+) -> None:
+    path = "/loglevel?level=debug&seconds=1"
+    async with (
+        ClientSession() as client,
+        client.request(method, proxy.admin + path, headers=headers) as response,
+    ):
+        assert response.status == (200 if may else 403)
+
+
+async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    right, wrong = f"Bearer {TOKEN}", f"Bearer {TOKEN}x"
+    async with running_proxy(tmp_path / "p", world(upstream.url), admin_token=TOKEN) as proxy:
+        for path, said, status in (
+            ("/metrics", right, 200),
+            ("/metrics", wrong, 401),
+            ("/metrics", TOKEN, 401),
+            ("/explain/x", "", 401),
+            ("/healthz", "", 200),
+            ("/readyz", "", 200),
+        ):
+            headers = {"Authorization": said} if said else {}
+            async with proxy.client.get(proxy.admin + path, headers=headers) as response:
+                assert response.status == status, path
+
+
+@for_each("host", ["0.0.0.0", "::", "10.0.0.7", "headrace"])  # noqa: S104
+def test_where_others_reach_it_there_is_a_token_or_no_start(host: str) -> None:
+    at = Address(host, 8081)
+    said = {"HEADRACE_ADMIN_TOKEN": TOKEN, "HEADRACE_ADMIN_HOSTS": "headrace, Other"}
+
+    with pytest.raises(BadSetting, match="HEADRACE_ADMIN_TOKEN"):
+        from_environment(Path("p"), HERE, at, {})
+    with pytest.raises(BadSetting, match="16 characters"):
+        from_environment(Path("p"), HERE, at, {"HEADRACE_ADMIN_TOKEN": "short"})
+    assert from_environment(Path("p"), HERE, at, said).admin_hosts == ("headrace", "other")

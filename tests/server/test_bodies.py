@@ -1,0 +1,137 @@
+"""All bodies together are bounded, and one caller cannot take what others need."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from proxy.errors import Overloaded
+from proxy.server.bodies import Bodies, BodyShare
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+OTHER = "hr-search-key"
+
+
+def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
+    bodies = Bodies(100)
+    first, second, third = shares = [BodyShare(bodies) for _ in range(3)]
+    first.charge_to("a")
+    second.charge_to("a")
+    third.charge_to("b")
+    first.take(50)
+    with pytest.raises(Overloaded):
+        second.take(1)
+    third.take(50)
+    assert bodies.held == 100
+
+    for share in shares:
+        share.give_back()
+
+    assert bodies.held == 0
+    again = BodyShare(bodies)
+    again.charge_to("a")
+    again.take(50)
+
+
+def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
+    bodies = Bodies(100)
+    first, second = BodyShare(bodies), BodyShare(bodies)
+    first.charge_to("a")
+    first.take(20)
+    first.take_read(1000)
+    assert bodies.held == 50
+    second.charge_to("a")
+    with pytest.raises(Overloaded):
+        second.take(1)
+
+
+def test_parsed_size_of_one_body_is_refused_beside_another() -> None:
+    bodies = Bodies(100)
+    first, second = BodyShare(bodies), BodyShare(bodies)
+    first.charge_to("a")
+    second.charge_to("a")
+    first.take(20)
+    first.take_read(20)
+    second.take(5)
+    with pytest.raises(Overloaded):
+        second.take_read(6)
+
+
+def half_sent(size: int, key: str = KEY) -> bytes:
+    return (
+        f"POST {ROUTE.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {size * 2}\r\n\r\n"
+    ).encode() + b" " * size
+
+
+async def held(proxy: Proxy, client: ClientSession) -> float:
+    lines = (await proxy.metrics()).splitlines()
+    [line] = [line for line in lines if line.startswith("headrace_request_body_bytes ")]
+    return float(line.split()[1])
+
+
+async def test_one_key_may_fill_half(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    size, keys = 100_000, [KEY, "hr-support-key-of-before"]
+    own, before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
+    policies = world(upstream.url).replace(f"sha256: {own}", f"sha256: [{own}, {before}]")
+    async with running_proxy(tmp_path / "p", policies, bodies_bytes=4 * size) as proxy:
+        host, port = proxy.url.removeprefix("http://").split(":")
+        opened = []
+        for key in (*keys, *keys):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(half_sent(size, key))
+            await writer.drain()
+            opened.append((reader, writer))
+        refused = [
+            await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
+        ]
+        for _, writer in opened:
+            writer.transport.abort()
+        await proxy.sink.wait(4)
+
+    assert all(b" 503 " in line for line in refused)
+
+
+async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    size = 100_000
+    async with running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy:
+        host, port = proxy.url.removeprefix("http://").split(":")
+        opened = []
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(half_sent(size))
+            await writer.drain()
+            opened.append((reader, writer))
+        refused = [
+            await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
+        ]
+        assert all(b" 503 " in line for line in refused)
+        assert await held(proxy, proxy.client) == 2 * size
+
+        other = {"Authorization": f"Bearer {OTHER}"}
+        body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
+        async with proxy.client.post(
+            f"{proxy.url}/v1/chat/completions", headers=other, json=body
+        ) as response:
+            assert response.status != 503
+        async with proxy.client.post(
+            f"{proxy.url}{ROUTE.path}", headers=BEARER, json={"model": "gpt-4o-mini", "prompt": "x"}
+        ) as response:
+            assert response.status == 503
+            assert response.headers["retry-after"] == "1"
+            assert (await response.json())["error"]["code"] == "overloaded"
+        for _, writer in opened:
+            writer.transport.abort()
+        records = await proxy.sink.wait(7)
+        assert await held(proxy, proxy.client) == 0
+
+    refusals = [record for record in records if record.status == 503]
+    assert {record.outcome for record in refusals} == {"proxy_error"}
+    assert hashlib.sha256(OTHER.encode()).hexdigest() in world("")

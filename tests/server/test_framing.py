@@ -1,0 +1,296 @@
+"""What frames a request: one host, one coding that is known, and chunks that are mostly body. All
+else is refused at once, and its connection ends, as nobody can tell where the next request begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from types import FrameType
+
+import pytest
+from aiohttp import web
+
+from proxy.server.server import SLICE, HttpServer
+from tests.conftest import KEY, Proxy
+from tests.doubles import ScriptedUpstream, piece
+from tests.for_each import for_each
+from tests.test_pipeline import ROUTES
+
+ROUTE = ROUTES["openai"]
+BODY = json.dumps(ROUTE.body(streamed=False)).encode()
+LENGTH = f"Content-Length: {len(BODY)}"
+CHUNKED = "Transfer-Encoding: chunked"
+CHUNKS = piece(BODY) + b"0\r\n\r\n"
+MOST_SENT = 16 * 1024 * 1024
+
+
+def head(*lines: str, host: str = "Host: x", version: str = "1.1") -> bytes:
+    fixed = (f"Authorization: Bearer {KEY}", "Content-Type: application/json")
+    named = [line for line in (host, *fixed, *lines) if line]
+    return "\r\n".join((f"POST {ROUTE.path} HTTP/{version}", *named, "", "")).encode("latin-1")
+
+
+async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
+    """Send pieces until a response comes; return its status and all bytes up to the end."""
+    reader, writer = await proxy.connect()
+    async with asyncio.timeout(10):
+        answering = asyncio.ensure_future(reader.readline())
+        sent = 0
+        for each in pieces:
+            if answering.done():
+                break
+            writer.write(each)
+            await writer.drain()
+            sent += len(each)
+            assert sent < MOST_SENT, "nobody minds how much is sent"
+        first = await answering
+        rest = await reader.read()
+    writer.close()
+    return int(first.split()[1]), first + rest
+
+
+def endless(begin: bytes, more: bytes) -> Iterable[bytes]:
+    yield begin
+    while True:
+        yield more * (64 * 1024 // len(more))
+
+
+ONE_BYTE = b"1;" + b"a" * 8000 + b"\r\n \r\n"
+ENDLESS = {
+    "an extension": endless(head(CHUNKED) + b"5", b";aaaa"),
+    "an extension of the last chunk": endless(head(CHUNKED) + CHUNKS[:-4], b";aaaa"),
+    "long extensions of many chunks": endless(head(CHUNKED), ONE_BYTE),
+    "chunks of a byte": endless(head(CHUNKED), b"1\r\nx\r\n"),
+    "zeros": endless(head(CHUNKED), b"0"),
+    "trailers": endless(head(CHUNKED) + CHUNKS[:-2], b"a: b\r\n"),
+    "a trailer": endless(head(CHUNKED) + CHUNKS[:-2] + b"a: ", b"b"),
+}
+BROKEN = {
+    "a size that is none": [head(CHUNKED) + b"zz\r\n"],
+    "a size that is none, later": [head(CHUNKED) + b"1\r\n{\r\n", b"zz\r\n"],
+    "more than a chunk": [head(CHUNKED), b"1\r\n{}}\r\n"],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    status, said = await told(proxy, BROKEN[name])
+
+    assert status == 400
+    assert said.count(b"HTTP/1.") == 1
+    assert upstream.requests == []
+    for record in proxy.records:
+        assert (record.outcome, record.bug) == ("client_error", False)
+
+
+@for_each("name", ENDLESS)
+async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    """A sender may find the connection reset before it reads the response."""
+    with suppress(ConnectionError):
+        status, _ = await told(proxy, ENDLESS[name])
+        assert status == 400
+
+    for record in proxy.records:
+        assert (record.status, record.outcome, record.bug) == (400, "client_error", False)
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("path", [ROUTE.path, "/v1/models", "/nothing"])
+async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> None:
+    """A body would be read as the response to the next request on the connection."""
+    asked = head("Content-Length: 0", "Connection: close").replace(
+        f"POST {ROUTE.path}".encode(), f"HEAD {path}".encode()
+    )
+
+    status, answer = await told(proxy, [asked])
+
+    assert status == {ROUTE.path: 405, "/v1/models": 200}.get(path, 404)
+    fields, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-length: 0" not in fields.lower()
+    assert body == b""
+
+
+async def test_reads_small_chunks_and_trailers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, each) for each in BODY)
+
+    status, _ = await told(
+        proxy, [head(CHUNKED, "Connection: close"), chunks, b"0;c\r\nd: e\r\n\r\n"]
+    )
+
+    assert status == 200
+    assert upstream.requests[0].json["prompt"] == ROUTE.said["prompt"]
+
+
+CODINGS = {
+    "Transfer-Encoding: gzip, chunked": 501,
+    "Transfer-Encoding: identity, chunked": 501,
+    "Transfer-Encoding: gzip,\tchunked": 501,
+    "Transfer-Encoding: gzip": 400,
+    "Transfer-Encoding: chunked, gzip": 400,
+    "Transfer-Encoding: chunked, chunked": 400,
+    "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked": 400,
+    f"Transfer-Encoding: chunked\r\n{LENGTH}": 400,
+    f"Transfer-Encoding:\r\n{LENGTH}": 501,
+}
+
+
+@for_each("coding", CODINGS)
+async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    status, said = await told(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
+
+    assert status == CODINGS[coding]
+    assert (b'"code":"transfer_encoding_not_supported"' in said) == (status == 501)
+    assert upstream.requests == []
+
+
+async def test_chunks_are_no_part_of_http_1_0(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    status, said = await told(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
+
+    assert (status, upstream.requests) == (400, [])
+    assert b'"param":"transfer-encoding"' in said
+
+
+GOOD_HOSTS = (
+    "x",
+    "",
+    "a.example:8080",
+    "[::1]:80",
+    "[::1]",
+    "my_service.space:80",
+    "127.0.0.1",
+    "a:",
+)
+BAD_HOSTS = (
+    "a b",
+    "a\tb",
+    "a,b",
+    "u@a",
+    "a/b",
+    "a:8x",
+    "a:1:2",
+    "[::1",
+    "::1",
+    "\xe9",
+    "a?b",
+    "a#b",
+)
+
+
+@for_each("host", BAD_HOSTS)
+async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    status, said = await told(
+        proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
+    )
+
+    assert (status, upstream.requests) == (400, [])
+    assert b'"param":"host"' in said
+
+
+@for_each("host", GOOD_HOSTS)
+async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
+    status, _ = await told(proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY])
+
+    assert status == 200
+
+
+@for_each(
+    ("host", "version", "status"),
+    [
+        ("", "1.1", 400),
+        ("Host: a\r\nHost: b", "1.1", 400),
+        ("Host: a\r\nHost: a", "1.1", 400),
+        ("Host: a\r\nhost:", "1.1", 400),
+        ("Host: a\r\nHost: a", "1.0", 400),
+        ("", "1.0", 200),
+    ],
+)
+async def test_there_is_one_host(
+    host: str, version: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    got, _ = await told(
+        proxy, [head(LENGTH, "Connection: close", host=host, version=version) + BODY]
+    )
+
+    assert got == status
+    assert len(upstream.requests) == (status == 200)
+
+
+LARGE = b"{" + b"u" * 300_000 + b"}"
+SLICES = len(LARGE) // SLICE
+
+
+@asynccontextmanager
+async def echoing() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server of ours that answers with the length of what it gets."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=f"{len(await request.read())} ")
+
+    runner = web.ServerRunner(HttpServer(answer, access_log=None))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    reader, writer = await asyncio.open_connection(*runner.addresses[0][:2], limit=MOST_SENT)
+    try:
+        async with asyncio.timeout(20):
+            yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        await runner.cleanup()
+
+
+async def test_a_body_whose_length_is_known_is_not_looked_at_slice_by_slice() -> None:
+    entered = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal entered
+        entered += event == "call" and frame.f_code.co_qualname == "QuietHandler._parse"
+
+    async with echoing() as (reader, writer):
+        sys.setprofile(note)
+        writer.write(head(f"Content-Length: {len(LARGE)}") + LARGE)
+        answer = await reader.readuntil(f"{len(LARGE)} ".encode())
+        sys.setprofile(None)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert 0 < entered < SLICES / 2
+
+
+@for_each("cut", [1, 1000, SLICE, SLICE + 1, 70_000, 10**9])
+async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: int) -> None:
+    """However the bytes are cut: here the second one's head, and then its chunks."""
+    body = LARGE[:20_000] if cut == 1 else LARGE
+    sent = head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + piece(b"12345") * 900
+    sent += b"0\r\n\r\n"
+
+    async with echoing() as (reader, writer):
+        for at in range(0, len(sent), cut):
+            writer.write(sent[at : at + cut])
+            await asyncio.sleep(0)
+        answers = await reader.read()
+
+    lengths = re.findall(rb"\r\n\r\n(\d+) ", answers)
+    assert lengths == [b"%d" % len(body), b"4500"]
+
+
+async def test_framing_without_end_is_cut_behind_a_body_of_known_length_too() -> None:
+    begun = head(f"Content-Length: {len(LARGE)}") + LARGE + head(CHUNKED)
+    sent = 0
+
+    async with echoing() as (reader, writer):
+        with suppress(ConnectionError):
+            for each in endless(begun, ONE_BYTE):
+                writer.write(each)
+                await writer.drain()
+                sent += len(each)
+                if reader.at_eof() or sent > MOST_SENT:
+                    break
+
+    assert sent < MOST_SENT, "nobody minds how much is sent"

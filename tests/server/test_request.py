@@ -1,0 +1,336 @@
+"""What clients may send, and how: bounds of size, time and form, over raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import tracemalloc
+from asyncio.subprocess import PIPE
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pytest
+from aiohttp import ClientSession
+from multidict import CIMultiDict
+
+from proxy.call.summary import facts_of
+from proxy.dialects.other_gateways import MEANINGS
+from proxy.errors import BadRequest, Overloaded
+from proxy.ledger.rows import CALL, entry_of, rows_of
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.server.request import Parsing
+from proxy.telemetry.attributes import call_attributes
+from proxy.telemetry.decisions import decision
+from proxy.telemetry.log import canonical
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.for_each import for_each
+from tests.servers import program
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+AUTH = f"Authorization: Bearer {KEY}\r\n"
+JSON = "Content-Type: application/json\r\n"
+
+
+async def raw(proxy: Proxy, request: str, *, then: bytes = b"") -> tuple[int, bytes]:
+    reader, writer = await proxy.connect()
+    writer.write(request.encode("latin-1"))
+    first = await asyncio.wait_for(reader.readline(), PATIENCE_S)
+    writer.write(then)
+    rest = await asyncio.wait_for(reader.read(), PATIENCE_S)
+    writer.close()
+    return int(first.split()[1]), first + rest
+
+
+def post(headers: str, body: str = "", path: str = "/v1/completions") -> str:
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}{length}\r\n{body}"
+
+
+BODY = json.dumps(ROUTE.body(streamed=False))
+
+
+@for_each(
+    ("headers", "status", "code"),
+    [
+        (AUTH + AUTH, 400, "bad_request"),
+        (AUTH + "x-headrace-tags: a\r\nx-headrace-tags: b\r\n", 400, "bad_request"),
+        (AUTH + "Content-Type: text/plain\r\n", 415, "unsupported_media_type"),
+        (AUTH + JSON + "Content-Encoding: gzip\r\n", 415, "unsupported_media_type"),
+        (AUTH + JSON + "x-headrace-refresh-cache: maybe\r\n", 400, "bad_request"),
+        (AUTH + JSON + "Expect: a-miracle\r\n", 417, "expectation_failed"),
+        (AUTH.replace("Bearer", "Basic") + JSON, 401, "invalid_api_key"),
+        (f"x-api-key: {KEY}\r\n" + JSON, 401, "invalid_api_key"),
+        ("Cookie: key=" + KEY + "\r\n" + JSON, 401, "invalid_api_key"),
+    ],
+)
+async def test_a_head_that_decides_something_wrongly_is_refused(
+    headers: str, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    got, said = await raw(proxy, post(headers, BODY))
+
+    assert got == status
+    assert f'"code":"{code}"'.encode() in said
+    assert upstream.requests == []
+
+
+async def test_deciding_header_comes_once(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    for name in MEANINGS:
+        got, refusal = await raw(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
+
+        assert (got, name.encode() in refusal) == (400, True)
+    assert upstream.requests == []
+
+
+async def test_bytes_that_are_no_http_are_not_echoed(proxy: Proxy) -> None:
+    got, said = await raw(proxy, f"POST / HTTP/1.1\r\nHost: x\r\n{AUTH}bad header\r\n\r\n")
+
+    assert got == 400
+    assert KEY.encode() not in said
+
+
+async def test_declared_size_is_checked_first(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    async with running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy:
+        huge = f"{AUTH}{JSON}Expect: 100-continue\r\nContent-Length: 10000000000\r\n"
+        got, said = await raw(proxy, post(huge))
+
+    assert got == 413
+    assert b"100 Continue" not in said
+
+
+async def test_chunked_body_is_bounded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    async def endless() -> object:
+        for _ in range(100):
+            yield b"x" * 100
+
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy,
+        proxy.client.post(
+            ROUTE.path, headers={**BEARER, "content-type": "application/json"}, data=endless()
+        ) as response,
+    ):
+        assert response.status == 413
+
+
+async def test_serves_curl(proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    body = ROUTE.body(streamed=False, prompt="x" * 2_000_000)
+    (tmp_path / "body.json").write_text(json.dumps(body))
+    headers = ("-H", AUTH.strip(), "-H", JSON.strip(), "-H", "Expect: 100-continue")
+
+    process = await asyncio.create_subprocess_exec(
+        program("curl"),
+        *("-s", "-v", "--compressed", "-d", f"@{tmp_path / 'body.json'}", *headers),
+        proxy.url + ROUTE.path,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    async with asyncio.timeout(30):
+        out, told = await process.communicate()
+
+    assert json.loads(out)["choices"][0]["text"] == " Paris."
+    assert b"100 Continue" in told
+    assert len(upstream.requests[0].json["prompt"]) == 2_000_000
+
+
+async def test_a_client_that_waits_to_be_asked_is_asked(proxy: Proxy) -> None:
+    head = post(AUTH + JSON + f"Expect: 100-continue\r\nContent-Length: {len(BODY)}\r\n")
+
+    got, said = await raw(proxy, head, then=BODY.encode())
+
+    assert got == 100
+    assert b"HTTP/1.1 200 OK" in said
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/../v1/completions", "//v1/completions", "/v1/completions%00", "/metrics"]
+)
+async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) -> None:
+    got, said = await raw(proxy, post(AUTH + JSON, BODY, path))
+
+    assert got == 404
+    assert b'"code":"not_found"' in said
+    [record] = await proxy.sink.wait()
+    assert record.head is None
+
+
+async def test_a_wrong_method_names_the_right_one(client: ClientSession) -> None:
+    async with client.get("/v1/completions", headers=BEARER) as response:
+        assert response.status == 405
+        assert response.headers["allow"] == "POST"
+
+
+UNREAD: dict[str, tuple[str, str, dict[str, str], int]] = {
+    "no path": ("POST", "/v1/nothing", {}, 404),
+    "a wrong method": ("GET", "/v1/completions", {}, 405),
+    "a header twice": ("POST", "/v1/completions", {"traceparent": "1"}, 400),
+}
+
+
+@for_each("given", [None, "from-the-client"])
+@for_each("case", UNREAD.values(), ids=UNREAD.keys())
+async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
+    case: tuple[str, str, dict[str, str], int], given: str | None, proxy: Proxy
+) -> None:
+    method, path, more, status = case
+    headers = [*BEARER.items(), *more.items(), *more.items()]
+    headers += [("x-request-id", given)] if given else []
+    async with (
+        ClientSession(base_url=proxy.url) as client,
+        client.request(method, path, headers=CIMultiDict(headers)) as response,
+    ):
+        name = response.headers["x-request-id"]
+    [record] = await proxy.sink.wait()
+    [call] = rows_of(entry_of(1, record)).calls
+    line, row = canonical(record), dict(zip(CALL, call, strict=True))
+
+    assert (response.status, name) == (status, given or name)
+    assert (line["request_id"], row["request_id"]) == (name, name)
+    assert decision(facts_of(record))["request_id"] == name
+    assert call_attributes(facts_of(record))["headrace.request.id"] == name
+
+
+async def test_a_request_id_is_kept_when_it_is_sane(client: ClientSession) -> None:
+    for given, kept in (("my-id-1", True), ("no spaces please", False)):
+        async with client.get("/v1/models", headers={**BEARER, "x-request-id": given}) as response:
+            assert (response.headers["x-request-id"] == given) == kept
+
+
+async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    async with proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
+        pass
+    own = upstream.requests[0].headers["x-headrace-via"]
+    other = "0123456789abcdef"
+    for came, status in ((own, 508), (f"{other}, {own}", 508), (", ".join([other] * 9), 508)):
+        async with proxy.client.post(
+            ROUTE.path, headers={**BEARER, "x-headrace-via": came}, json=ROUTE.body(streamed=False)
+        ) as response:
+            assert response.status == status
+
+
+async def test_keeps_via_marks(upstream: ScriptedUpstream, client: ClientSession) -> None:
+    came = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
+
+    async with client.post(
+        ROUTE.path, headers={**BEARER, **came}, json=ROUTE.body(streamed=False)
+    ) as response:
+        assert response.status == 200
+
+    first, second = upstream.requests[0].headers["x-headrace-via"].split(", ")
+    assert (first, len(second)) == ("0123456789abcdef", 16)
+
+
+async def test_every_response_says_who_decided_what(client: ClientSession) -> None:
+    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response:
+        headers = response.headers
+
+    assert headers["x-headrace-deployment"] == "support-chat"
+    assert headers["x-headrace-cache"] == "bypass"
+    assert headers["x-headrace-cost-usd"] == "0.00000255"
+    assert len(headers["x-headrace-policy"]) == 12
+    assert headers["cache-control"] == "no-store"
+    assert headers["server"] == "headrace"
+    assert "x-headrace-via" not in headers
+
+
+def free(size: int) -> None:
+    """Take any number of bytes."""
+
+
+class Noted(ThreadPoolExecutor):
+    """A thread that counts what it is given."""
+
+    given = 0
+
+    def submit(self, *work, **more):  # type: ignore[no-untyped-def]
+        self.given += 1
+        return super().submit(*work, **more)
+
+
+async def test_what_is_large_is_read_by_a_thread_and_nothing_else() -> None:
+    with Noted(1) as aside:
+        parsing = Parsing(offload=Offload(aside))
+
+        small = await parsing.read(b'{"a": 1}', dict, "a", free)
+        assert aside.given == 0
+        large = await parsing.read(orjson.dumps({"a": "x" * LARGE_BYTES}), dict, "a", free)
+
+    assert (small, len(large["a"]), aside.given) == ({"a": 1}, LARGE_BYTES, 2)
+    assert threading.active_count() >= 1
+
+
+@pytest.mark.parametrize("size", [10, LARGE_BYTES])
+async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> None:
+    raw = orjson.dumps({"a": ["x" * size, 1, 2]})
+
+    assert await Parsing(most_values=5).read(raw, dict, "a", free)
+    with pytest.raises(BadRequest, match="more than 4 JSON values"):
+        await Parsing(most_values=4).read(raw, dict, "a", free)
+
+
+async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    async with running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy:
+        for count, status in ((990, 200), (1100, 400)):
+            body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}
+            async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
+                assert response.status == status, await response.text()
+
+
+async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
+    for name, route in ROUTES.items():
+        good, long = "u" * 256, "u" * 257
+        if name in ("openai", "fireworks", "scale-5-chat", "enkrypt-chat", "portkey"):
+            for user, status in ((good, {200, 502}), (long, {400, 422})):
+                body = route.body(streamed=False, user=user)
+                async with proxy.client.post(
+                    route.path, headers=route.credential, json=body
+                ) as response:
+                    assert response.status in status, (name, await response.text())
+        if "/deployments/" in route.path:  # which names the model, whatever a body says
+            continue
+        body = {**route.body(streamed=False), "model": long}
+        async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
+            said = await response.text()
+            assert response.status in (400, 422), (name, said)
+            assert "at most 256 characters" in said
+            assert long not in said
+
+
+SLACK = 32 * 1024  # of what is made once, by the first that is read
+SHAPES = {
+    "objects in objects": b'{"x":[' + b",".join(b'{"a":{}}' for _ in range(20_000)) + b"]}",
+    "objects with names of their own": b'{"x":['
+    + b",".join(b'{"k%d":{}}' % number for number in range(20_000))
+    + b"]}",
+    "lists in lists": b'{"x":[' + b",".join(b"[[]]" for _ in range(20_000)) + b"]}",
+    "lists of one text": b'{"x":[' + b",".join(b'["%d"]' % n for n in range(20_000)) + b"]}",
+    "names": b"{" + b",".join(b'"k%d":%d' % (n, n + 500) for n in range(30_000)) + b"}",
+    "numbers": b'{"x":[' + b",".join(b"%d.5" % number for number in range(30_000)) + b"]}",
+    "deep": b'{"x":[' + b",".join(b'{"a":' * 50 + b"1" + b"}" * 50 for _ in range(500)) + b"]}",
+    "one text": b'{"x":"' + b"a" * 400_000 + b'"}',
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_body_size_estimate_covers_the_parsed_body(shape: str) -> None:
+    raw, taken = SHAPES[shape], list[int]()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        whole = await Parsing().read(raw, dict, "a", taken.append)
+        took = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    assert whole
+    assert took <= len(raw) + sum(taken) + SLACK
+
+
+async def test_a_body_that_may_not_be_taken_is_not_read() -> None:
+    def full(size: int) -> None:
+        raise Overloaded
+
+    with pytest.raises(Overloaded):
+        await Parsing().read(b"no JSON", dict, "a", full)

@@ -1,0 +1,247 @@
+"""Old and odd spellings of HTTP, over raw sockets: what is taken, what is refused, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from proxy.server.server import HttpServer
+from tests.conftest import KEY, Proxy
+from tests.doubles import PATIENCE_S, ScriptedUpstream, legacy_events, stream
+from tests.for_each import for_each
+from tests.test_pipeline import ROUTES
+
+ROUTE = ROUTES["openai"]
+BODY = json.dumps(ROUTE.body(streamed=False))
+STREAMED = json.dumps(ROUTE.body(streamed=True))
+HEAD = f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+
+
+def request(line: str, *fields: str, body: str = BODY) -> bytes:
+    said = "".join(f"{field}\r\n" for field in fields)
+    return f"{line}\r\n{said}{HEAD}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+async def until_closed(proxy: Proxy, *pieces: bytes, first: bytes = b"") -> bytes:
+    """Send bytes in pieces; return all that comes. The response to ``first`` begins before them."""
+    reader, writer = await proxy.connect()
+    begun = b""
+    try:
+        if first:
+            writer.write(first)
+            begun = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)  # so that it comes in a read of its own
+        async with asyncio.timeout(PATIENCE_S):
+            return begun + await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("version", ["0.9", "2.0"])
+async def test_refuses_version(version: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/{version}", "Host: x"))
+
+    assert said.startswith(b"HTTP/1.1 505 ")
+    assert b'"code":"http_version_not_supported"' in said
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "head", ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.2\r\n\r\n", "GET / HTTP/3\r\n\r\n"]
+)
+async def test_refuses_unparseable_version(head: str, proxy: Proxy) -> None:
+    said = await until_closed(proxy, head.encode())
+
+    assert said.split()[1] == b"505"
+    assert b"The HTTP version is not supported" in said
+
+
+@pytest.mark.parametrize("keep", [(), ("Connection: keep-alive",)])
+async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(
+    keep: tuple[str, ...], proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is.")))
+    asked = request(f"POST {ROUTE.path} HTTP/1.0", *keep, body=STREAMED)
+
+    said = await until_closed(proxy, asked)
+
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 ")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"keep-alive" not in head.lower()
+    assert body.startswith(b"data: {")
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_http_1_0_is_never_asked_to_go_on(proxy: Proxy) -> None:
+    said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/1.0", "Expect: 100-continue"))
+
+    assert said.startswith(b"HTTP/1.0 200 ")
+
+
+@pytest.mark.parametrize("target", ["http://any.example:80{}", "HTTPS://any.example{}?a=b"])
+async def test_a_target_in_absolute_form_is_taken(target: str, proxy: Proxy) -> None:
+    line = f"POST {target.format(ROUTE.path)} HTTP/1.1"
+
+    said = await until_closed(proxy, request(line, "Host: x", "Connection: close"))
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+
+
+AGENTS = ("User-Agent: one", "user-agent: two")
+
+
+async def test_two_user_agents_are_no_error(proxy: Proxy) -> None:
+    line = f"POST {ROUTE.path} HTTP/1.1"
+    asked = request(line, "Host: x", *AGENTS)
+    last = request(line, "Host: x", "Connection: close", *AGENTS)
+
+    said = await until_closed(proxy, last[:60], last[60:150], last[150:], first=asked)
+
+    assert said.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_body_may_look_like_a_head(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    odd = '{"model": "gpt-4o-mini",\r\n\r\n"prompt": "user-agent: a\\r\\nuser-agent: b"}'
+    asked = request(f"POST {ROUTE.path} HTTP/1.1", "Host: x", "Connection: close", body=odd)
+
+    said = await until_closed(proxy, asked[:-40], asked[-40:])
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert upstream.requests[0].json["prompt"] == "user-agent: a\r\nuser-agent: b"
+
+
+async def test_a_head_without_end_is_not_kept_for_ever(proxy: Proxy) -> None:
+    _, writer = await proxy.connect()
+    writer.write(b"GET /v1/models HTTP/1.1\r\n")
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(ConnectionError):
+            while True:
+                writer.write(b"x-more: %s\r\n" % (b"y" * 4000))
+                await writer.drain()
+    writer.close()
+
+
+GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /unread HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n"
+Connected = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@asynccontextmanager
+async def serving(asked: list[str], linger_s: float = 10.0) -> AsyncIterator[Connected]:
+    """A server that notes the path of each request, reads no body and waits for nothing."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request.path)
+        if request.path == "/bug":
+            raise KeyError("hr-secret-inside")
+        return web.Response(text="served")
+
+    runner = web.ServerRunner(HttpServer(handle, lingering_time=linger_s))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        async with asyncio.timeout(10):
+            yield lambda: asyncio.open_connection(host, port)
+    finally:
+        await runner.cleanup()
+
+
+async def test_who_asks_many_times_at_once_keeps_nobody_waiting() -> None:
+    asked = list[str]()
+    async with serving(asked) as connected:
+        (many, asks_much), (one, asks_once) = await connected(), await connected()
+        asks_much.write(GET % b"many" * 20)
+        asks_once.write(GET % b"one")
+        for _ in range(20):
+            await many.readuntil(b"served")
+        await one.readuntil(b"served")
+
+        assert asked.count("/many") == 20
+        assert asked.index("/one") <= 3
+        for writer in (asks_much, asks_once):
+            writer.close()
+
+
+async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(POST + b"GET")
+        await reader.readuntil(b"served")
+        writer.write(b" /x" + GET % b"next")
+        await reader.readuntil(b"served")
+        writer.close()
+
+    assert asked == ["/unread", "/next"]
+
+
+@for_each("count", range(29, 40))
+async def test_a_body_that_came_after_its_head_holds_up_no_later_request(count: int) -> None:
+    """aiohttp's parser stops at 32 requests that were not taken, and counts one early."""
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(POST)
+        await reader.readuntil(b"served")
+        writer.write(b"GET /x" + GET % b"next" * count)
+        for _ in range(count):
+            await reader.readuntil(b"served")
+        writer.close()
+
+    assert asked == ["/unread", *["/next"] * count]
+
+
+CHANGES = [
+    b"GET /%%b HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: %b\r\n\r\n" % protocol
+    for protocol in (b"h2c", b"websocket", b"nothing-known")
+]
+
+
+@for_each("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
+async def test_upgrade_request_is_the_last_of_its_connection(wish: bytes) -> None:
+    """aiohttp's parser would read bytes of the other protocol as a request."""
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(wish % b"first" + GET % b"behind")
+        said = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    assert b"connection: close" in said.lower()
+    assert len(asked) == 1
+
+
+async def test_who_does_not_end_a_body_that_nobody_reads_is_cut_after_the_answer() -> None:
+    asked = list[str]()
+    async with serving(asked, linger_s=0.05) as connected:
+        reader, writer = await connected()
+        writer.write(POST + b"GET")
+
+        assert (await reader.read()).endswith(b"served")
+        writer.close()
+
+    assert asked == ["/unread"]
+
+
+async def test_a_bug_behind_the_server_ends_its_connection_and_shows_nothing() -> None:
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(GET % b"bug" + GET % b"next")
+        said = await reader.read()
+        writer.close()
+
+    assert said.startswith(b"HTTP/1.1 500 ")
+    assert b"connection: close" in said.lower()
+    assert b"secret" not in said
+    assert asked == ["/bug"]

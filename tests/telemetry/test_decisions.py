@@ -1,0 +1,206 @@
+"""The decision log: a line per decision without any text, whatever the disk does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.app.context import new_record
+from proxy.settings import LogAs
+from proxy.telemetry.chain import BadChain, verify
+from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
+from tests.ledger.kept import until
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai-chat"]
+
+
+class Log:
+    """Notes events of the process."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.said.append((event, fields))
+
+    warning = error = info
+
+
+class Drops(dict[str, int]):
+    def __call__(self, reason: str, count: int) -> None:
+        self[reason] = self.get(reason, 0) + count
+
+
+def nothing() -> None: ...
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def ask(proxy: Proxy, **more: Any) -> None:
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False, **more)) as r,
+    ):
+        await r.read()
+
+
+def guarded(upstream: ScriptedUpstream) -> str:
+    return (
+        world(upstream.url)
+        + """
+policies:
+  default:
+    input: [{guard: keywords, words: [forbidden], action: block}]
+    limits: [{name: per-key, requests: 2 per hour, per: key}]
+"""
+    )
+
+
+async def test_every_decision_has_a_line_that_says_why(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    path = tmp_path / "decisions.log"
+    how = {"log": LogAs(decisions=path)}
+    async with running_proxy(tmp_path / "policies", guarded(upstream), **how) as proxy:
+        await ask(proxy)
+        await ask(proxy, messages=[{"role": "user", "content": "a forbidden word"}])
+        await ask(proxy)
+        await proxy.sink.wait(3)
+
+    policy, *calls = entries(path)
+    assert (policy["event"], policy["result"]) == ("policy", "in_force")
+    assert {call["policy"] for call in calls} == {policy["policy"]}
+    assert [call["outcome"] for call in calls] == ["success", "blocked", "limited"]
+    assert [call["key"] for call in calls] == ["support-widget"] * 3
+    assert [each["verdict"] for each in calls[1]["guards"]] == ["blocked"]
+    decided = [each["decision"] for call in calls for each in call["limits"]]
+    assert decided == ["allow", "allow", "deny"]
+    assert "forbidden" not in path.read_text()
+    assert (verify(path).lines, verify(path).broken) == (4, None)
+
+
+async def test_a_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    path = tmp_path / "decisions.log"
+    for _ in range(2):
+        how = {"log": LogAs(decisions=path)}
+        async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
+            await ask(proxy)
+            await proxy.sink.wait(1)
+
+    found = verify(path)
+    assert (found.lines, found.torn, found.broken) == (4, 0, None)
+
+
+async def test_a_reload_that_is_rejected_is_a_decision_too(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    path = tmp_path / "decisions.log"
+    how = {"log": LogAs(decisions=path)}
+    async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
+        (proxy.policies / "policies.yaml").write_text("keys: 1")
+        headers = {**BEARER, "x-headrace-refresh-cache": "true"}
+        async with (
+            aiohttp.ClientSession(base_url=proxy.url) as client,
+            client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as response,
+        ):
+            assert response.status == 200
+        await proxy.sink.wait(1)
+
+    assert [e["result"] for e in entries(path) if e["event"] == "policy"] == [
+        "in_force",
+        "rejected",
+    ]
+
+
+def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
+    log, path = Log(), tmp_path / "decisions.log"
+    kept = Decisions(path, Drops(), raising, nothing, log)
+
+    kept.policy("in_force", "abc")
+    kept.close()
+
+    assert log.said[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
+
+
+@for_each("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
+def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text(content)
+
+    with pytest.raises(BadChain):
+        Decisions(path, Drops(), raising, nothing, Log())
+
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("how", ["moved", "deleted"])
+async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Path) -> None:
+    path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", Log(), list[int]()
+    kept = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
+    kept.policy("in_force", "abc")
+    await until(lambda: path.stat().st_size > 0)
+    head = verify(path).head
+    path.rename(moved)
+    if how == "deleted":
+        moved.unlink()
+
+    kept.policy("in_force", "def")
+    kept.close()
+
+    assert [each["policy"] for each in entries(path)] == ["def"]
+    assert verify(path).broken is None
+    begun = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
+    assert [line for line in log.said if "anew" in line[0]] == [begun]
+    assert replaced == [1]
+
+
+def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    os.symlink("/dev/full", full)
+    drops, log = Drops(), Log()
+    kept = Decisions(full, drops, raising, nothing, log)
+
+    for _ in range(MAX_ENTRIES + 5):
+        kept.end(ended())
+    kept.close()
+
+    assert drops["queue_full"] >= 5 - 1
+    assert drops["queue_full"] + drops["shutdown"] == MAX_ENTRIES + 5
+    assert ("decisions.failing", {}) in log.said
+
+
+def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
+    drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
+    kept = Decisions(path, drops, failures.append, nothing, Log())
+
+    kept.policy("in_force", "abc")
+    kept.put({"event": object()})
+    kept.policy("in_force", "def")
+    kept.close()
+
+    assert [each["policy"] for each in entries(path)] == ["abc", "def"]
+    assert entries(path)[1]["missing"] == 1
+    assert verify(path).broken is None
+    assert (drops["invalid"], len(failures)) == (1, 1)
+
+
+def raising(error: Exception) -> None:
+    """Nothing that was not foreseen may happen in these tests."""
+    raise error
+
+
+def ended() -> Any:
+    record = new_record()
+    record.ended = record.started
+    return record

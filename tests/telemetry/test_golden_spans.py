@@ -1,0 +1,215 @@
+"""The spans of every kind of call, drawn as a tree; ``--update-golden`` draws them anew."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.runtime.otel_settings import OtelSettings
+from tests.conftest import running_proxy, world
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    cut_before_head,
+    legacy,
+    stream,
+)
+from tests.telemetry.collector import Collector, said
+from tests.test_pipeline import BEARER
+
+GOLDEN = Path(__file__).parent / "golden"
+QUESTION = [{"role": "user", "content": "Where is the hippo?"}]
+PASSING = {
+    "gen_ai.response.time_to_first_chunk": "SECONDS",
+    "headrace.guard.duration": "SECONDS",
+    "headrace.overhead_ms": "MS",
+    "headrace.policy.revision": "REVISION",
+    "headrace.request.id": "ID",
+    "server.port": "PORT",
+}
+KINDS = {2: "SERVER", 3: "CLIENT"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of call: what is asked, what the upstream does, and what else the policies say."""
+
+    body: Json = field(default_factory=dict)
+    scripts: tuple[Callable[[], Script], ...] = (lambda: answer(chat()),)
+    rules: str = ""
+    path: str = "/v1/chat/completions"
+    before: int = 0
+    profiles: tuple[str, ...] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+CALLS: dict[str, Kind] = {
+    "whole": Kind(
+        {"temperature": 0.5, "max_tokens": 20, "seed": 7, "n": 2, "stop": ["END", "\n"]},
+        (
+            lambda: answer(
+                chat(
+                    usage={
+                        "prompt_tokens": 9,
+                        "completion_tokens": 7,
+                        "total_tokens": 16,
+                        "prompt_tokens_details": {"audio_tokens": 4, "image_tokens": 3},
+                        "completion_tokens_details": {"audio_tokens": 2, "image_tokens": 1},
+                    }
+                )
+            ),
+        ),
+    ),
+    "stream": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is.")),)),
+    "completion": Kind(
+        {"model": "support-chat", "prompt": "Where?"},
+        (lambda: answer(legacy()),),
+        path="/v1/completions",
+    ),
+    "embeddings": Kind(
+        {"model": "support-chat", "input": "Where?"},
+        (
+            lambda: answer(
+                {"object": "list", "data": [], "usage": {"prompt_tokens": 4, "total_tokens": 4}}
+            ),
+        ),
+        path="/v1/embeddings",
+    ),
+    "cut": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is."), cut_after=2),)),
+    "refused-by-upstream": Kind(scripts=(lambda: answer({"error": {"message": "no"}}, 400),)),
+    "fallback": Kind(
+        {"model": "resilient"},
+        (lambda: answer({}, 500), lambda: answer(chat())),
+    ),
+    "retry": Kind(
+        {"model": "support-chat"},
+        (cut_before_head, lambda: answer(chat())),
+        rules="retry: {times: 1, wait: 1ms}",
+    ),
+    "wrong-field": Kind({"temperature": "hot"}),
+    "unknown-deployment": Kind({"model": "no-such-model"}),
+    "rule-refuses": Kind(rules="refuse: {message: Not today}"),
+    "blocked-in": Kind(rules="input: [{guard: keywords, words: [hippo]}]"),
+    "flagged-in": Kind(rules="input: [{guard: keywords, words: [hippo], action: flag}]"),
+    "blocked-out": Kind(rules="output: [{guard: keywords, words: [Paris]}]"),
+    "blocked-out-stream": Kind(
+        {"stream": True},
+        (lambda: stream(chat_events("In Par", "is.")),),
+        rules="output: [{guard: keywords, words: [Paris]}]",
+    ),
+    "limited": Kind(rules="limits: [{name: one, requests: 1 per day, per: key}]", before=1),
+    "hit": Kind(rules="cache: {ttl: 1h}", before=1),
+    "of-another-gateway": Kind(
+        headers={"helicone-property-app": "mobile", "x-title": "Desk", "helicone-session-id": "s"}
+    ),
+    "for-phoenix": Kind(
+        {"user": "jane"}, profiles=("openinference",), headers={"x-headrace-session": "s-1"}
+    ),
+    "for-langfuse": Kind(
+        {"user": "jane"}, profiles=("langfuse",), headers={"x-headrace-session": "s-1"}
+    ),
+}
+
+
+def policies(upstream: str, kind: Kind) -> str:
+    if kind.rules.startswith("retry"):
+        return world(upstream).replace("  support-chat:\n", f"  support-chat:\n    {kind.rules}\n")
+    if kind.rules.startswith(("input", "output", "limits", "cache")):
+        rule = f"match: all, {kind.rules}"
+    else:
+        rule = f"match: first, rules: [{{name: only, {kind.rules}}}]" if kind.rules else ""
+    return f"{world(upstream)}\npolicies:\n  default: {{{rule}}}\n" if rule else world(upstream)
+
+
+async def spans_of(
+    kind: Kind, folder: Path, upstream: ScriptedUpstream, collector: Collector
+) -> list[Any]:
+    """Make the call (after as many like it as it says) and give the spans of this one."""
+    upstream.answer_with(kind.scripts[-1]())
+    upstream.then(*(script() for script in kind.scripts[:-1]))
+    body = {"model": "search-answers", "messages": QUESTION, **kind.body}
+    if "prompt" in body or "input" in body:
+        del body["messages"]
+    otlp = ("otlp_proto_http",)
+    settings = {
+        "otlp_endpoint": collector.url,
+        "otel": OtelSettings(exporters=otlp, metric_exporters=otlp),
+        "trace_profiles": kind.profiles,
+    }
+    async with (
+        running_proxy(folder / "p", policies(upstream.url, kind), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for _ in range(kind.before + 1):
+            try:
+                headers = {**BEARER, **kind.headers}
+                async with client.post(kind.path, headers=headers, json=body) as response:
+                    await response.read()
+            except aiohttp.ClientPayloadError:
+                pass
+        records = await proxy.sink.wait(kind.before + 1)
+    trace = records[-1].ids.trace_id
+    return [span for span in collector.spans if span.trace_id.hex() == trace]
+
+
+def drawn(spans: list[Any]) -> str:
+    """Draw spans as a tree: names, kinds, statuses, attributes and events."""
+    lines: list[str] = []
+
+    def draw(parent: bytes, depth: int) -> None:
+        below = [span for span in spans if span.parent_span_id == parent]
+        for span in sorted(below, key=lambda each: each.start_time_unix_nano):
+            pad = "  " * depth
+            failed = " ERROR" if span.status.code == 2 else ""
+            lines.append(f"{pad}{KINDS[span.kind]} {span.name}{failed}")
+            lines.extend(f"{pad}  {line}" for line in attributes(span))
+            for event in span.events:
+                lines.append(f"{pad}  * {event.name}")
+                lines.extend(f"{pad}    {line}" for line in attributes(event))
+            draw(span.span_id, depth + 1)
+
+    draw(b"", 0)
+    return "\n".join(lines) + "\n"
+
+
+def attributes(of: Any) -> list[str]:
+    told = {**said(of), **{name: sign for name, sign in PASSING.items() if name in said(of)}}
+    return [f"{name} = {json.dumps(value)}" for name, value in sorted(told.items())]
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_has_the_spans_that_are_drawn(
+    name: str,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+    update_golden: bool,
+) -> None:
+    spans = await spans_of(CALLS[name], tmp_path, upstream, collector)
+
+    seen, golden = drawn(spans), GOLDEN / f"{name}.txt"
+    if update_golden:
+        golden.write_text(seen)
+    assert seen == golden.read_text()
+    assert seen.count("\n") > 5
+    assert len({span.span_id for span in spans}) == len(spans)
+
+
+def test_no_drawing_is_of_a_call_that_is_not_made() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(CALLS)
+
+
+def test_no_span_holds_what_was_said() -> None:
+    for path in GOLDEN.glob("*.txt"):
+        assert not re.search("hippo|Paris|Where|hr-test-key|sk-", path.read_text()), path.name

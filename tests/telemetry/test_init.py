@@ -1,0 +1,194 @@
+"""Emitting happens once, whatever way a call ends, and hurts nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from proxy.app.context import new_record
+from proxy.call.record import Record
+from proxy.errors import BadRequest
+from proxy.ledger import Ledger
+from proxy.policy.review.call_history import CallHistory
+from proxy.policy.review.candidate import Candidate
+from proxy.runtime.background import SideTasks
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.telemetry import MAX_WAITING, Emitters
+from proxy.telemetry.catalog.labels import SINKS
+from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.genai_metrics import GenAiMetrics
+from proxy.telemetry.log import CallLog
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.trace import Traces
+from proxy.types import Call
+from tests.call.test_record import HEAD
+from tests.for_each import for_each
+
+
+class Sink:
+    name: ClassVar[str] = "calllog"
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.seen: list[str] = []
+
+    def begin(self, record: Record) -> None:
+        self.seen.append("begin")
+        if self.broken:
+            raise RuntimeError("broken")
+
+    def end(self, record: Record) -> None:
+        self.seen.append("end")
+        if self.broken:
+            raise RuntimeError("broken")
+
+
+class EndCounter:
+    name: ClassVar[str] = "ledger"
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.seen: list[str] = []
+
+    def count_end(self, record: Record) -> None:
+        self.seen.append("count_end")
+        if self.broken:
+            raise RuntimeError("broken")
+
+    def end(self, record: Record) -> None:
+        self.seen.append("end")
+
+
+@for_each("error", [None, BadRequest("x"), KeyError("x"), asyncio.CancelledError()])
+async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
+    sink, record = Sink(), new_record()
+    emitters = Emitters((sink,), lambda sink, error: None)
+
+    try:
+        with emitters.observing(record):
+            if error is not None:
+                raise error
+    except type(error):
+        pass
+
+    assert sink.seen == ["begin", "end"]
+    assert record.ended is not None
+    assert record.bug == isinstance(error, KeyError)
+
+
+async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
+    broken, good = Sink(broken=True), Sink()
+    failures: list[object] = []
+    emitters = Emitters((broken, good), lambda sink, error: failures.append(sink))
+
+    with emitters.observing(new_record()):
+        pass
+
+    assert good.seen == ["begin", "end"]
+    assert failures == [broken, broken]
+
+
+async def test_records_are_told_together_and_each_once() -> None:
+    first, second = Sink(), Sink(broken=True)
+    steps: list[Any] = []
+    emitters = Emitters((first, second), lambda sink, error: None, steps.append)
+
+    for _ in range(3):
+        with emitters.observing(new_record()):
+            pass
+    assert (len(steps), "end" in first.seen) == (1, False)
+    steps.pop()()
+    emitters.tell()
+
+    assert first.seen == second.seen == ["begin"] * 3 + ["end"] * 3
+    with emitters.observing(new_record()):
+        pass
+    assert len(steps) == 1
+
+
+async def test_an_end_is_counted_before_it_is_told() -> None:
+    broken, good = EndCounter(broken=True), EndCounter()
+    failures: list[object] = []
+    steps: list[Any] = []
+    emitters = Emitters((broken, good), lambda sink, error: failures.append(sink), steps.append)
+
+    with emitters.observing(new_record()):
+        pass
+    assert good.seen == ["count_end"]
+    steps.pop()()
+
+    assert good.seen == ["count_end", "end"]
+    assert failures == [broken]
+
+
+async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:
+    sink, steps = Sink(), list[Any]()
+    emitters = Emitters((sink,), lambda sink, error: None, steps.append)
+
+    for number in range(1, 2 * MAX_WAITING):
+        emitters.end(new_record())
+        assert len(sink.seen) == (MAX_WAITING if number >= MAX_WAITING else 0)
+    large = new_record()
+    large.call = Call(HEAD, {}, size=LARGE_BYTES + 1)
+    emitters.end(large)
+
+    assert len(sink.seen) == 2 * MAX_WAITING
+    emitters.end(new_record())
+    large.call = Call(HEAD, {}, size=LARGE_BYTES)
+    emitters.end(large)
+    assert len(sink.seen) == 2 * MAX_WAITING
+    emitters.end(new_record())
+    emitters.end(new_record())
+    steps[-1]()
+
+    assert len(sink.seen) == 2 * MAX_WAITING + 4
+
+
+async def test_a_call_that_leaves_no_other_under_way_is_told_of_in_the_next_turn() -> None:
+    sink, later, turns = Sink(), list[Any](), list[Any]()
+    emitters = Emitters((sink,), lambda sink, error: None, later.append, turns.append)
+    with emitters.observing(new_record()):
+        with emitters.observing(new_record()):
+            pass
+        assert (len(later), len(turns)) == (1, 0)
+    assert "end" not in sink.seen
+
+    turns.pop()()
+    later.pop()()
+
+    assert sink.seen == ["begin"] * 2 + ["end"] * 2
+    assert (later, turns) == ([], [])
+
+
+def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
+    sinks = (Metrics, CallLog, Traces, GenAiMetrics, Ledger, CallHistory, Candidate, Decisions)
+
+    assert tuple(sink.name for sink in sinks) == SINKS
+
+
+async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
+    sink, outcomes = Sink(), list[str]()
+    async with SideTasks(most=2) as side_tasks:
+        emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
+        finish = asyncio.Event()
+        for _ in range(3):
+            record = new_record()
+            with emitters.observing(record):
+                await record.run_beside(finish.wait, outcomes.append)
+        assert (outcomes, sink.seen.count("end")) == (["busy"], 1)
+        finish.set()
+
+    assert sink.seen.count("end") == 3
+
+
+async def test_results_that_never_come_are_emitted_at_the_end() -> None:
+    sink = Sink()
+    async with SideTasks() as side_tasks:
+        emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
+        record = new_record()
+        with emitters.observing(record):
+            for _ in range(2):
+                await record.run_beside(asyncio.Event().wait, lambda error: None)
+        assert "end" not in sink.seen
+
+    assert sink.seen.count("end") == 1

@@ -1,0 +1,351 @@
+"""Metrics: disjoint tokens, unknown prices counted, labels from policy only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import re
+import time
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.policy.catalog import roster
+from proxy.policy.store import read_folder
+from proxy.telemetry.catalog import METRICS
+from proxy.telemetry.metrics import Metrics
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
+from tests.servers import program
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+
+
+Found = dict[str, dict[tuple[tuple[str, str], ...], float]]
+
+
+async def scraped(proxy: Proxy, calls: int) -> Found:
+    """Give all samples that are not zero by name and labels, once so many calls were recorded."""
+    await proxy.sink.wait(calls)
+    async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
+        text = await response.text()
+    found: dict[str, Any] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            if sample.value:
+                found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+async def call(client: aiohttp.ClientSession, **fields: Any) -> None:
+    streamed = fields.pop("stream", False)
+    body = {**ROUTE.body(streamed=streamed), **fields}
+    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+        await response.read()
+
+
+async def test_tokens_are_disjoint_and_cost_is_exact(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    detailed = {
+        **usage(1200, 300),
+        "prompt_tokens_details": {"cached_tokens": 1000},
+        "completion_tokens_details": {"reasoning_tokens": 100},
+    }
+    upstream.answer_with(answer(legacy(usage=detailed)))
+
+    await call(client)
+
+    found = await scraped(proxy, 1)
+    tokens = {dict(labels)["token_type"]: n for labels, n in found["headrace_tokens_total"].items()}
+    assert tokens == {"input": 200, "cached_input": 1000, "output": 200, "reasoning": 100}
+    cost = {dict(labels)["cost_type"]: n for labels, n in found["headrace_cost_usd_total"].items()}
+    assert cost == {"input": 0.00003, "cached": 0.000075, "output": 0.00018}
+
+
+async def test_an_unknown_price_is_counted_and_costs_nothing_known(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    await call(client, model="legacy-only")
+
+    found = await scraped(proxy, 1)
+    [(labels, number)] = found["headrace_unpriced_requests_total"].items()
+    assert (dict(labels)["reason"], number) == ("no_price", 1)
+    assert "headrace_cost_usd_total" not in found
+
+
+async def test_missing_and_invalid_usage_is_estimated_and_said(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    silent = {k: v for k, v in legacy().items() if k != "usage"}
+    upstream.then(answer(silent), answer(legacy(usage={"prompt_tokens": -5})))
+
+    await call(client)
+    await call(client)
+
+    found = await scraped(proxy, 2)
+    assert sum(found["headrace_usage_estimated_total"].values()) == 2
+    assert sum(found["headrace_usage_invalid_total"].values()) == 1
+    assert all(dict(labels)["estimated"] == "true" for labels in found["headrace_tokens_total"])
+
+
+async def test_a_cut_stream_tells_whose_doing_it_was(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
+
+    with contextlib.suppress(aiohttp.ClientPayloadError):
+        await call(client, stream=True)
+
+    [labels] = (await scraped(proxy, 1))["headrace_stream_aborts_total"]
+    assert (dict(labels)["side"], dict(labels)["phase"]) == ("upstream", "after_first")
+
+
+METHODS = ("DELETE", "PUT", "PATCH", "PROPFIND", "LOCK")
+
+
+async def test_what_clients_choose_mints_no_series(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    """Models, tags, users, deployments, paths, methods, dialects and ids that nobody has seen."""
+    before = await exposition(proxy)
+
+    async def strange(number: int) -> None:
+        headers = {
+            **BEARER,
+            "x-headrace-tags": f"t{number}=v{number},feature=f-{'x' * number}",
+            "x-request-id": f"id-{number}",
+            "x-portkey-config" if number % 2 else "x-enkrypt-deployment": f"d-{number}",
+            "x-portkey-metadata": f'{{"_user": "u-{number}"}}',
+        }
+        body = {"model": f"model-{number}", "prompt": "p", "user": f"user-{number}"}
+        routes = [each.path for each in ROUTES.values()]
+        route = routes[number % len(routes)].replace("gpt-4o-mini", f"model-{number}")
+        for path in (route, f"/path-{number}"):
+            async with client.post(path, headers=headers, json=body) as response:
+                assert 400 <= response.status < 500
+        method = METHODS[number % len(METHODS)]
+        async with client.request(method, ROUTE.path, headers=headers) as response:
+            assert 400 <= response.status < 500
+
+    for start in range(0, 300, 20):
+        await asyncio.gather(*(strange(number) for number in range(start, start + 20)))
+
+    found = await scraped(proxy, 900)
+    assert total(found, "headrace_requests_total") == 900
+    after = await exposition(proxy)
+    known = roster(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
+    assert len(series(after)) <= sum(metric.max_series(known) for metric in METRICS)
+    new = series(after) - series(before)
+    for _, digest in known.credentials:  # the policies' own, and hex
+        new = {each.replace(f'digest="{digest}"', 'digest="known"') for each in new}
+    assert not [each for each in new if re.search(r'="[a-z]+-?\d', each)]
+    assert len(new) < 200
+
+
+def series(exposed: tuple[str, bytes, Any]) -> set[str]:
+    lines = exposed[1].decode().splitlines()
+    return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
+
+
+def total(found: Found, name: str, **labels: str) -> float:
+    """Add up the series of a metric that have these labels."""
+    wanted = set(labels.items())
+    return sum(value for said, value in found.get(name, {}).items() if wanted <= set(said))
+
+
+async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.then(answer(legacy()), answer({}, status=503), answer(legacy()), hang())
+    await call(client)
+    await call(client, model="primary")
+    async with client.get("/v1/models", headers=BEARER) as response:
+        await response.read()
+    async with client.post(ROUTE.path, json={}) as response:
+        assert response.status == 401
+
+    found = await scraped(proxy, 4)
+    cost = total(found, "headrace_cost_usd_total")
+    assert cost > 0
+    assert total(found, "headrace_money_usd_total") == pytest.approx(cost)
+    assert total(found, "headrace_key_cost_usd_total", key="support-widget") == pytest.approx(cost)
+    for tag in ("team", "env", "feature", "beta"):
+        assert total(found, "headrace_tagged_cost_usd_total", tag=tag) == pytest.approx(cost)
+        assert total(found, "headrace_tagged_requests_total", tag=tag) == 4
+        tokens = total(found, "headrace_tokens_total")
+        assert total(found, "headrace_tagged_tokens_total", tag=tag) == tokens
+
+
+async def test_a_tags_value_is_one_of_the_policies_or_other_or_none(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    for number in range(3):
+        headers = {**BEARER, "x-headrace-tags": f"feature=widget-{'x' * number}"}
+        async with client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as r:
+            await r.read()
+
+    found = await scraped(proxy, 3)
+    asked = found["headrace_tagged_requests_total"]
+    values = {(dict(said)["tag"], dict(said)["value"]): n for said, n in asked.items()}
+    assert values == {
+        ("team", "support"): 3,
+        ("env", "prod"): 3,
+        ("feature", "other"): 3,
+        ("beta", "none"): 3,
+    }
+    assert "headrace_label_overflow_total" not in found
+
+
+async def test_a_stream_tells_its_pace(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    events = [*legacy_events(" Par", "is."), {**legacy(), "choices": [], "usage": usage(10, 5)}]
+    upstream.answer_with(stream(events))
+
+    await call(client, stream=True)
+
+    found = await scraped(proxy, 1)
+    assert total(found, "headrace_inter_token_latency_seconds_count", model="gpt-4o-mini") == 1
+    assert total(found, "headrace_output_tokens_per_second_count", model="gpt-4o-mini") == 1
+    assert total(found, "headrace_request_tokens_sum", direction="output") == 5
+
+
+async def test_what_an_upstream_still_allows_is_shown(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    left = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
+    upstream.answer_with(answer(legacy(), 200, *left))
+
+    await call(client)
+
+    found = await scraped(proxy, 1)
+    assert total(found, "headrace_upstream_ratelimit_remaining_requests") == 59
+    assert total(found, "headrace_upstream_ratelimit_remaining_tokens") == 149984
+
+
+async def test_the_process_tells_of_itself(proxy: Proxy) -> None:
+    found = await scraped(proxy, 0)
+
+    assert total(found, "process_open_fds") > 0
+    assert total(found, "headrace_open_connections", side="client") == 0
+    assert total(found, "headrace_open_connections", side="upstream") == 0
+    [said] = found["headrace_policy_info"]
+    assert len(dict(said)["revision"]) > 0
+    assert total(found, "headrace_deployment_info", deployment="support-chat", tag="env") == 1
+
+
+async def test_budgets_and_limits_are_shown_as_they_stand(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    limits = """
+      - {name: day, usd: 5 per day, unpriced: allow, per: tag.team}
+      - {name: minute, requests: 10 per minute, per: key}
+      - {name: each-user, usd: 1 per day, unpriced: allow, per: user}
+"""
+    policies = world(upstream.url).replace(
+        "tags: {team: search, env: prod}",
+        f"tags: {{team: search, env: prod}}\n    limits: {limits}",
+    )
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        before = await scraped(proxy, 0)
+        await call(client, user="alice")
+        found = await scraped(proxy, 1)
+
+    assert "headrace_budget_spent_usd" not in before
+    cost = total(found, "headrace_cost_usd_total")
+    owner = {"budget": "day", "scope": "tag.team:support"}
+    assert total(found, "headrace_budget_spent_usd", **owner) == pytest.approx(cost)
+    assert total(found, "headrace_budget_limit_usd", **owner) == 5
+    assert total(found, "headrace_budget_remaining_usd", **owner) == pytest.approx(5 - cost)
+    reset = total(found, "headrace_budget_reset_timestamp_seconds", **owner) - time.time()
+    assert 0 < reset <= 86_400
+    left = total(found, "headrace_limit_remaining_ratio", limit="minute")
+    assert 0.9 <= left < 1
+    assert not any("each-user" in str(said) for said in found["headrace_limit_remaining_ratio"])
+
+
+async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
+    """Give media type, bytes as sent, and headers."""
+    headers = {"accept-encoding": "identity", **headers}
+    async with (
+        aiohttp.ClientSession(auto_decompress=False) as client,
+        client.get(f"{proxy.admin}/metrics", headers=headers) as response,
+    ):
+        return response.headers["content-type"], await response.read(), response.headers
+
+
+async def test_the_plain_form_is_good_for_promtool(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    promtool = program("promtool")
+    await call(client)
+    await call(client, stream=True)
+    media_type, text, _ = await exposition(proxy)
+
+    checking = await asyncio.create_subprocess_exec(
+        promtool, "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=STDOUT
+    )
+    said, _ = await checking.communicate(text)
+
+    assert "version=0.0.4" in media_type
+    assert (checking.returncode, said.decode()) == (0, "")
+
+
+async def test_openmetrics_carries_trace_ids(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+    await call(client)
+    [record] = await proxy.sink.wait(1)
+
+    accepted = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    media_type, text, _ = await exposition(proxy, accept=accepted)
+
+    assert media_type.startswith("application/openmetrics-text")
+    traces = {
+        sample.exemplar.labels["trace_id"]
+        for family in openmetrics(text.decode())  # type: ignore[no-untyped-call]  # it has none
+        for sample in family.samples
+        if sample.exemplar
+    }
+    assert traces == {record.ids.trace_id}
+
+
+async def test_an_exposition_is_compressed_for_who_takes_it(proxy: Proxy) -> None:
+    _, plain, _ = await exposition(proxy)
+    _, packed, headers = await exposition(proxy, **{"accept-encoding": "gzip"})
+
+    assert headers["content-encoding"] == "gzip"
+    assert len(packed) < len(plain) / 5
+    assert gzip.decompress(packed).startswith(b"# HELP headrace_requests_total")
+
+
+def test_every_metric_is_declared_once_with_help_and_named_by_the_book() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert metric.name.startswith(("headrace_", "process_"))
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.help.endswith(".")
+        assert len(metric.labels) == len(set(metric.labels))
+
+
+def test_a_drift_that_nobody_can_tell_any_more_has_no_sample() -> None:
+    metrics = Metrics("1")
+
+    metrics.drifted({"month": -1_500_000_000, "week": 0})
+    both = metrics.render()[0].decode()
+    metrics.drifted({"week": 0})
+    one = metrics.render()[0].decode()
+
+    assert 'headrace_ledger_drift_usd{limit="month"} -1.5' in both
+    assert 'headrace_ledger_drift_usd{limit="week"} 0.0' in one
+    assert 'limit="month"' not in one

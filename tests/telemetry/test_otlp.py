@@ -1,0 +1,317 @@
+"""The variables of the OpenTelemetry SDK, in processes that export to a real collector."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.cli.test_init import ROUTE, serving
+from tests.conftest import world
+from tests.doubles import ScriptedUpstream
+from tests.telemetry.collector import Collector, said
+from tests.telemetry.grpc_collector import grpc_collector
+from tests.test_pipeline import BEARER
+
+PROTOCOLS = ("http/protobuf", "grpc")
+pytestmark = pytest.mark.process
+
+
+@asynccontextmanager
+async def collecting(protocol: str, http: Collector) -> AsyncIterator[Collector]:
+    """Return the collector for a protocol."""
+    async with nullcontext(http) if protocol == "http/protobuf" else grpc_collector() as collector:
+        yield collector
+
+
+async def printed(folder: Path, upstream: ScriptedUpstream, **environ: str) -> str:
+    """Make one call through a process with these variables, and end it. Return what it printed."""
+    async with serving(folder / "p", world(upstream.url), **environ) as (served, url):
+        async with (
+            aiohttp.ClientSession(base_url=url, headers=BEARER) as client,
+            client.post(ROUTE.path, json=ROUTE.body(streamed=False)) as response,
+        ):
+            assert response.status == 200
+        served.process.terminate()
+        rest, _ = await served.process.communicate()
+        assert served.process.returncode == 0
+    return "\n".join([*map(json.dumps, served.lines), rest.decode()])
+
+
+def events(output: str, name: str) -> list[dict[str, Any]]:
+    """Return the log lines of an event."""
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
+    return [line for line in lines if line.get("event") == name]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("signal", ["", "TRACES_"])
+async def test_spans_arrive_as_the_variables_of_the_exporter_say(
+    signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    prefix = f"OTEL_EXPORTER_OTLP_{signal}"
+    async with collecting(protocol, collector) as to:
+        path = "/own/path" if signal and protocol != "grpc" else ""
+        variables = {
+            f"{prefix}ENDPOINT": to.url + path,
+            f"{prefix}PROTOCOL": protocol,
+            f"{prefix}HEADERS": "authorization=Bearer%20collector",
+            f"{prefix}COMPRESSION": "gzip",
+            f"{prefix}TIMEOUT": "5",
+            "OTEL_SERVICE_NAME": "gateway",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.name=other,deployment.environment.name=prod",
+        }
+
+        output = await printed(tmp_path, upstream, **variables)
+
+        assert [span.name.split()[0] for span in to.spans] == ["POST", "text_completion", "POST"]
+        assert to.headers[0]["authorization"] == "Bearer collector"
+        [resource] = to.resources
+    assert resource["service.name"] == "gateway"
+    assert resource["deployment.environment.name"] == "prod"
+    assert resource["service.version"]
+    assert resource["service.instance.id"]
+    assert events(output, "otel.variable") == []
+    if protocol != "grpc":  # of gRPC the library of the collector keeps the encoding to itself
+        assert to.headers[0]["content-encoding"] == "gzip"
+        assert to.paths == [path or "/v1/traces"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_the_own_variable_for_the_endpoint_has_precedence(
+    protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    async with collecting(protocol, collector) as to:
+        variables = {
+            "HEADRACE_OTLP_ENDPOINT": to.url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        }
+
+        await printed(tmp_path, upstream, **variables)
+
+        assert len(to.spans) == 3
+        assert to.resources[0]["service.name"] == "headrace"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_SDK_DISABLED": "true"},
+        {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_TRACES_SAMPLER": "always_off"},
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
+        {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.0"},
+    ],
+    ids=str,
+)
+async def test_traces_can_be_turned_off(
+    variables: dict[str, str], tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    output = await printed(
+        tmp_path, upstream, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **variables
+    )
+
+    assert collector.bodies == []
+    assert events(output, "otel.variable") == []
+
+
+async def test_bounds_of_the_batch_processor(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    variables = {
+        "HEADRACE_OTLP_ENDPOINT": collector.url,
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "2",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "3",
+        "OTEL_BSP_SCHEDULE_DELAY": "60000",
+    }
+
+    await printed(tmp_path, upstream, **variables)
+
+    assert collector.batches == [2, 1]
+
+
+async def test_spans_that_exceed_the_queue_are_counted(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    variables = {"HEADRACE_OTLP_ENDPOINT": collector.url, "OTEL_BSP_MAX_QUEUE_SIZE": "2"}
+
+    dropped = 'headrace_telemetry_dropped_total{reason="queue_full",signal="traces"} 3.0'
+    counts = await counted(tmp_path, upstream, dropped, **variables)
+
+    assert 'headrace_traces_sampled_total{decision="sampled"} 1.0' in counts
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_collector_that_is_late_is_left_after_the_timeout(
+    protocol: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The server takes the connection and never answers."""
+    connections: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(
+        lambda reader, writer: connections.append(writer), "127.0.0.1", 0
+    )
+    async with silent:
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2",
+            "OTEL_BSP_SCHEDULE_DELAY": "10",
+        }
+
+        dropped = 'headrace_telemetry_dropped_total{reason="export_failed",signal="traces"} 3.0'
+        assert dropped in await counted(tmp_path, upstream, dropped, **variables)
+    for connection in connections:
+        connection.close()
+        await connection.wait_closed()
+
+
+async def counted(folder: Path, upstream: ScriptedUpstream, line: str, **environ: str) -> list[str]:
+    """Make one call through a process, and return its metrics once they have a line."""
+    async with (
+        serving(folder / "p", world(upstream.url), **environ) as (served, url),
+        aiohttp.ClientSession(headers=BEARER) as client,
+        asyncio.timeout(20),
+    ):
+        async with client.post(url + ROUTE.path, json=ROUTE.body(streamed=False)) as response:
+            assert response.status == 200
+        metrics: list[str] = []
+        while line not in metrics:
+            async with client.get(f"http://{served.lines[-1]['admin']}/metrics") as response:
+                metrics = (await response.text()).splitlines()
+    return metrics
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("signal", ["", "METRICS_"])
+async def test_metrics_arrive_as_the_variables_of_the_exporter_say(
+    signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    prefix = f"OTEL_EXPORTER_OTLP_{signal}"
+    async with collecting(protocol, collector) as to:
+        path = "/own/metrics" if signal and protocol != "grpc" else ""
+        variables = {
+            "OTEL_TRACES_EXPORTER": "none",
+            "OTEL_METRICS_EXPORTER": "otlp",
+            "OTEL_METRIC_EXPORT_INTERVAL": "60000",
+            "OTEL_METRIC_EXPORT_TIMEOUT": "5000",
+            f"{prefix}ENDPOINT": to.url + path,
+            f"{prefix}PROTOCOL": protocol,
+            f"{prefix}HEADERS": "authorization=Bearer%20collector",
+            f"{prefix}COMPRESSION": "gzip",
+            f"{prefix}TIMEOUT": "5",
+            "OTEL_SERVICE_NAME": "gateway",
+        }
+
+        output = await printed(tmp_path, upstream, **variables)
+
+        [duration] = to.metrics["gen_ai.client.inference.duration"].histogram.data_points
+        assert to.headers[0]["authorization"] == "Bearer collector"
+        assert to.resources[0]["service.name"] == "gateway"
+    assert said(duration)["gen_ai.request.model"] == "gpt-4o-mini"
+    assert duration.count == 1
+    assert duration.explicit_bounds[:3] == [0.01, 0.02, 0.04]
+    assert events(output, "otel.variable") == []
+    assert to.spans == []
+    if protocol != "grpc":
+        assert to.paths == [path or "/v1/metrics"]
+
+
+async def test_metrics_are_exported_at_their_interval(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    variables = {
+        "HEADRACE_OTLP_ENDPOINT": collector.url,
+        "OTEL_METRICS_EXPORTER": "otlp",
+        "OTEL_METRIC_EXPORT_INTERVAL": "10",
+    }
+    async with (
+        serving(tmp_path / "p", world(upstream.url), **variables) as (_, url),
+        aiohttp.ClientSession(headers=BEARER) as client,
+        client.post(url + ROUTE.path, json=ROUTE.body(streamed=False)),
+        asyncio.timeout(20),
+    ):
+        await collector.has_metrics.wait()
+    assert "/v1/metrics" in collector.paths
+
+
+async def test_spans_can_be_printed_and_sent(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    variables = {
+        "OTEL_TRACES_EXPORTER": "console, otlp",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+    }
+
+    output = await printed(tmp_path, upstream, **variables)
+
+    assert len(collector.spans) == 3
+    assert '"name": "text_completion gpt-4o-mini"' in output
+
+
+@pytest.mark.parametrize(
+    ("variables", "problems"),
+    [
+        ({"OTEL_TRACES_SAMPLER": "always_of"}, ["always_of"]),
+        ({"OTEL_TRACES_SAMPLER_ARG": "x", "OTEL_TRACES_SAMPLER": "traceidratio"}, ["_ARG"]),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, ["OTEL_EXPORTER_OTLP_PROTOCOL"]),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, ["OTEL_BSP_MAX_QUEUE_SIZE"]),
+        ({"OTEL_LOGS_EXPORTER": "otlp"}, ["OTEL_LOGS_EXPORTER has no effect"]),
+    ],
+    ids=str,
+)
+async def test_a_variable_without_effect_is_named_in_a_warning(
+    variables: dict[str, str],
+    problems: list[str],
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+) -> None:
+    output = await printed(tmp_path, upstream, HEADRACE_OTLP_ENDPOINT=collector.url, **variables)
+
+    warnings = [
+        line for line in output.splitlines() if '"level":"warning"' in line.replace(" ", "")
+    ]
+    for problem in problems:
+        assert any(problem in line for line in warnings), output
+    assert len(collector.spans) == 3
+
+
+async def test_without_the_extra_for_grpc_the_log_says_how_to_install_it(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    """Python imports the module ``sitecustomize`` at start. Here it forbids the exporter."""
+    module = "opentelemetry.exporter.otlp.proto.grpc"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
+    variables = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "PYTHONPATH": str(tmp_path)}
+
+    output = await printed(tmp_path, upstream, HEADRACE_OTLP_ENDPOINT=collector.url, **variables)
+
+    [line] = events(output, "otel.exporter_missing")
+    assert line["reason"] == "pip install 'headrace[grpc]'"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_TRACES_EXPORTER": "zipkin"},
+        {"OTEL_EXPORTER_OTLP_COMPRESSION": "zstd", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+    ],
+    ids=str,
+)
+async def test_an_exporter_that_cannot_be_created_is_logged(
+    variables: dict[str, str], tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    output = await printed(
+        tmp_path, upstream, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **variables
+    )
+
+    [line] = events(output, "otel.exporter_missing")
+    assert line["level"] == "error"
+    assert collector.bodies == []

@@ -1,0 +1,218 @@
+"""Series: begun at zero, bounded whatever labels come, and gone when their names are."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from proxy.limits.kinds import KINDS
+from proxy.money.usage import Price
+from proxy.telemetry.catalog import METRICS
+from proxy.telemetry.catalog.spec import OTHER
+from proxy.telemetry.exposition import Exposition
+from proxy.telemetry.registry import RETIRED_S, Registry
+from proxy.types import Target, Upstream
+from proxy.types.limit import Limit
+from proxy.types.roster import ListedDeployment, Roster
+from tests.guards.growth import lines as count_lines
+
+OPENAI = Upstream("openai", "openai", "http://here", provider="openai")
+PRICED = Target(OPENAI, "gpt-4o-mini", prices=(Price(input=None, output=None),))
+LOCAL = Target(Upstream("local", "openai", "http://there"), "smol")
+MINUTE = Limit("per-minute", KINDS["requests"], 60, 60)
+
+
+def roster(*deployments: str) -> Roster:
+    listed = ListedDeployment(
+        targets=(PRICED, LOCAL),
+        rules=("public/cheap",),
+        guards=(("input", "secrets"),),
+        tags=frozenset({("team", "support")}),
+        limits=(MINUTE,),
+    )
+    return Roster(
+        "abc",
+        keys=("support-widget",),
+        deployments=dict.fromkeys(deployments, listed),
+        counters=((MINUTE, ""),),
+        tags={"team": frozenset({"support", "search"}), "cost_center": frozenset()},
+    )
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(registry: Registry) -> list[str]:
+    exposed = CollectorRegistry()
+    exposed.register(Exposition(registry))
+    text = generate_latest(exposed).decode()
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def of(registry: Registry, name: str) -> list[str]:
+    return [line for line in lines(registry) if line.startswith(f"{name}{{")]
+
+
+def test_what_is_configured_begins_at_zero() -> None:
+    registry = Registry()
+
+    registry.admit(roster("support-chat"), "policies")()
+
+    names = 'deployment="support-chat",dialect="openai",endpoint="chat"'
+    assert f'headrace_requests_total{{{names},outcome="blocked",stream="true"}} 0.0' in lines(
+        registry
+    )
+    said = 'headrace_tagged_cost_usd_total{{deployment="support-chat",tag="{}",value="{}"}} 0.0'
+    assert sorted(of(registry, "headrace_tagged_cost_usd_total")) == [
+        said.format("cost_center", "none"),
+        said.format("team", "support"),
+    ]
+
+
+def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase() -> None:
+    registry = Registry()
+    registry.admit(roster("support-chat"), "policies")()
+    shown = lines(registry)
+
+    assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 0.0' in shown
+    assert 'headrace_writer_failures_total{writer="ledger"} 0.0' in shown
+
+
+def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
+    registry = Registry()
+
+    registry.admit(roster("support-chat"), "policies")()
+
+    assert all("gpt-4o-mini" in line for line in of(registry, "headrace_cost_usd_total"))
+    [unpriced] = of(registry, "headrace_unpriced_requests_total")
+    assert "smol" in unpriced
+
+
+def test_a_name_that_is_not_in_the_policies_is_other_and_counted() -> None:
+    registry = Registry()
+    registry.admit(roster("support-chat"), "policies")()
+
+    registry.child("headrace_key_cost_usd_total", "stranger").inc(2)
+
+    assert 'headrace_key_cost_usd_total{key="other"} 2.0' in lines(registry)
+    assert 'headrace_label_overflow_total{label="key"} 1.0' in lines(registry)
+
+
+def test_values_that_belong_together_overflow_together() -> None:
+    """A known model with an unknown deployment must not make a third series of both."""
+    registry = Registry()
+    registry.admit(roster("support-chat"), "policies")()
+
+    registry.child("headrace_usage_estimated_total", "search-answers", "smol").inc()
+
+    said = 'headrace_usage_estimated_total{deployment="other",model="other"} 1.0'
+    assert said in lines(registry)
+
+
+def test_a_retired_name_keeps_counting_for_a_while_and_then_goes() -> None:
+    clock = Clock()
+    registry = Registry(clock)
+    registry.admit(roster("support-chat", "search-answers"), "policies")()
+    gone = ("search-answers", "client", "after_first")
+    registry.child("headrace_stream_aborts_total", *gone).inc()
+
+    registry.admit(roster("support-chat"), "policies")()
+    registry.child("headrace_stream_aborts_total", *gone).inc()
+
+    said = 'deployment="search-answers",phase="after_first",side="client"'
+    assert f"headrace_stream_aborts_total{{{said}}} 2.0" in lines(registry)
+
+    clock.now = RETIRED_S
+    registry.retire()
+
+    assert not [line for line in lines(registry) if "search-answers" in line]
+
+
+def test_what_lives_on_counts_on_across_a_reload() -> None:
+    clock = Clock()
+    registry = Registry(clock)
+    labels = ("headrace_dropped_tags_total", "support-chat")
+    registry.admit(roster("support-chat"), "policies")()
+    registry.child(*labels).inc()
+
+    registry.admit(roster("support-chat", "search-answers"), "policies")()
+    clock.now = RETIRED_S
+    registry.retire()
+    registry.child(*labels).inc()
+
+    assert registry.child(*labels).value == 2
+
+
+def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> None:
+    """Half of them are real names in places where they do not belong."""
+    registry, draw = Registry(), random.Random(1)  # noqa: S311  # repeatable
+    known = roster("support-chat", "search-answers")
+    registry.admit(known, "policies")()
+    words = ["support-chat", "team", "support", "gpt-4o-mini", "smol", "openai", "true", "", OTHER]
+    metrics = [metric for metric in METRICS if metric.labels and metric.own]
+
+    for number in range(100_000):
+        metric = metrics[number % len(metrics)]
+        made_up = [draw.choice([*words, f"m-{number}\n\x00é"]) for _ in metric.labels]
+        registry.child(metric.name, *made_up)
+
+    found = lines(registry)
+    bound = sum(metric.max_series(known) for metric in METRICS)
+    assert len(found) <= bound
+    for metric in metrics:
+        mine = [line for line in found if line.startswith((f"{metric.name}{{", f"{metric.name}_"))]
+        assert len(mine) <= metric.max_series(known), metric.name
+
+
+def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
+    registry = Registry(max_series=0)
+
+    registry.admit(roster(*(f"d{number}" for number in range(100))), "policies")()
+
+    assert of(registry, "headrace_dropped_tags_total") == [
+        'headrace_dropped_tags_total{deployment="other"} 0.0'
+    ]
+
+
+def test_names_that_never_come_into_force_are_dropped() -> None:
+    clock = Clock()
+    registry = Registry(clock)
+    registry.admit(roster("support-chat"), "policies")()
+    registry.admit(roster("dropped-names"), "policies")
+
+    registry.admit(roster("support-chat"), "policies")()
+
+    assert not [line for line in lines(registry) if "dropped-names" in line]
+    clock.now = RETIRED_S
+    registry.retire()
+    assert of(registry, "headrace_requests_total")
+
+
+def test_a_histogram_begins_with_its_first_value() -> None:
+    registry = Registry()
+    registry.admit(roster("support-chat"), "policies")()
+    assert not of(registry, "headrace_overhead_seconds_bucket")
+
+    registry.child("headrace_overhead_seconds", "support-chat").observe(0.1)
+
+    assert of(registry, "headrace_overhead_seconds_count") == [
+        'headrace_overhead_seconds_count{deployment="support-chat"} 1.0'
+    ]
+
+
+def test_admitting_a_roster_is_independent_of_those_before_it() -> None:
+    registry = Registry()
+
+    def admit(number: int) -> None:
+        names = roster(*(f"d{number}-{each}" for each in range(100)))
+        registry.admit(names, "policies")()
+
+    steps = [count_lines(partial(admit, number)) for number in range(8)]
+
+    assert max(steps) < 1.1 * min(steps)

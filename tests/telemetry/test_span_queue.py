@@ -1,0 +1,208 @@
+"""Spans on their way to an exporter: each loss is counted, and nothing waits for the exporter."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing, suppress
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from proxy.runtime.otel_settings import BatchBounds
+from proxy.telemetry.attributes import INPUT_MESSAGES, OUTPUT_MESSAGES
+from proxy.telemetry.span_queue import GRACE_S, MAX_CHARS, SpanQueue
+
+CONTEXT = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def spans_of_call(count: int = 3, **texts: str) -> list[ReadableSpan]:
+    return [
+        ReadableSpan("POST", CONTEXT, resource=Resource({}), attributes=texts, start_time=1)
+        for _ in range(count)
+    ]
+
+
+class Gate(SpanExporter):
+    """Exporter that blocks until it is opened."""
+
+    def __init__(self, result: SpanExportResult = SpanExportResult.SUCCESS) -> None:
+        self.open = threading.Event()
+        self.is_called = threading.Event()
+        self.result = result
+        self.exported = 0
+        self.largest_batch = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.is_called.set()
+        self.open.wait(10)
+        self.exported += len(spans)
+        self.largest_batch = max(self.largest_batch, len(spans))
+        return self.result
+
+
+@pytest.fixture
+def dropped() -> Counter[str]:
+    return Counter()
+
+
+def queue_to(exporter: SpanExporter, dropped: Counter[str], max_spans: int = 300) -> SpanQueue:
+    def count(reason: str, spans: int) -> None:
+        dropped.update({reason: spans})
+
+    bounds = BatchBounds(max_spans, min(512, max_spans))
+    return SpanQueue(exporter, count, lambda error: count(type(error).__name__, 1), bounds)
+
+
+def test_spans_are_exported_in_small_batches(dropped: Counter[str]) -> None:
+    gate = Gate()
+    gate.open.set()
+    queue = queue_to(gate, dropped, max_spans=2000)
+
+    for _ in range(200):
+        queue.put(spans_of_call())
+    queue.close()
+
+    assert gate.exported == 600
+    assert gate.largest_batch <= 512
+    assert queue.waiting == 0
+    assert not dropped
+
+
+def test_a_full_queue_drops_whole_calls(dropped: Counter[str]) -> None:
+    gate = Gate()
+    queue = queue_to(gate, dropped)
+
+    for _ in range(1000):
+        queue.put(spans_of_call())
+    gate.open.set()
+    queue.close()
+
+    assert gate.exported == 300
+    assert dropped == {"queue_full": 2700}
+
+
+@pytest.mark.parametrize("attribute", [INPUT_MESSAGES, OUTPUT_MESSAGES])
+def test_captured_text_in_the_queue_is_bounded(attribute: str, dropped: Counter[str]) -> None:
+    gate = Gate()
+    gate.open.set()
+    queue = queue_to(gate, dropped)
+
+    queue.put(spans_of_call(1, **{attribute: "x" * (MAX_CHARS - 1)}))
+    queue.put(spans_of_call(1, **{attribute: "xx"}))
+    queue.put(spans_of_call(2))
+    queue.close()
+
+    assert gate.exported == 3
+    assert dropped == {"queue_full": 1}
+
+
+def test_an_exported_batch_makes_room(dropped: Counter[str]) -> None:
+    gate = Gate()
+    gate.open.set()
+    queue = queue_to(gate, dropped, max_spans=150)
+
+    deadline = time.monotonic() + 10
+    accepted = 0
+    while accepted < 450 and time.monotonic() < deadline:
+        before = dropped["queue_full"]
+        queue.put(spans_of_call(1, **{INPUT_MESSAGES: "x" * (MAX_CHARS // 150)}))
+        accepted += dropped["queue_full"] == before
+    queue.close()
+
+    assert gate.exported == accepted == 450
+
+
+def test_spans_that_an_exporter_refuses_are_counted(dropped: Counter[str]) -> None:
+    gate = Gate(SpanExportResult.FAILURE)
+    gate.open.set()
+    queue = queue_to(gate, dropped)
+
+    queue.put(spans_of_call())
+    queue.close()
+
+    assert dropped == {"export_failed": 3}
+
+
+def test_spans_after_the_end_are_counted(dropped: Counter[str]) -> None:
+    queue = queue_to(Gate(), dropped)
+    queue.close()
+
+    queue.put(spans_of_call())
+
+    assert dropped == {"closed": 3}
+
+
+class Broken(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        raise AttributeError
+
+
+def test_an_exception_of_an_exporter_is_reported_and_ends_nothing(dropped: Counter[str]) -> None:
+    queue = queue_to(Broken(), dropped)
+
+    queue.put(spans_of_call())
+    queue.close()
+
+    assert dropped == {"export_failed": 3, "AttributeError": 1}
+
+
+class Dripping:
+    """A collector that sends its response head byte by byte and never ends it."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.is_called = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1/traces"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        there, _ = self._listener.accept()
+        with there, suppress(OSError):
+            there.recv(1000)
+            self.is_called.set()
+            there.sendall(b"HTTP/1.1 200 OK\r\nx-drip: ")
+            while not self.over.wait(0.05):
+                there.sendall(b".")
+
+    def close(self) -> None:
+        self.over.set()
+        self._thread.join()
+        self._listener.close()
+
+
+def test_a_collector_that_drips_does_not_delay_a_stop(dropped: Counter[str]) -> None:
+    with closing(Dripping()) as collector:
+        queue = queue_to(OTLPSpanExporter(collector.url, timeout=0.2), dropped)
+        queue.put(spans_of_call())
+        assert collector.is_called.wait(10)
+
+        closer = threading.Thread(target=queue.close, args=(0.1,))
+        closer.start()
+        closer.join(GRACE_S + 8)
+
+        assert not closer.is_alive()
+        assert dropped == {"shutdown": 3}
+
+
+def test_close_starts_no_batch_after_its_time_and_counts_the_rest(dropped: Counter[str]) -> None:
+    gate = Gate()
+    queue = queue_to(gate, dropped, max_spans=1000)
+    for _ in range(300):
+        queue.put(spans_of_call())
+    assert gate.is_called.wait(10)
+    threading.Timer(0.2, gate.open.set).start()
+
+    queue.close(within_s=0.1)
+
+    assert gate.exported == 512  # the batch in transit
+    assert dropped == {"shutdown": 900 - 512}

@@ -1,0 +1,340 @@
+"""Spans, as a real OTLP receiver gets them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+from proxy.call.record import Captured
+from proxy.telemetry.attributes import Attributes, number
+from proxy.telemetry.trace import Traces, exported
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy_events, response, stream
+from tests.for_each import for_each
+from tests.telemetry.collector import Collector, said
+from tests.telemetry.test_lines import SECRETS
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+SERVER, CLIENT = 2, 3
+
+
+async def traced(
+    folder: Path, upstream: ScriptedUpstream, collector: Collector, **how: Any
+) -> Proxy:
+    """Make one call through a proxy that exports its spans, and end it so that it flushes."""
+    headers = how.pop("headers", {})
+    streamed = how.pop("stream", False)
+    settings = {"otlp_endpoint": collector.url, **how}
+    async with (
+        running_proxy(folder / "p", world(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        try:
+            async with client.post(
+                ROUTE.path, headers={**BEARER, **headers}, json=ROUTE.body(streamed=streamed)
+            ) as response:
+                await response.read()
+        except aiohttp.ClientPayloadError:
+            pass
+        await proxy.sink.wait()
+    return proxy
+
+
+async def test_a_call_is_three_spans_in_the_callers_trace(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    await traced(
+        tmp_path, upstream, collector, headers={"traceparent": PARENT, "baggage": "user=x"}
+    )
+
+    server, model, attempt = (
+        collector.named("POST /v1/completions"),
+        collector.named("text_completion gpt-4o-mini"),
+        next(span for span in collector.spans if span.name == "POST"),
+    )
+    assert {span.trace_id.hex() for span in collector.spans} == {PARENT[3:35]}
+    assert server.parent_span_id.hex() == PARENT[36:52]
+    assert model.parent_span_id == server.span_id
+    assert attempt.parent_span_id == model.span_id
+    assert [span.kind for span in (server, model, attempt)] == [SERVER, CLIENT, CLIENT]
+    assert server.start_time_unix_nano <= attempt.start_time_unix_nano
+    assert attempt.end_time_unix_nano <= server.end_time_unix_nano
+    told = said(model)
+    assert told["gen_ai.operation.name"] == "text_completion"
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (5, 3)
+    assert told["gen_ai.response.finish_reasons"] == ["stop"]
+    assert told["server.address"] == "127.0.0.1"
+    told = said(server)
+    assert told["headrace.deployment"] == "support-chat"
+    assert told["headrace.deployment.tags"] == ["env=prod", "team=support"]
+    assert told["headrace.cost.usd"] == pytest.approx(0.00000255)
+    assert "baggage" not in upstream.requests[0].headers
+    assert "traceparent" not in upstream.requests[0].headers
+
+
+@dataclass
+class Spans:
+    """Receiver that keeps the spans."""
+
+    received: list[ReadableSpan] = field(default_factory=list)
+
+    def put(self, spans: Sequence[ReadableSpan]) -> None:
+        self.received += spans
+
+
+async def test_spans_are_exported_if_captured_texts_cannot_be_read(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    """The error still reaches the log, as that of any sink does."""
+
+    def failing() -> Captured:
+        raise IndexError
+
+    proxy = await traced(tmp_path, upstream, collector)
+    [record] = proxy.sink.records
+    spans = Spans()
+
+    with pytest.raises(IndexError):
+        Traces([spans], ALWAYS_ON, Resource({})).end(replace(record, captured=failing))
+
+    assert len(spans.received) == len(collector.spans) == 3
+
+
+async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
+    body = {"model": "gpt-4o-mini", "input": "Hi"}
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+    ):
+        async with client.post("/v1/responses", json=body) as asked:
+            given = (await asked.json())["id"]
+        async with client.delete(f"/v1/responses/{given}") as deleted:
+            assert deleted.status == 200, await deleted.read()
+        await proxy.sink.wait(2)
+
+    spans = [span for span in collector.spans if span.name in ("POST", "DELETE")]
+    assert [said(span)["http.request.method"] for span in spans] == ["POST", "DELETE"]
+    assert [asked.method for asked in upstream.requests] == ["POST", "DELETE"]
+
+
+async def test_a_span_names_the_previous_response_as_the_client_does(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.then(answer(response()), answer(response()))
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
+    body = {"model": "gpt-4o-mini", "input": "Hi"}
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+    ):
+        async with client.post("/v1/responses", json=body) as first:
+            previous = (await first.json())["id"]
+        continued = {**body, "previous_response_id": previous}
+        async with client.post("/v1/responses", json=continued) as second:
+            assert second.status == 200, await second.read()
+        await proxy.sink.wait(2)
+
+    name = "gen_ai.request.previous_response.id"
+    spans = [said(span) for span in collector.spans if span.name.startswith("chat ")]
+    assert [attributes.get(name) for attributes in spans] == [None, previous]
+
+
+async def test_spans_hold_no_text_and_no_key(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    await traced(tmp_path, upstream, collector)
+
+    everything = b"".join(collector.bodies)
+    for secret in (b"capital of France", b"Paris", b"hr-test-key", b"sk-upstream"):
+        assert secret not in everything
+
+
+@for_each("secret", SECRETS)
+@for_each("header", ["x-headrace-properties", "x-request-id", "helicone-property-note"])
+async def test_credentials_in_headers_are_in_no_span_and_no_line(
+    header: str, secret: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    """Spans and log lines pass the same filter."""
+    value = f"note={secret}" if header.endswith("properties") else secret
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        settings = {"log_fd": file.fileno(), "headers": {header: value}}
+        await traced(tmp_path, upstream, collector, **settings)
+    exported = b"".join(collector.bodies) + log.read_bytes()
+    collector.bodies.clear()
+
+    assert b"headrace.request.id" in exported
+    assert b'"request_id"' in exported
+    assert secret.encode() not in exported
+
+
+async def test_a_failing_upstream_marks_the_spans(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(answer({}, 500))
+
+    await traced(tmp_path, upstream, collector)
+
+    server = collector.named("POST /v1")
+    assert server.status.code == 2
+    assert said(server)["error.type"] == "upstream_unavailable"
+    assert said(collector.named("text_completion"))["error.type"] == "upstream_unavailable"
+
+
+async def test_a_cut_stream_is_an_error_with_its_estimated_tokens(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=2))
+
+    await traced(tmp_path, upstream, collector, stream=True)
+
+    assert collector.named("text_completion").status.code == 2
+    assert said(collector.named("POST /v1"))["headrace.usage.estimated"] is True
+    assert said(collector.named("text_completion"))["gen_ai.request.stream"] is True
+
+
+async def test_a_ratio_of_nothing_traces_nothing_though_the_client_asks(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    asked = {"traceparent": PARENT[:-2] + "01"}
+
+    await traced(tmp_path, upstream, collector, headers=asked, trace_ratio=0.0)
+
+    assert collector.spans == []
+
+
+async def test_what_failed_is_traced_whatever_the_ratio(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(answer({}, 500))
+
+    await traced(tmp_path, upstream, collector, trace_ratio=0.0)
+
+    assert said(collector.named("POST /v1"))["headrace.outcome"] == "upstream_error"
+
+
+@pytest.mark.parametrize(("flag", "ratio", "spans"), [("01", 0.0, 3), ("00", 1.0, 0)])
+async def test_a_key_may_decide_by_its_traceparent(
+    flag: str,
+    ratio: float,
+    spans: int,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+) -> None:
+    policies = world(upstream.url).replace("may: [refresh]", "may: [refresh, trace]")
+    headers = {**BEARER, "traceparent": PARENT[:-2] + flag}
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "trace_ratio": ratio}
+    async with (
+        running_proxy(tmp_path / "p", policies, **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=headers) as client,
+        client.post(ROUTE.path, json=ROUTE.body(streamed=False)) as response,
+    ):
+        assert response.status == 200
+
+    assert len(collector.spans) == spans
+
+
+async def test_a_limit_of_the_default_sampler_is_counted_and_logged(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    log, metrics = tmp_path / "log", ""
+    with log.open("wb") as file:
+        settings = {"otlp_endpoint": collector.url, "log_fd": file.fileno()}
+        async with (
+            running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+            aiohttp.ClientSession() as client,
+            asyncio.timeout(60),
+        ):
+            while not re.search(r'sampled_total{decision="limited"} [1-9]', metrics):
+                await asyncio.gather(
+                    *(client.get(f"{proxy.url}/v1/models", headers=BEARER) for _ in range(100))
+                )
+                async with client.get(f"{proxy.admin}/metrics") as response:
+                    metrics = await response.text()
+
+    [line] = [
+        line
+        for line in map(orjson.loads, log.read_bytes().splitlines())
+        if line["event"] == "traces.limited"
+    ]
+    assert (line["level"], line["calls_per_second"], line["share"]) == ("warning", 50, 0.01)
+
+
+async def test_an_upstream_may_be_told_the_trace(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    policies = world(upstream.url).replace("timeouts:", "propagate_trace: true, timeouts:")
+    async with (
+        running_proxy(tmp_path / "p", policies, otlp_endpoint=collector.url) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+    ):
+        trace_id = response.headers["x-trace-id"]
+
+    told = upstream.requests[0].headers["traceparent"]
+    assert told.split("-")[1] == trace_id
+    attempt = next(span for span in collector.spans if span.name == "POST")
+    assert told.split("-")[2] == attempt.span_id.hex()
+
+
+async def test_a_collector_that_is_away_hurts_no_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    away = {"otlp_endpoint": "http://127.0.0.1:9"}
+    async with asyncio.timeout(20):
+        async with (
+            running_proxy(tmp_path / "p", world(upstream.url), **away) as proxy,
+            aiohttp.ClientSession(base_url=proxy.url) as client,
+            client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+        ):
+            assert response.status == 200
+            await proxy.sink.wait()
+            async with asyncio.timeout(15):
+                while b"traces" not in await metrics(client, proxy):
+                    pass
+
+
+async def metrics(client: aiohttp.ClientSession, proxy: Proxy) -> bytes:
+    """Give what is said of telemetry that was lost."""
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        lines = (await response.read()).splitlines()
+    return b"".join(line for line in lines if line.startswith(b"headrace_telemetry_dropped"))
+
+
+def test_a_number_that_otlp_cannot_express_is_left_out() -> None:
+    numbers = [2**63 - 1, 2**63, -(2**63), 0.5, True, "1", None]
+
+    assert [number(value) for value in numbers] == [2**63 - 1, None, None, 0.5, None, None, None]
+
+
+@for_each("secret", SECRETS)
+def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
+    described: Attributes = {"list": ["a", secret], "text": secret, "size": 1, "unknown": None}
+
+    [values] = exported([described])
+
+    assert values.keys() == {"list", "text", "size"}
+    assert secret not in str(values)
+    assert values["size"] == 1
+
+
+def test_a_lone_surrogate_does_not_lose_a_span() -> None:
+    assert exported([{"text": "a\ud800"}]) == [{"text": "a?"}]

@@ -1,0 +1,92 @@
+"""One reading of an index, for all who put the pieces of an answer together by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.call.meter import Meter
+from proxy.dialects.chat.conversion import LegacyToChat
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions
+from proxy.guards.capture import Capturing
+from proxy.types.guard import Capture
+from proxy.types.index import index_of
+from tests.doubles import Json
+from tests.for_each import for_each
+from tests.frames import stream_frames
+from tests.golden.pipeline import call_of
+
+HOSTILE = [
+    0,
+    1,
+    -1,
+    True,
+    1.0,
+    1.5,
+    1e300,
+    "1",
+    "01",
+    "one",
+    "9" * 50,
+    "\u0661",
+    "",
+    None,
+    [],
+    [0],
+    {},
+    {"a": 1},
+]
+
+
+@for_each("index", [1, 1.0, "1", "01", "+1", " 1", "1e0", "0x1", "\u0661", "0" * 500 + "1"])
+def test_an_index_is_read_as_the_most_lenient_client_reads_it(index: object) -> None:
+    assert index_of({"index": index}, 0) == 1
+
+
+def test_what_has_no_index_is_told_by_its_place() -> None:
+    assert index_of({"index": None}, 5) == index_of({}, 5) == index_of("no object", 5) == 5
+
+
+@for_each("index", [1.5, "one", "nan", "inf", "9" * 5000, [], [0], {}, {"a": 1}])
+def test_what_is_no_number_names_its_item_wherever_it_stands(index: object) -> None:
+    here, there = (index_of({"index": index}, place) for place in (0, 2))
+
+    assert here == there
+    assert here not in (0, 1, 2)
+
+
+@for_each("index", HOSTILE, ids=lambda index: repr(index)[:12])
+def test_all_who_read_an_index_read_the_same(index: object) -> None:
+    number = index_of({"index": index}, 0)
+    pieces = [
+        {"index": index, "text": "Hydro"},
+        {"index": number, "text": "gen", "finish_reason": "stop"},
+    ]
+
+    assert "Hydrogen" in captured(pieces)  # an index that is a word is another text
+    assert metered([{**piece, "finish_reason": "stop"} for piece in pieces]) == {number: "stop"}
+    assert roles_of_chat(pieces) == ["assistant", None]
+
+
+def captured(pieces: list[Json]) -> list[str]:
+    capturing = Capturing(Capture(1.0), (), {}, lambda: 0.0)
+    call = call_of("completions")
+    reader = FAMILIES["completions"].reader(ReadOptions(call, inspect=True))
+    for piece in pieces:
+        for frame in reader.read({"choices": [piece]}, b""):
+            capturing.feed(frame)
+    return [each.text for each in capturing.shown().answered]
+
+
+def metered(pieces: list[Json]) -> dict[int, Any]:
+    meter = Meter()
+    for piece in pieces:
+        [frame] = stream_frames({"choices": [piece]}, family="completions")
+        meter.feed(frame, 0.0)
+    return dict(meter.finish_reasons)
+
+
+def roles_of_chat(pieces: list[Json]) -> list[str | None]:
+    turn = LegacyToChat(streamed=True)
+    answers = [turn.feed({"choices": [piece]}) or {} for piece in pieces]
+    return [answer["choices"][0]["delta"].get("role") for answer in answers]
