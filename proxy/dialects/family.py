@@ -111,8 +111,8 @@ class RequestForm:
     """How requests of a family differ from a chat.
 
     `to_chat` and `from_chat` convert a request; `from_chat` raises `BadField` for a part without a
-    counterpart. `lost` names the fields of a chat that `from_chat` leaves out. `tidy` returns a
-    request of the family whose parameters rules have set, with the names of the family.
+    counterpart. `lost` names the fields of a chat that `from_chat` omits. `tidy` runs last on a
+    request that stays in the family: it gives parameters that rules have set the family's names.
     `bound` is the limit of output tokens that a request gets if it has none and the family requires
     one.
     """
