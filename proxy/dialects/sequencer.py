@@ -62,12 +62,13 @@ class Sequencer:
     """Reorders the frames of one answer. Frames have at most one delta.
 
     `feed` and `end` raise `AnswerTooLarge` if too much waits, and `UpstreamInvalid` if a tool call
-    goes on after its arguments are complete. Once a frame has waited, none has `raw`.
+    goes on after its arguments are complete. `end` then returns the frames ahead of that fault.
+    Once a frame has waited, none has `raw`.
     """
 
     __slots__ = (
         *("_bytes", "_child", "_children", "_closed", "_count", "_finishes", "_json", "_moved"),
-        *("_renamed", "_root", "_roots"),
+        *("_ready", "_renamed", "_root", "_roots"),
     )
 
     def __init__(self) -> None:
@@ -79,6 +80,7 @@ class Sequencer:
         self._renamed: dict[Part, Part] = {}  # closed parts that go on, by the original
         self._json: ObjectEnd | None = None  # of the open root
         self._finishes: dict[int, Frame] = {}  # of choices that still have waiting parts
+        self._ready: list[Frame] = []  # that no call has returned yet
         self._moved = False
         self._count = self._bytes = 0
 
@@ -92,27 +94,40 @@ class Sequencer:
                 is_open = part is self._child or (part is self._root and self._child is None)
                 if is_open and self._json is None and part not in self._renamed:
                     return [frame if not self._moved else frame._replace(raw=None)]
-        out: list[Frame] = []
-        self._take(frame, out)
+        self._take(frame, self._ready)
+        out, self._ready = self._ready, []
         return out
 
     def end(self) -> list[Frame]:
         """Return all frames that wait: no more come."""
-        out: list[Frame] = []
+        self._drain(self._ready)
+        out, self._ready = self._ready, []
+        return out
+
+    def _drain(self, out: list[Frame]) -> None:
+        """Release all frames that wait. An open part that no event has ended ends before another
+        begins."""
         self._close(out)
-        while self._roots:
-            self._root = self._child = self._json = None
+        while self._children or self._roots:
+            if self._child is not None:
+                out.append(Frame((End(self._child),)))
+                self._child = None
+            if self._children:
+                self._release_children(out)
+                continue
+            if self._root is not None:
+                out.append(Frame((End(self._root),)))
+            self._root = self._json = None
             self._release(out)
             self._close(out)
         self._pass_finishes(out)
-        return out
 
     def _take(self, frame: Frame, out: list[Frame]) -> None:
         for event in frame.events:
             if type(event) is Finish:
                 self._finish_choice(event.choice, out)
             elif type(event) is Stop:
-                out += self.end()
+                self._drain(out)
         part = part_of(frame)
         if part is None:
             self._pass_finish(frame, out)
@@ -168,7 +183,7 @@ class Sequencer:
         """Close a tool call once its arguments are a whole object."""
         for event in events:
             if type(event) is Delta:
-                json.feed("arguments" if part.kind == "arguments" else part.kind, event.text)
+                json.feed(part.kind, event.text)
         if json.is_over:
             self._close(out)
 

@@ -102,6 +102,37 @@ def test_children_of_an_item_follow_one_another() -> None:
     assert texts(sequenced(frames)) == ["", "00", "11", "22"]
 
 
+def test_children_that_wait_at_a_cut_follow_the_open_one() -> None:
+    item = Part("item", 0)
+    a, b, c = (Part("text", number, parent=item) for number in range(3))
+    frames = [START, one(Begin(item)), one(Begin(a)), one(Delta(a, "a")), one(Begin(b))]
+    frames += [one(Delta(b, "b")), one(Begin(c)), one(Delta(c, "c"))]
+
+    assert texts(sequenced(frames)) == ["", "a", "b", "c"]
+
+
+def test_items_that_wait_at_a_cut_follow_the_open_one() -> None:
+    items = [Part("item", number) for number in range(2)]
+    children = [Part("text", 0, parent=item) for item in items]
+    frames = [START, *(one(Begin(part)) for part in (*items, *children))]
+    frames += [one(Delta(part, str(at))) for at, part in enumerate(children)]
+
+    assert texts(sequenced(frames)) == ["", "0", "", "1"]
+
+
+def test_frames_ahead_of_a_fault_are_left() -> None:
+    a, b, c = (Part("arguments", number, closing="json") for number in range(3))
+    frames = [START, one(Begin(a)), one(Delta(a, "{}")), one(Begin(b)), one(Begin(c))]
+    frames += [one(Delta(c, "{}")), one(Delta(a, "x"))]
+    sequencer = Sequencer()
+    out = [each for frame in frames for each in sequencer.feed(frame)]
+
+    with pytest.raises(UpstreamInvalid, match="continued a tool call"):
+        sequencer.feed(one(Delta(b, "{}")))
+
+    assert texts([*out, *sequencer.end()]) == ["{}", "{}", "{}"]
+
+
 def test_frames_keep_their_bytes_until_one_has_waited() -> None:
     a, b = flat(["marked", "marked"])
     doc = {"delta": "x"}
