@@ -7,15 +7,15 @@ event. Neither half is valid JSON for a strict parser, and no client could use i
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import orjson
 
 from proxy.errors import UpstreamInvalid
-from proxy.types.events import Delta, End, Finish, Frame, Part, Stop, replaced
+from proxy.types.events import Delta, End, Event, Finish, Frame, Part, Stop, replaced
 
 _ANY = re.compile("[\ud800-\udfff]")
 _HIGH = re.compile("[\ud800-\udbff]\\Z")
-_ENDS = (End, Finish, Stop)
 
 
 class SurrogateJoiner:
@@ -32,22 +32,32 @@ class SurrogateJoiner:
         Raises `UpstreamInvalid` for a half that stays alone, and for one in another string.
         """
         events, doc = list(frame.events), frame.doc
+        is_changed = False
         for at, event in enumerate(events):
-            if self._halves and isinstance(event, _ENDS):
+            if self._halves and self._ends_half(event):
                 raise _invalid()
             if type(event) is not Delta:
                 continue
             text = self._joined(event)
             if text != event.text:
+                is_changed = True
                 events[at] = Delta(event.part, text, event.slot)
                 doc = replaced(doc, event.slot, text) if doc is not None and event.slot else doc
         try:
-            orjson.dumps(doc)
+            orjson.dumps((doc, events), default=_plain)
         except TypeError:
             raise _invalid() from None
-        if doc is frame.doc and b"\n" not in (frame.raw or b""):
+        if not is_changed and b"\n" not in (frame.raw or b""):
             return frame
         return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+    def _ends_half(self, event: Event) -> bool:
+        """Return True if an event ends the text of a half."""
+        if isinstance(event, End):
+            return event.part in self._halves
+        if isinstance(event, Finish):
+            return any(part.choice == event.choice for part in self._halves)
+        return isinstance(event, Stop)
 
     def _joined(self, event: Delta) -> str:
         text = self._halves.pop(event.part, "") + event.text
@@ -59,6 +69,11 @@ class SurrogateJoiner:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
             raise _invalid() from None
+
+
+def _plain(value: Any) -> Any:
+    """Return what orjson writes for an event, or for its part or tool call."""
+    return value.id if isinstance(value, Part) else [*value]
 
 
 def _invalid() -> UpstreamInvalid:
