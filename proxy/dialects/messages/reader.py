@@ -95,8 +95,7 @@ class MessageReader:
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._finished:
-            early = "The upstream ended the stream before the response was complete."
-            raise UpstreamInvalid(early).caused("closed")
+            raise _incomplete()
         return [self._frame((STOP,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
@@ -176,7 +175,9 @@ class MessageReader:
         frames: list[Frame] = []
         events: tuple[Event, ...] = ()
         options = self._options
-        if self._started and not self._finished:
+        if not self._started:
+            raise _incomplete()
+        if not self._finished:
             events = self._finish(None, frames)
         if options.inspect and not fits(doc, tables.ORDINARY_EVENTS[tables.MESSAGE_STOP]):
             events += (Native(),)
@@ -360,6 +361,11 @@ class WholeMessageReader:
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         return []
+
+
+def _incomplete() -> UpstreamInvalid:
+    early = "The upstream ended the stream before the response was complete."
+    return UpstreamInvalid(early).caused("closed")
 
 
 def _of_document(event: Event) -> Event:

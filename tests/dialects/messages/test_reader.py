@@ -418,6 +418,12 @@ def test_text_after_the_end_has_no_event_of_its_own(mode: dict[str, bool]) -> No
     assert frames_of([*script[:-1], *late, script[-1]], crossing=True)[-1].last
 
 
+@for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
+def test_stop_without_a_message_is_refused(mode: dict[str, bool]) -> None:
+    with pytest.raises(UpstreamInvalid, match="before the response was complete"):
+        frames_of([{"type": "ping"}, {"type": "message_stop"}], **mode)
+
+
 def test_end_of_bytes_completes_a_finished_message() -> None:
     frames = frames_of(message_events(text_events(0, "a"))[:-1])
 
