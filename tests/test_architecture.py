@@ -102,7 +102,6 @@ UNTESTED = {
     "proxy/types/__init__.py": "values without behaviour",
     "proxy/upstream/forwarded.py": "tests/upstream/test_client.py breaks answers in every way",
     "proxy/upstream/reply.py": "shapes without behaviour",
-    "proxy/upstream/fan_out.py": "tests/upstream/test_init.py asks several models",
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Self
 
-from proxy.errors import ProxyError
+from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.ports import Answer, HandOn, Review
 from proxy.runtime.freed import let_frames_go
 from proxy.types import Head
@@ -55,12 +55,14 @@ class FanOut:
         """Take the last frame of a response, or its failure."""
         try:
             async with await self.begin[model_call]() as answer:
-                last = [frames[-1] async for frames in answer.frames()]
+                last = [frames[-1] async for frames in answer.frames() if frames][-1:]
+            if not last:
+                raise UpstreamInvalid("The upstream sent an empty response.")
         except ProxyError as error:
             let_frames_go(error)
             self._done.put_nowait((model_call, error))
             return
-        self._done.put_nowait((model_call, last[-1]))
+        self._done.put_nowait((model_call, last[0]))
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
