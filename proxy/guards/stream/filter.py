@@ -16,7 +16,7 @@ from proxy.guards.findings.tally import RuleTally
 from proxy.guards.stream.arguments import weight_of_parts
 from proxy.guards.stream.edits import with_changes, without, without_deltas
 from proxy.guards.stream.joinable import Joinable
-from proxy.guards.stream.part_stream import HeldText, PartStream, unsigned
+from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
 from proxy.guards.stream.text_filter import TextFilter
 from proxy.guards.stream.text_filters import RuleFilters, TextFilters
 from proxy.guards.stream.texts import (
@@ -194,15 +194,16 @@ class StreamFilter:
             if self._joinable.omits(frame, text):
                 changes[text.path] = ""
                 hides = hides or text.kind == "logprobs"
-        omitted = [each for each in step.going if self._joinable.omits_going(frame, each)]
+        omitted, going = list[FrameText](), list[FrameText]()
+        for each in step.going:
+            (omitted if self._joinable.omits_going(frame, each) else going).append(each)
         changes |= {each.text.path: "" for each in omitted if each.event < 0}
-        going = [each for each in step.going if each not in omitted]
         if not going and any(each.event >= 0 for each in omitted):
             return without_deltas(with_changes(frame, changes)), going
         changes |= {(each.event,): "" for each in omitted if each.event >= 0}
         changed = with_changes(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
-            going = [_moved(frame, changed, each) for each in going]
+            going = _moved(frame, changed, going)
         return _without_logprobs(changed, going) if hides else (changed, going)
 
     def _masked(self, frame: Frame, text: Text) -> str | None:
@@ -226,8 +227,9 @@ class StreamFilter:
         """Feed the texts of a frame to their filters."""
         texts = [HeldText(frame, each.event, each.text.path, len(each.text.text)) for each in going]
         streams = [self._stream(each) for each in going]
+        group = HeldGroup(texts) if len(texts) > 1 else None
         for held, stream in zip(texts, streams, strict=True):
-            held.rest = [other for other in texts if other is not held]
+            held.group = group
             stream.append(held)
         for each, stream in zip(going, streams, strict=True):
             self._latest = each.place
@@ -327,12 +329,16 @@ class StreamFilter:
         return [*starts, *(each for each in opening if each not in starts)]
 
 
-def _moved(before: Frame, after: Frame, going: FrameText) -> FrameText:
-    """Return a text of a frame where members of its document have other names."""
-    if going.event >= 0 or before.doc is None or after.doc is None:
+def _moved(before: Frame, after: Frame, going: list[FrameText]) -> list[FrameText]:
+    """Return the texts of a frame where members of its document have other names."""
+    if before.doc is None or after.doc is None:
         return going
-    [path] = moved(before.doc, after.doc, [going.text.path])
-    return going._replace(text=going.text._replace(path=path))
+    old = [each.text.path for each in going if each.event < 0]
+    new = iter(moved(before.doc, after.doc, old))
+    return [
+        each if each.event >= 0 else each._replace(text=each.text._replace(path=next(new)))
+        for each in going
+    ]
 
 
 def _without_logprobs(frame: Frame, going: list[FrameText]) -> tuple[Frame, list[FrameText]]:

@@ -15,13 +15,13 @@ from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
 class HeldText:
     """A text of a frame that waits, of which `unclear` characters are not clear yet.
 
-    `event` is the number of its delta, -1 for a text that only the document has, at `path`. `rest`
-    are the other texts of the same frame.
+    `event` is the number of its delta, -1 for a text that only the document has, at `path`.
+    `group` are all texts of the frame if it has several. `next` waits behind it in its stream.
     """
 
     __slots__ = (
-        *("clear", "event", "frame", "is_masked", "is_split", "path", "rest", "size", "stream"),
-        "unclear",
+        *("clear", "event", "frame", "group", "is_masked", "is_split", "next", "path", "size"),
+        *("stream", "unclear"),
     )
 
     def __init__(self, frame: Frame, event: int, path: Path, unclear: int) -> None:
@@ -32,19 +32,42 @@ class HeldText:
         self.clear: list[str] = []
         self.size = 0
         self.is_masked = self.is_split = False
-        self.rest: Sequence[HeldText] = ()
+        self.group: HeldGroup | None = None
+        self.next: HeldText | None = None
         self.stream: ReferenceType[PartStream] | None = None  # weak, as the stream has this text
+
+
+class HeldGroup:
+    """The texts of one frame, which leave together."""
+
+    __slots__ = ("_ready", "texts")
+
+    def __init__(self, texts: Sequence[HeldText]) -> None:
+        self.texts = texts
+        self._ready = 0
+
+    def is_ready(self) -> bool:
+        """Return True if each text is clear, and at the head of its queue but for others of the
+        group. A text stays so until the group leaves, so it is checked once."""
+        while self._ready < len(self.texts):
+            held = self.texts[self._ready]
+            stream = _stream_of(held)
+            if held.unclear or (stream is not None and stream._queue[0].group is not self):
+                return False
+            self._ready += 1
+        return True
 
 
 class PartStream:
     """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
 
-    __slots__ = ("__weakref__", "_edited", "_filter", "_queue", "ends")
+    __slots__ = ("__weakref__", "_edited", "_filter", "_queue", "_unclear", "ends")
 
     def __init__(self, text_filter: TextFilter, edited: set[Part], *, ends: bool) -> None:
         self._filter = text_filter
         self._edited = edited
         self._queue: deque[HeldText] = deque()
+        self._unclear: HeldText | None = None  # the first of the queue that is not clear
         self.ends = ends
 
     @property
@@ -60,6 +83,10 @@ class PartStream:
     def append(self, held: HeldText) -> None:
         """Let a text wait, whose characters are fed next."""
         held.stream = ref(self)
+        if self._unclear is not None:
+            self._queue[-1].next = held
+        elif held.unclear:
+            self._unclear = held
         self._queue.append(held)
 
     def feed(self, text: str) -> list[Frame]:
@@ -93,9 +120,9 @@ class PartStream:
         """Spread a piece over the texts that it is of. A replacement goes to the first of them."""
         text, size = piece.text, piece.size
         while size:
-            held = self._queue[0]
-            if not held.unclear:  # its frame waits for another text
-                held = next(each for each in self._queue if each.unclear)
+            held = self._unclear
+            if held is None:
+                raise ValueError("A filter released more text than it was fed.")
             taken = min(held.unclear, size)
             shown, text = (text, "") if piece.changed else (text[:taken], text[taken:])
             held.clear.append(shown)
@@ -106,33 +133,36 @@ class PartStream:
                 held.is_masked = True
                 self._note(held)
             if not held.unclear:
+                while self._unclear is not None and not self._unclear.unclear:
+                    self._unclear = self._unclear.next
                 self._drain(out)
 
     def _drain(self, out: list[Frame]) -> None:
-        """Return the frames at the head that are clear."""
-        queue = self._queue
-        while queue and not queue[0].unclear:
-            held = queue[0]
-            if not held.rest:
-                queue.popleft()
-                out += self._shown(held)
-                continue
-            texts = (held, *held.rest)
-            if not all(_is_next(each, texts) for each in texts):
-                return
-            streams = [_stream_of(each) for each in texts]
-            for stream in streams:
-                if stream is not None:
-                    stream._queue.popleft()
-            out.append(_with_texts(held.frame, texts))
-            for stream in streams[1:]:
-                if stream is not None and stream is not self:
-                    stream._drain(out)
+        """Return the frames at the head that are clear, and those of other streams that these
+        held up."""
+        stream: PartStream = self
+        behind: list[PartStream] = []
+        while True:
+            held = stream._queue[0] if stream._queue else None
+            if held is None or held.unclear or (held.group and not held.group.is_ready()):
+                if not behind:
+                    return
+                stream = behind.pop()
+            elif held.group is None:
+                stream._queue.popleft()
+                out += stream._shown(held)
+            else:
+                out.append(_with_texts(held.frame, held.group.texts))
+                others = [each for text in held.group.texts if (each := _stream_of(text))]
+                for each in others:
+                    each._queue.popleft()
+                behind += [stream, *reversed([each for each in others if each is not stream])]
+                stream = behind.pop()
 
     def _may_part(self, held: HeldText) -> bool:
         """Return True if a text may leave in two frames. A writer of Responses puts a text without
         a document into the event that repeats it."""
-        if held.event < 0 or held.rest:
+        if held.event < 0 or held.group is not None:
             return False
         delta = held.frame.events[held.event]
         is_written = isinstance(delta, Delta) and delta.part.kind in SHOWN | CALLS
@@ -159,12 +189,6 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
         if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
             return [] if len(frame.events) == 1 else [without(frame, "signature")]
     return [frame]
-
-
-def _is_next(held: HeldText, texts: Sequence[HeldText]) -> bool:
-    """Return True if a text is clear, and at the head of its queue but for others of its frame."""
-    stream = _stream_of(held)
-    return not held.unclear and (stream is None or stream._queue[0] in texts)
 
 
 def _stream_of(held: HeldText) -> PartStream | None:
