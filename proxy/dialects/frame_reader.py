@@ -156,6 +156,8 @@ class StreamFrameReader:
         order = self._order
         try:
             frames = self._reader.end(done=done)
+            if self._joiner is not None:
+                frames = [*map(self._joiner.feed, frames)]
         except UpstreamInvalid:
             if order is None or not (waiting := [*order.end()]):
                 raise

@@ -136,6 +136,15 @@ def test_frames_that_wait_for_their_place_precede_the_end(end: bytes, fault: str
     assert frames[-1].last == (fault is None)
 
 
+@pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
+def test_half_a_character_at_the_end_is_invalid(order: LastWord | None) -> None:
+    wire = event(b'{"text": "a\\ud83d"}') + DONE
+
+    frames, fault = read(stream_reader(order=order), [wire])
+
+    assert (texts(frames), fault) == (["a"], "upstream_invalid_response")
+
+
 def test_raw_bytes_have_no_line_breaks() -> None:
     wire = b'data: {\ndata: "text": "Paris"}\n\n' + DONE
 
