@@ -17,7 +17,7 @@ from proxy.guards.text.replace import replaced
 from proxy.guards.text.text_walker import EACH
 from proxy.guards.text.walk import Found, Texts, answer_walk
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.guards.whole_answers import shown_texts, with_document
+from proxy.guards.whole_answers import document_of, shown_texts, with_document
 from proxy.types import Call, Json
 from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, GuardRule, Stage, StageRules
@@ -119,7 +119,7 @@ class WholeAnswer:
 
     def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
         """Return a frame that is clean by the prefilter, as nearly all are; None for any other."""
-        data = frame.doc
+        data = document_of(frame)
         if data is None:
             return (frame,)
         is_usual = self.rules.alone and frame.family not in NATIVE
@@ -136,7 +136,7 @@ class WholeAnswer:
     async def feed(self, frame: Frame) -> Sequence[Frame]:
         """Return a frame as the rules leave it. What ``feed_at_once`` has found is not read
         again."""
-        before = frame.doc
+        before = document_of(frame)
         if before is None:
             return (frame,)
         seen, self._seen = self._seen, None

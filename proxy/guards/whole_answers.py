@@ -12,12 +12,20 @@ from proxy.guards.text.native import native_walk
 from proxy.guards.text.text_walker import collect_texts
 from proxy.guards.text.walk import Path, Texts
 from proxy.types import Call, Json
-from proxy.types.events import SHOWN, Delta, Frame
+from proxy.types.events import SHOWN, Delta, Fault, Frame, Stop
+
+
+def document_of(frame: Frame) -> Json | None:
+    """Return the document of a whole answer, None for that of a failed model call. Raises
+    ``ValueError`` for any other answer without a document: no guard would read it."""
+    if frame.doc is None and any(not isinstance(event, Fault | Stop) for event in frame.events):
+        raise ValueError(f"A whole answer of the family {frame.family!r} has no document.")
+    return frame.doc
 
 
 def texts_of(frame: Frame) -> Texts:
     """Return the texts of a whole answer."""
-    return collect_texts(native_walk(frame.doc or {}, frame.family, cut=False))
+    return collect_texts(native_walk(document_of(frame) or {}, frame.family, cut=False))
 
 
 def shown_texts(read: Texts, frame: Frame) -> Texts:
@@ -53,10 +61,11 @@ def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
 
 def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
     """Return the frame of a whole answer with the values of its placeholders."""
-    if frame.doc is None:
+    before = document_of(frame)
+    if before is None:
         return frame
-    doc = masks.unmasked(frame.doc, texts_of(frame))
-    return frame if doc is frame.doc else with_document(frame, doc, call)
+    doc = masks.unmasked(before, texts_of(frame))
+    return frame if doc is before else with_document(frame, doc, call)
 
 
 def _unsigned(before: Json, after: Json) -> Json:

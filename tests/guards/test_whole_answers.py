@@ -14,7 +14,7 @@ from proxy.guards.stream.placeholders import Masks
 from proxy.guards.text.native import native_walk
 from proxy.guards.whole_answers import texts_of, with_document, with_values
 from proxy.types import Json
-from proxy.types.events import Begin, Delta, FamilyName, Frame
+from proxy.types.events import Begin, Delta, FamilyName, Fault, Frame
 from tests.doubles import message, response, text_item
 from tests.golden.pipeline import call_of, written
 from tests.golden.test_guarded_frames import RULES, guarding
@@ -182,8 +182,30 @@ def test_values_are_put_back(family: FamilyName) -> None:
     assert said(frame) == said(whole(family))
 
 
+FAILED = Frame((Fault("Overloaded.", "overloaded"),), model_call=1)
+
+
 def test_texts_of_a_failed_answer_are_none() -> None:
-    assert texts_of(Frame(())).texts == ()
+    assert texts_of(FAILED).texts == ()
+
+
+async def test_a_failed_answer_passes() -> None:
+    watch, _ = guarding("chat", rule("secret"), stream=False)
+
+    assert watch.feed_at_once(FAILED) == [FAILED]
+    assert await watch.feed(FAILED) == [FAILED]
+
+
+async def test_an_answer_without_a_document_does_not_pass() -> None:
+    watch, _ = guarding("chat", rule("secret"), stream=False)
+    frame = whole("chat")._replace(doc=None, raw=None)
+
+    with pytest.raises(ValueError, match="'chat' has no document"):
+        watch.feed_at_once(frame)
+    with pytest.raises(ValueError, match="'chat' has no document"):
+        await watch.feed(frame)
+    with pytest.raises(ValueError, match="'chat' has no document"):
+        with_values(frame, Masks(short_digests()), call_of("chat", stream=False))
 
 
 def test_document_keeps_the_place_of_its_answer() -> None:
