@@ -13,7 +13,7 @@ from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.dialects.surrogates import SurrogateJoiner
-from proxy.errors import UpstreamInvalid
+from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
 from proxy.types.events import Frame, Stop
@@ -29,8 +29,8 @@ class FrameReader(Protocol):
     `feed` returns the documents that a piece completes, `close` those at the end of the bytes.
     `read` takes a document, which may take long, and returns its frames. `end` returns the frames
     after the last document, or some of them: it is called until it returns none, or the last one.
-    So frames ahead of a fault are there before the fault is raised, however the bytes were cut.
-    All raise `ProxyError`. A reader that `holds` keeps all bytes up to the end.
+    All raise `ProxyError`. After one of `read`, `left` returns the frames ahead of the fault, which
+    are the same however the bytes were cut. A reader that `holds` keeps all bytes up to the end.
     """
 
     holds: ClassVar[bool]
@@ -42,6 +42,8 @@ class FrameReader(Protocol):
     def read(self, document: Document) -> Sequence[Frame]: ...
 
     def end(self) -> Sequence[Frame]: ...
+
+    def left(self) -> Sequence[Frame]: ...
 
 
 class FrameOrder(Protocol):
@@ -73,8 +75,8 @@ class StreamFrameReader:
     before they are read, `order` puts frames in sequence."""
 
     __slots__ = (
-        *("_documents", "_failure", "_is_checked", "_is_over", "_joiner", "_order", "_reader"),
-        *("_rewrite", "_server", "close", "feed"),
+        *("_documents", "_failure", "_is_checked", "_is_over", "_joiner", "_order", "_placed"),
+        *("_reader", "_rewrite", "_server", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
@@ -99,6 +101,7 @@ class StreamFrameReader:
         self._joiner: SurrogateJoiner | None = None
         self._is_checked = self._failure is not None or rewrite is not None
         self._is_over = False
+        self._placed: list[Frame] = []  # of the current document
 
     def read(self, document: Document) -> Sequence[Frame]:
         if self._is_over or document == sse.DONE:
@@ -114,7 +117,7 @@ class StreamFrameReader:
             doc, raw = self._checked(doc, raw)
         frames = self._reader.read(doc, raw)
         if self._order is not None or self._joiner is not None:
-            frames = self._placed(frames)
+            frames = self._in_place(frames)
         if len(raw) > LARGE_BYTES:
             frames = _sized(frames, len(raw))
         if frames and (events := frames[-1].events) and type(events[-1]) is Stop:
@@ -131,13 +134,13 @@ class StreamFrameReader:
             raw = dump(doc, len(raw))
         return doc, raw
 
-    def _placed(self, frames: Iterable[Frame]) -> Sequence[Frame]:
+    def _in_place(self, frames: Iterable[Frame]) -> Sequence[Frame]:
         """Return the frames that follow now, with whole surrogate pairs."""
-        if self._joiner is not None:
-            frames = [*map(self._joiner.feed, frames)]
-        if self._order is None:
-            return [*frames]
-        return [each for frame in frames for each in self._order.feed(frame)]
+        for frame in frames:
+            whole = frame if self._joiner is None else self._joiner.feed(frame)
+            self._placed += (whole,) if self._order is None else self._order.feed(whole)
+        placed, self._placed = self._placed, []
+        return placed
 
     def _read_halves(self, raw: bytes) -> Json | None:
         """Return a document with halves of surrogate pairs, which are joined from now on. None for
@@ -149,6 +152,13 @@ class StreamFrameReader:
 
     def end(self) -> Sequence[Frame]:
         return () if self._is_over else self._end(done=False)
+
+    def left(self) -> Sequence[Frame]:
+        placed, self._placed = self._placed, []
+        try:
+            return placed if self._order is None else [*placed, *self._order.end()]
+        except ProxyError:  # the first fault is the one to report
+            return placed
 
     def _end(self, *, done: bool) -> Sequence[Frame]:
         """Return the frames at the end. Those that wait for their place precede an error: then this
@@ -213,6 +223,9 @@ class WholeFrameReader:
         return _with_last(frames)
 
     def end(self) -> Sequence[Frame]:
+        return ()
+
+    def left(self) -> Sequence[Frame]:
         return ()
 
 

@@ -96,6 +96,9 @@ class PassedBytes:
     def end(self) -> Sequence[Frame]:
         return (Frame((), model_call=self._model_call, last=True),)
 
+    def left(self) -> Sequence[Frame]:
+        return ()
+
     def _usage_in(self, piece: bytes) -> Json:
         """Return the last usage in the events that a piece completes."""
         if self._events is None:
@@ -156,6 +159,9 @@ class PassedDocument:
         return (frame._replace(size=len(whole) if len(whole) > LARGE_BYTES else 0),)
 
     def end(self) -> Sequence[Frame]:
+        return ()
+
+    def left(self) -> Sequence[Frame]:
         return ()
 
 

@@ -237,7 +237,11 @@ class Forwarded:
 
     def _close(self) -> None:
         """Take the frames after the last document. It is called again until the last frame."""
-        self._frames = self.reader.end()
+        try:
+            self._frames = self.reader.end()
+        except ProxyError as fault:
+            self._frames, self._fault = self.reader.left(), fault
+            return
         if not self._frames or self._frames[-1].last:
             self._ends = "over"
 
@@ -278,6 +282,7 @@ class Forwarded:
             try:
                 made = read(documents.popleft())
             except ProxyError as fault:
+                frames += self.reader.left()
                 self._fault = fault
                 return
             frames += made
@@ -285,9 +290,12 @@ class Forwarded:
                 return
 
     async def _read_in_thread(self, document: Document) -> None:
-        """Read a large document in a thread. Raises ``ProxyError``."""
+        """Read a large document in a thread."""
         read = partial(self.reader.read, document)
-        self._frames = await self.offload.run(len(document), read, self.asked.call.caller)
+        try:
+            self._frames = await self.offload.run(len(document), read, self.asked.call.caller)
+        except ProxyError as fault:
+            self._frames, self._fault = self.reader.left(), fault
 
     def _take_frames(self) -> Sequence[Frame]:
         """Return the frames that have arrived. A frame with findings of the upstream's guards, and

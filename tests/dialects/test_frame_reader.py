@@ -91,7 +91,7 @@ def read(
         while left := reader.end():
             frames += left
     except UpstreamError as error:
-        return frames, error.code
+        return [*frames, *reader.left()], error.code
     return frames, None
 
 
@@ -134,6 +134,13 @@ def test_frames_that_wait_for_their_place_precede_the_end(end: bytes, fault: str
 
     assert (texts(frames), found) == (["Par", "is.", ""], fault)
     assert frames[-1].last == (fault is None)
+
+
+@pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
+def test_frames_ahead_of_a_fault_are_left(order: LastWord | None) -> None:
+    frames, fault = read(stream_reader(order=order), [TEXTS + event(b"{oops")])
+
+    assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
 
 
 @pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
