@@ -11,7 +11,7 @@ from proxy.guards.context import bound, split_enforcing
 from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings.mask import Replace, named
 from proxy.guards.services.stage import ServiceCalls
-from proxy.guards.text.native import NATIVE, native_walk
+from proxy.guards.text.native import is_native, native_walk
 from proxy.guards.text.plain_chat import plain_answer
 from proxy.guards.text.replace import replaced
 from proxy.guards.text.text_walker import EACH
@@ -122,7 +122,7 @@ class WholeAnswer:
         data = document_of(frame)
         if data is None:
             return (frame,)
-        is_usual = self.rules.alone and frame.family not in NATIVE
+        is_usual = self.rules.alone and not is_native(frame.family)
         read = plain_answer(data) if is_usual else None
         if read is None:
             return None
@@ -142,7 +142,7 @@ class WholeAnswer:
         seen, self._seen = self._seen, None
         _, read, known = seen if seen and seen[0] is before else NOTHING_SEEN
         walk = self.walk
-        if frame.family in NATIVE:
+        if is_native(frame.family):
             walk = partial(native_walk, family=frame.family, cut=False)
         inspector = WholeInspector(
             engine=self.engine,

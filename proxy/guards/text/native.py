@@ -1,13 +1,13 @@
 """Walks over documents of any API family, and over single values.
 
-In a document of Messages or Responses all strings are texts, except the identifiers of an event or
-an item.
+In a document of a family without the form of a chat, as Messages and Responses, all strings are
+texts, except the identifiers of an event or an item.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from proxy.dialects.shapes import is_name
 from proxy.guards.text.logprobs import beside
@@ -22,13 +22,18 @@ _CONTAINERS = frozenset(
 _IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "service_tier"})
 
 
-NATIVE: Final[frozenset[FamilyName]] = frozenset({"messages", "responses", "stored"})
-"""Families with a walk of their own."""
+_CHAT_FORM = frozenset({"chat", "completions", "embeddings", "document"})
+
+
+def is_native(family: FamilyName) -> bool:
+    """Return True for a family whose documents do not have the form of a chat's: all their strings
+    are texts."""
+    return family not in _CHAT_FORM
 
 
 def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Found]:
     """Walk over a document of a response. ``cut``: it is an event of a stream."""
-    if family in NATIVE:
+    if is_native(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
         return walk(_members(root, document), _members, answer=True, cut=False)
     return answer_walk(document, cut=cut)

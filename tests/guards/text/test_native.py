@@ -62,6 +62,19 @@ def test_texts_have_kinds(family: FamilyName, document: Json, expected: dict[Any
     assert strings == expected
 
 
+def test_documents_of_an_unknown_family_are_read_as_json() -> None:
+    document = {"candidates": [{"role": "a secret", "parts": [{"finish_reason": "b"}]}]}
+
+    read = found(document, "made-up")
+
+    assert read == found(document, "responses")
+    assert read != found(document, "chat")
+    assert read.keys() >= {
+        ("candidates", 0, "role"),
+        ("candidates", 0, "parts", 0, "finish_reason"),
+    }
+
+
 def test_identifier_with_spaces_is_a_text() -> None:
     assert ("item", "id") in found({"item": {"id": "a secret"}})
     assert ("item", "id") not in found({"item": {"id": "item_1"}})
