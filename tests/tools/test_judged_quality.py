@@ -16,5 +16,5 @@ async def test_each_sentence_is_asked_about_and_no_verdict_is_none() -> None:
     assert {len(each.scores) + each.silent for each in counts.values()} == {36}
     assert counts["a negation"].silent > 10
     assert lines[0] == "| sentences with | found at 0.9 | found at 0.99 | none |"
-    assert lines[2].startswith("| a changed number | 36 of 36 (")
-    assert "| 0 of 36 (" in lines[2]
+    assert lines[2].startswith("| a changed number | 36/36 (")
+    assert "| 0/36 (" in lines[2]
