@@ -1,7 +1,7 @@
 """Errors that end a call.
 
 ``Refused`` is caused by the client, ``UpstreamError`` by the provider, any other by the proxy.
-``wire_errors.py`` has the errors of HTTP framing, ``error_table.py`` the codes of all errors. The
+``wire.py`` has the errors of HTTP framing, ``table.py`` the codes of all errors. The
 first line of each docstring is a row of ``docs/errors.md``. Messages are for the client, and never
 contain a key, a prompt or a response.
 """

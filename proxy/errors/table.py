@@ -1,7 +1,7 @@
 """Table of all errors that a client can receive, with their codes, statuses and types.
 
-``docs/errors.md`` and metric labels are built from it. The classes are in ``errors.py`` and
-``wire_errors.py``.
+``docs/errors.md`` and metric labels are built from it. The classes are in this package and in
+``wire.py``.
 """
 
 from __future__ import annotations

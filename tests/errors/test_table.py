@@ -41,7 +41,7 @@ def test_every_error_that_a_client_can_meet_stands_once_in_the_table() -> None:
 
 
 def test_the_page_of_errors_is_the_same_from_every_entry() -> None:
-    entry = "from proxy import guardrails, pipeline, edge; from tools import docs; "
+    entry = "from proxy import guards, pipeline, server; from tools import docs; "
     pages = {
         subprocess.run(  # our own words
             [sys.executable, "-c", f"{before}print(*docs.codes())"], check=True, capture_output=True

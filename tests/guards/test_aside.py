@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from proxy import guards as guardrails
+from proxy import guards
 from proxy.app.context import new_record
 from proxy.guards.aside import Aside
 from proxy.guards.engine import ABOVE, Engine
@@ -102,7 +102,7 @@ async def test_without_threads_work_is_done_at_once() -> None:
 
 
 def test_guards_have_no_other_way_to_threads() -> None:
-    files: Sequence[Path] = sorted(Path(guardrails.__file__).parent.glob("*.py"))
+    files: Sequence[Path] = sorted(Path(guards.__file__).parent.glob("*.py"))
     using = {
         file.name
         for file in files
