@@ -29,6 +29,7 @@ from proxy.dialects.responses.tables import (
 )
 from proxy.dialects.responses.usage import response_usage, status_of
 from proxy.dialects.sse import KEEPALIVE, named_event
+from proxy.errors import GuardBlocked
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
@@ -132,6 +133,8 @@ class ResponsesWriter:
         head = {name: each for name, each in head.items() if name not in ("output", "usage")}
         failed: Json = {"object": "response", **head, "status": "failed"}
         failed["error"] = {name: members[name] for name in ("code", "message")}
+        if members["code"] == GuardBlocked.code:
+            failed["error"]["code"] = "invalid_prompt"  # Codex repeats a request for other codes
         out = self._out.event("error", {**members, "error": error})
         return out + self._out.event("response.failed", {"response": failed})
 

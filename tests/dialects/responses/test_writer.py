@@ -167,6 +167,16 @@ def test_an_error_has_what_sdks_raise(stops_at: int) -> None:
     assert failed["sequence_number"] == stops_at + 1
 
 
+def test_a_blocked_stream_fails_with_a_code_that_codex_does_not_retry() -> None:
+    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
+    error = {"message": "m", "code": "guardrail_blocked", "type": "t", "param": None}
+
+    raised, failed = streamed(writer.fail(json.dumps({"error": error}).encode()))
+
+    assert (raised["code"], raised["error"]) == ("guardrail_blocked", error)
+    assert failed["response"]["error"] == {"code": "invalid_prompt", "message": "m"}
+
+
 @for_each("options", [{}, {"inspect": True}])
 @for_each("name", READABLE)
 def test_a_stream_is_a_whole_answer_for_a_client_that_wants_one(name: str, options: Json) -> None:
