@@ -100,7 +100,7 @@ def main() -> None:
     compile_modules(Path(__file__).parent, Path(proxy.__file__).parent)
     found = asyncio.run(measured(chosen))
     results.write(chosen.out, found)
-    for rows in (table.reach, table.calls, table.streams, table.latency, table.processes):
+    for rows in (table.lookback, table.calls, table.streams, table.latency, table.processes):
         print("\n".join(rows(found)), end="\n\n")
 
 

@@ -23,7 +23,7 @@ from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.table import KINDS
 from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.stream.window import Window
-from proxy.types.guard import GuardRule, Question
+from proxy.types.guard import GuardRule, PromptContext
 
 KEPT = Path(__file__).parent / "results" / "delays.json"
 TOKENS, A_SECOND = 400, 50
@@ -153,7 +153,7 @@ def _rule(word: str, keys: Keys, action: Any) -> GuardRule:
     kind = KINDS[word]
     detector: Any = kind.make(kind.Keys(**keys), NO_CONTEXT)
     if hasattr(detector, "about"):
-        detector = detector.about(Question(PROMPT))
+        detector = detector.about(PromptContext(PROMPT))
     return GuardRule(name=word, detector=detector, action=action, cased=kind.cased, kind=word)
 
 

@@ -18,8 +18,8 @@ import orjson
 
 from bench.decide import BODY, microseconds
 from proxy.app.context import new_record
-from proxy.limits import Admission
-from proxy.limits.claims import claims_of
+from proxy.limits import Limiter
+from proxy.limits.claims import estimate_claims
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
@@ -45,17 +45,17 @@ BOUNDS = (
     ScopedLimit(Limit("at-once", KINDS["concurrency"], MOST), ("deployment",)),
     ScopedLimit(Limit("month", KINDS["usd"], MOST, Calendar("month")), ("tag.team",)),
 )
-PLAN = Plan("1", "widget", "chat", {"team": "support"}, (ModelCall("m", (TARGET,)),), bounds=BOUNDS)
+PLAN = Plan("1", "widget", "chat", {"team": "support"}, (ModelCall("m", (TARGET,)),), limits=BOUNDS)
 
 
 def asked(number: int) -> Call:
     call = suppose(BODY, {}, datetime(2026, 1, 1, tzinfo=UTC))
-    return replace(call, head=replace(call.head, nonce=f"bench-{number}"))
+    return replace(call, head=replace(call.head, call_id=f"bench-{number}"))
 
 
 async def run(store: CounterStore, calls: int) -> float:
     """Give the microseconds of our processor for one call's admission and settlement."""
-    admission = Admission(store, lambda standing: None)
+    admission = Limiter(store, lambda standing: None)
     numbers = iter(range(calls))
 
     async def worker() -> None:
@@ -85,7 +85,7 @@ async def in_memory() -> float:
 def store_alone() -> float:
     """What the counters themselves take of it."""
     store = MemoryStore(time.monotonic, utc)
-    claims, used = claims_of(PLAN, asked(0)), [1, 1, 8, 8, 0, 11]
+    claims, used = estimate_claims(PLAN, asked(0)), [1, 1, 8, 8, 0, 11]
 
     def once() -> None:
         store.admit_now("call", claims)

@@ -90,7 +90,7 @@ def _latency(rounds: Rounds) -> Iterator[tuple[str, str]]:
         yield "p99 to p50 at 32 saturated, everything on", f"{ratios(slow, usual)}"
 
 
-def reach(results: Results) -> Iterator[str]:
+def lookback(results: Results) -> Iterator[str]:
     yield "| in multiples of the relay's, unless said | median and range of the rounds |"
     yield "|---|--:|"
     for name, figure in goals(results):

@@ -8,18 +8,18 @@ from dataclasses import field
 from functools import partial
 
 from proxy.call.record import Record
-from proxy.errors import ClientGone, ProxyError, Stopping
+from proxy.errors import ClientDisconnected, ProxyError, ShuttingDown
 from proxy.ports import (
+    BudgetCheck,
     Cache,
+    CallGuards,
     Emitter,
     Exchange,
-    Forwarding,
-    Gate,
+    Forwarder,
     Guards,
     Limits,
-    Permit,
     Policies,
-    Shown,
+    Sink,
 )
 from proxy.relay import relay
 from proxy.runtime.frozen import frozen
@@ -35,7 +35,7 @@ class Pipeline:
     limits: Limits
     guards: Guards
     cache: Cache
-    upstreams: Forwarding
+    upstreams: Forwarder
     emitter: Emitter
     start_record: Callable[[], Record]
     turns: LoopTurns = field(default_factory=LoopTurns)
@@ -52,18 +52,20 @@ class Pipeline:
             record.request_id = client.request_id
             try:
                 head = client.read_head()  # accept: the head
-                record.join(head)
+                record.set_head(head)
                 policies = self.policies  # one revision from here to the end
-                policy = await policies.read(head) if head.refresh else policies.in_force_now()
+                policy = await policies.read(head) if head.bypass_cache else policies.active()
                 record.revision = policy.revision
                 caller = policy.identify(head)  # no body is read before
-                record.identify(caller.key, caller.credential, may_trace=caller.may_trace)
+                record.identify(
+                    caller.key, caller.credential, controls_sampling=caller.controls_sampling
+                )
                 call = record.call = await client.read_call(head, caller.key)  # the body
                 plan = record.plan = caller.decide(call)  # identify
-                plan.permit()  # a rule may say no
+                plan.raise_if_refused()  # a rule may say no
                 client.keep_alive(record)
                 async with self.limits.admit(plan, call, record) as permit:  # later settle
-                    gate = self.guards.gate(plan, call, record)
+                    gate = self.guards.for_call(plan, call, record)
                     plan, safe = await gate.inspect()  # inspect input
                     if plan.cache is None:
                         await self.forward(permit, plan, safe, gate, record, client)
@@ -72,17 +74,23 @@ class Pipeline:
                         await self.cache.serve(plan, call, record, client, forward)  # else forward
             except ProxyError as error:
                 record.fail(error)
-                await client.refuse(error, record)
+                await client.send_error(error, record)
             except asyncio.CancelledError:
-                if client.served:
+                if client.is_complete:
                     raise
-                left = ClientGone() if client.gone else Stopping()
+                left = ClientDisconnected() if client.is_disconnected else ShuttingDown()
                 record.fail(left)
-                await client.refuse(left, record)
+                await client.send_error(left, record)
                 raise
 
     async def forward(
-        self, permit: Permit, plan: Plan, call: Call, gate: Gate, record: Record, to: Shown
+        self,
+        permit: BudgetCheck,
+        plan: Plan,
+        call: Call,
+        gate: CallGuards,
+        record: Record,
+        to: Sink,
     ) -> None:
         """Fetch an answer and hand it on; another one where a guard wants it, which has shown
         nothing then, and does so once. ``to`` is the client, or the cache in its place."""
@@ -90,13 +98,17 @@ class Pipeline:
         again = True
         while again:
             try:
-                async with await self.upstreams.open(plan, call, record, gate.review) as answer:
-                    watch = gate.watch(call, answer.head)
-                    await to.begin(answer.head, record)  # leaves with the first frame
+                async with await self.upstreams.open(
+                    plan, call, record, gate.redact_error
+                ) as answer:
+                    watch = gate.guard_output(call, answer.head)
+                    await to.start(answer.head, record)  # leaves with the first frame
                     await relay(answer, watch, record, to, self.turns)
             except ProxyError as error:
-                await gate.review(error)  # inspect output: an upstream's words against the call
+                await gate.redact_error(
+                    error
+                )  # inspect output: an upstream's words against the call
                 raise
-            again = watch.again
+            again = watch.retry_requested
             if again:
-                record.ask_again()
+                record.start_guard_retry()

@@ -9,20 +9,20 @@ from typing import Any, Protocol, Self
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
-from proxy.types import Call, Head, Plan, RequestHead
+from proxy.types import Call, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
-from proxy.types.guard import GuardEgress
+from proxy.types.guard import GuardClient
 
 
 class Exchange(Protocol):
     """One client: its request, and the way back to it."""
 
     @property
-    def gone(self) -> bool:
+    def is_disconnected(self) -> bool:
         """True once nobody is left to read."""
 
     @property
-    def served(self) -> bool:
+    def is_complete(self) -> bool:
         """True once a whole answer was sent, and taken: who leaves then has not left early."""
 
     @property
@@ -40,17 +40,17 @@ class Exchange(Protocol):
         """Send keepalive events from now on whenever the stream of a call that has one is silent:
         the head too if need be, after which a failure is an error event."""
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         """Remember the head; it leaves with the first frame, so a refusal is possible till then."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         """Write frames in the client's dialect, together. Raises ``ClientGone``."""
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         """Do so where it is little work and waits for nobody. False, and nothing is done, where it
         is not."""
 
-    async def refuse(self, error: ProxyError, record: Record) -> None:
+    async def send_error(self, error: ProxyError, record: Record) -> None:
         """Send a refusal: an error response, or an error event and a broken end once bytes have
         left."""
 
@@ -67,7 +67,7 @@ class Caller(Protocol):
         """Which of its texts the caller has, in a short form that tells nothing of it."""
 
     @property
-    def may_trace(self) -> bool:
+    def controls_sampling(self) -> bool:
         """True if the trace that it is in decides whether its calls are sampled."""
 
     def decide(self, call: Call) -> Plan:
@@ -87,7 +87,7 @@ class Policy(Protocol):
 class Policies(Protocol):
     """Where the policy in force is kept."""
 
-    def in_force_now(self) -> Policy:
+    def active(self) -> Policy:
         """Return the revision in force."""
 
     async def read(self, head: RequestHead) -> Policy:
@@ -99,11 +99,11 @@ HandOn = Callable[[Sequence[Frame]], bool]
 whoever knows what is left to be done with them."""
 
 
-class Answer(Protocol):
+class UpstreamResponse(Protocol):
     """An answer that has begun; entering owns it, leaving closes the upstream."""
 
     @property
-    def head(self) -> Head: ...
+    def head(self) -> ResponseHead: ...
 
     def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         """Return the frames, a few at a time: those that have come together. End with one that is
@@ -120,7 +120,7 @@ class Answer(Protocol):
     ) -> None: ...
 
 
-class Permit(Protocol):
+class BudgetCheck(Protocol):
     """What one call has reserved."""
 
     def require_budget(self) -> None:
@@ -130,40 +130,42 @@ class Permit(Protocol):
 class Limits(Protocol):
     """What a key, a deployment or a tag may still use."""
 
-    def admit(self, plan: Plan, call: Call, record: Record) -> AbstractAsyncContextManager[Permit]:
+    def admit(
+        self, plan: Plan, call: Call, record: Record
+    ) -> AbstractAsyncContextManager[BudgetCheck]:
         """Reserve on entering, settle to what was really used on every way out."""
 
 
-class Watch(Protocol):
+class OutputGuards(Protocol):
     """The output guards at one answer."""
 
     @property
-    def again(self) -> bool:
+    def retry_requested(self) -> bool:
         """True once a guard wants another answer; nothing of this one is shown."""
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         """Return what may now be shown: nothing yet, this frame, or earlier ones too; None where
-        that takes longer, and the frame is to be given to ``feed``. Raise ``GuardBlocked``."""
+        that takes longer, and the frame is to be given to ``inspect``. Raise ``GuardBlocked``."""
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Return what may now be shown, in the time that it takes. Raise ``GuardBlocked``."""
 
-    def cut(self) -> Sequence[Frame]:
+    def abort(self) -> Sequence[Frame]:
         """The answer has broken off: give what was clear and had only waited for more."""
 
 
-class Gate(Protocol):
+class CallGuards(Protocol):
     """The guards of one call."""
 
     async def inspect(self) -> tuple[Plan, Call]:
         """Pass the call, or give it with texts masked, or with a plan that leads elsewhere. Raises
         ``GuardBlocked``."""
 
-    async def review(self, error: ProxyError) -> None:
+    async def redact_error(self, error: ProxyError) -> None:
         """Take out of an error what the guards of answers do not let pass of an upstream's words,
         which may quote the question."""
 
-    def watch(self, call: Call, head: Head) -> Watch:
+    def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
         """Start watching one answer to the call, as its upstream got it. Raise ``GuardBlocked`` for
         one that no guard can read, where policy does not let that pass."""
 
@@ -171,14 +173,14 @@ class Gate(Protocol):
 class Guards(Protocol):
     """The detectors that a plan asks for."""
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         """Return the guards of one call."""
 
 
-class Egress(Protocol):
+class GuardClients(Protocol):
     """The ways out of the process for guards that ask somebody else."""
 
-    def of(self, record: Record, *, waits: bool = True) -> GuardEgress:
+    def of(self, record: Record, *, waits: bool = True) -> GuardClient:
         """Return the ways out for guards of one call, which ``waits`` for their answers or goes on
         meanwhile; what they send joins its trace."""
 
@@ -193,26 +195,26 @@ class Embedder(Protocol):
         ``waits`` for it or goes on meanwhile. Raises ``ProxyError``."""
 
 
-class Shown(Protocol):
+class Sink(Protocol):
     """Where what may be shown of an answer goes: a client, or what stands in for several."""
 
-    async def begin(self, head: Head, record: Record) -> None: ...
+    async def start(self, head: ResponseHead, record: Record) -> None: ...
 
     async def send(self, frames: Sequence[Frame]) -> None: ...
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         """Send frames after the first and before the last, where that is little work and waits for
         nobody. False, and nothing is done, where it is not."""
 
 
-Forward = Callable[[Shown], Awaitable[None]]
+FetchResponse = Callable[[Sink], Awaitable[None]]
 
 
 class Cache(Protocol):
     """Answers given before, or being given."""
 
     async def serve(
-        self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
+        self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
     ) -> None:
         """Show a client the kept answer to this very question under this very policy, or the one
         that an equal call is getting now; else let ``forward`` fetch and show one, and keep it.
@@ -225,16 +227,18 @@ Review = Callable[[ProxyError], Awaitable[None]]
 """Takes out of an error what guards do not let pass of an upstream's words."""
 
 
-class Forwarding(Protocol):
+class Forwarder(Protocol):
     """The upstreams."""
 
-    def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
-        """Return the first answer that begins; ``review`` looks at the errors that come within an
-        answer. Raise ``UpstreamError``, or ``BadField`` for a request that the target's dialect
-        cannot express."""
+    def open(
+        self, plan: Plan, call: Call, record: Record, review: Review
+    ) -> Awaitable[UpstreamResponse]:
+        """Return the first answer that begins; ``redact_error`` looks at the errors that come
+        within an answer. Raise ``UpstreamError``, or ``BadField`` for a request that the target's
+        dialect cannot express."""
 
 
-class Settlements(Protocol):
+class BillingRegistry(Protocol):
     """What was billed that several calls may show, of all instances."""
 
     async def bill_once(self, name: str, owner: str) -> bool:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError, UpstreamError
-from proxy.ports import Answer, Shown, Watch
+from proxy.ports import OutputGuards, Sink, UpstreamResponse
 from proxy.runtime.turn import LoopTurn, LoopTurns
 from proxy.types.events import Frame
 
 TOGETHER = 64  # frames that are sent at a time
 
 
-async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: LoopTurns) -> None:
+async def relay(
+    answer: UpstreamResponse, watch: OutputGuards, record: Record, to: Sink, turns: LoopTurns
+) -> None:
     """Relay a response frame by frame. Frames that arrive together are sent together. A response
     without a stream has one frame for each model call."""
     turn = LoopTurn(record.now, turns, record.key)
@@ -24,10 +26,10 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: 
             turn.begin()
             try:
                 for frame in straight.left_of(frames):
-                    record.account(frame)  # account: sent or not
-                    safe = watch.feed_at_once(frame)  # inspect output: hold back, mask, or raise
+                    record.meter(frame)  # account: sent or not
+                    safe = watch.try_inspect(frame)  # inspect output: hold back, mask, or raise
                     shown += await _looked(watch, frame, turn) if safe is None else safe
-                    if watch.again:
+                    if watch.retry_requested:
                         return
             except ProxyError:  # frames that are clear are sent before the error
                 await _show(shown, to, turn)
@@ -35,7 +37,7 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: 
             await _show(shown, to, turn)
             shown.clear()
     except UpstreamError:
-        await _show(watch.cut(), to, turn)
+        await _show(watch.abort(), to, turn)
         raise
 
 
@@ -45,7 +47,7 @@ class StraightWay:
 
     __slots__ = ("_error", "_record", "_rest", "_to", "_watch", "shown")
 
-    def __init__(self, watch: Watch, record: Record, to: Shown) -> None:
+    def __init__(self, watch: OutputGuards, record: Record, to: Sink) -> None:
         self._watch = watch
         self._record = record
         self._to = to
@@ -59,17 +61,17 @@ class StraightWay:
         shown, watch = self.shown, self._watch
         for place, frame in enumerate(frames):
             try:
-                safe = watch.feed_at_once(frame)
+                safe = watch.try_inspect(frame)
             except ProxyError as error:
-                self._record.account(frame)
+                self._record.meter(frame)
                 self._error, self._rest = error, ()
                 return False
             if safe is None:
                 self._rest = frames[place:]
                 return False
-            self._record.account(frame)
+            self._record.meter(frame)
             shown += safe
-        if shown and not self._to.send_at_once(shown):
+        if shown and not self._to.try_send(shown):
             self._rest = ()
             return False
         shown.clear()
@@ -88,15 +90,15 @@ class StraightWay:
         return error or ProxyError("")
 
 
-async def _looked(watch: Watch, frame: Frame, turn: LoopTurn) -> Sequence[Frame]:
+async def _looked(watch: OutputGuards, frame: Frame, turn: LoopTurn) -> Sequence[Frame]:
     """Return the frames that guards release, once other calls have had their turn."""
-    safe = await watch.feed(frame)
+    safe = await watch.inspect(frame)
     if turn.is_over():
         await turn.rest()
     return safe
 
 
-async def _show(frames: Sequence[Frame], to: Shown, turn: LoopTurn) -> None:
+async def _show(frames: Sequence[Frame], to: Sink, turn: LoopTurn) -> None:
     """Send frames, perhaps none or all that were held back."""
     for at in range(0, len(frames), TOGETHER):
         await to.send(frames[at : at + TOGETHER])

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
-from proxy.money.usage import Price, in_force, listed
-from proxy.types import Call, Head, Plan
+from proxy.money.usage import Price, listed, price_on
+from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import Frame
 from proxy.upstream.wire.dialing import trusted
 
@@ -257,21 +257,21 @@ class MemorySink:
 class Unguarded:
     """A room of guards that looks at nothing."""
 
-    again = False
+    retry_requested = False
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Any:
+    def for_call(self, plan: Plan, call: Call, record: Record) -> Any:
         return Open(self, plan, call)
 
-    def watch(self) -> Any:
+    def guard_output(self) -> Any:
         return self
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         return None
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         return (frame,)
 
-    def cut(self) -> Sequence[Frame]:
+    def abort(self) -> Sequence[Frame]:
         return ()
 
 
@@ -286,16 +286,16 @@ class Open:
     async def inspect(self) -> tuple[Plan, Call]:
         return self.plan, self.call
 
-    async def review(self, error: ProxyError) -> None:
+    async def redact_error(self, error: ProxyError) -> None:
         return None
 
-    def watch(self, call: Call, head: Head) -> Any:
-        return self.guards.watch()
+    def guard_output(self, call: Call, head: ResponseHead) -> Any:
+        return self.guards.guard_output()
 
 
-def unlimited() -> Admission:
+def unlimited() -> Limiter:
     """The room of limits, with counters of its own; policies without limits ask nothing of it."""
-    return Admission(MemoryStore(lambda: 0.0, lambda: 0.0), lambda standing: None)
+    return Limiter(MemoryStore(lambda: 0.0, lambda: 0.0), lambda standing: None)
 
 
 def usage(prompt: int = 5, completion: int = 3) -> Json:
@@ -482,4 +482,4 @@ class PriceBook:
     def find(self, provider: str | None, model: str, on: date) -> Price | None:
         models = self.rows.get(provider or "", {})
         name = listed(models, model)
-        return in_force(models[name], on) if name else None
+        return price_on(models[name], on) if name else None

@@ -18,7 +18,7 @@ from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.ports import HandOn
 from proxy.relay import relay
 from proxy.runtime.turn import TURN_S, LoopTurns
-from proxy.types import Head, Target, Upstream
+from proxy.types import ResponseHead, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.doubles import Unguarded
 
@@ -33,7 +33,7 @@ class Coming:
     """An answer whose frames come in batches; it breaks off after them where it does not end."""
 
     def __init__(self, batches: Sequence[tuple[bool, Sequence[Frame]]], *, ends: bool) -> None:
-        self.head = Head(streamed=True)
+        self.head = ResponseHead(streamed=True)
         self._batches = batches
         self._ends = ends
         self.returned = 0
@@ -60,11 +60,11 @@ class Guarding(Unguarded):
     def __init__(self) -> None:
         self._held: list[Frame] = []
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         does = "pass" if frame.doc is None else frame.doc["does"]
         return None if does == "wait" else self._looked(frame, does)
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         return self._looked(frame, "pass")
 
     def _looked(self, frame: Frame, does: str) -> Sequence[Frame]:
@@ -76,7 +76,7 @@ class Guarding(Unguarded):
         released, self._held = self._held, []
         return released
 
-    def cut(self) -> Sequence[Frame]:
+    def abort(self) -> Sequence[Frame]:
         return self._held
 
 
@@ -87,13 +87,13 @@ class Shown:
         self.frames: list[Frame] = []
         self._at_once = list(at_once)
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         """A head is not shown here."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self.frames += frames
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         is_sent = self._at_once.pop(0) if self._at_once else True
         self.frames += frames if is_sent else ()
         return is_sent
@@ -105,8 +105,8 @@ def said(does: str, number: int = 1) -> Frame:
 
 async def relayed(answer: Coming, shown: Shown) -> tuple[list[Frame], int, str | None]:
     record = new_record()
-    attempt = record.attempt(TARGET, 0, "")
-    record.serve(0, attempt)
+    attempt = record.start_attempt(TARGET, 0, "")
+    record.use_attempt(0, attempt)
     ended = None
     try:
         await relay(answer, Guarding(), record, shown, LoopTurns())
@@ -168,7 +168,7 @@ def worked_by(caller: str) -> Record:
     clock = itertools.count(0, 2 * TURN_S)
     record = replace(new_record(), now=lambda: float(next(clock)))
     record.key = caller
-    record.serve(0, record.attempt(TARGET, 0, ""))
+    record.use_attempt(0, record.start_attempt(TARGET, 0, ""))
     return record
 
 

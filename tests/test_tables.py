@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from proxy import errors
-from proxy.call.attempts import Loss, Money, Outcome, Why
+from proxy.call.attempts import AttemptReason, CallOutcome, LossReason, SpendUse
 from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
@@ -117,7 +117,7 @@ def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("heading", "known"), [("`money`", Money), ("`loss`", Loss)], ids=["money", "loss"]
+    ("heading", "known"), [("`money`", SpendUse), ("`loss`", LossReason)], ids=["money", "loss"]
 )
 def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any) -> None:
     assert first("ledger.md", heading) == set(get_args(known))
@@ -126,14 +126,14 @@ def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any)
 @for_each(
     ("name", "sentence", "known"),
     [
-        ("ledger.md", r"`why` is one of (.*?);", get_args(Why)),
+        ("ledger.md", r"`why` is one of (.*?);", get_args(AttemptReason)),
         ("ledger.md", r"`usage_source` one of (.*?)\.", get_args(Source)),
         ("ledger.md", r"may be repeated: `tag.NAME`, (.*?) \(UTC\)", COLUMNS),
         ("ledger.md", r"`--format` is (.*?)\.", FORMS),
-        ("metrics.md", r"`outcome` is one of (.*?)\.", get_args(Outcome)),
+        ("metrics.md", r"`outcome` is one of (.*?)\.", get_args(CallOutcome)),
         ("logs.md", r"`usage_source` \| by type; (.*?) \|", get_args(Source)),
         ("logs.md", r"`cache` \| (.*?) \|", get_args(CacheResult)),
-        ("logs.md", r"target and reason: (.*?) \|", get_args(Why)),
+        ("logs.md", r"target and reason: (.*?) \|", get_args(AttemptReason)),
         ("logs.md", r"`HEADRACE_LOG_LEVEL` \| info \| (.*?) \|", LOG_LEVELS),
         ("logs.md", r"field names: (.*?) \|", LOG_SCHEMAS),
         ("policies.md", r"by kind \((.*?)\)", KINDS),
@@ -282,13 +282,13 @@ def test_the_names_of_spans_and_events_are_those_that_are_written() -> None:
 INSTANCES: tuple[errors.ProxyError, ...] = (
     errors.CircuitOpen(1.0),
     errors.UpstreamBusy(1.0),
-    errors.UpstreamStale(),
+    errors.StaleConnection(),
     *(errors.UpstreamTimeout(phase) for phase in get_args(errors.Phase)),
     errors.UpstreamInvalid("What?"),
-    errors.AnswerTooLarge("What?"),
+    errors.ResponseTooLarge("What?"),
     errors.LimitStoreUnavailable("month", 1.0),
     errors.BudgetExceeded("No.", "month", "insufficient_quota", 1.0),
-    errors.Stopping(),
+    errors.ShuttingDown(),
 )
 
 

@@ -59,7 +59,7 @@ def codes() -> Iterator[str]:
 
 
 def _types(error: type[ProxyError]) -> list[str]:
-    kinds = [kind.name for kind in KINDS.values() if kind.counting != "budget"]
+    kinds = [kind.name for kind in KINDS.values() if kind.counter_type != "budget"]
     return [f"`{name}`" for name in (kinds if error is LimitExceeded else [error.type])]
 
 
@@ -184,8 +184,8 @@ def limits() -> Iterator[str]:
     yield "| key | counts | type | refusal |"
     yield "|---|---|---|---|"
     for name, kind in KINDS.items():
-        code = "budget_exceeded" if kind.counting == "budget" else "rate_limit_exceeded"
-        yield f"| `{name}` | {kind.__doc__} | a {kind.counting} | 429 `{code}` |"
+        code = "budget_exceeded" if kind.counter_type == "budget" else "rate_limit_exceeded"
+        yield f"| `{name}` | {kind.__doc__} | a {kind.counter_type} | 429 `{code}` |"
 
 
 def panels(board: Board) -> Iterator[str]:

@@ -14,8 +14,8 @@ from proxy.guards.kinds.table import KINDS
 from proxy.guards.text.frame import SILENT_ANSWER
 from proxy.guards.text.walk import SILENT
 from proxy.policy.schema.guards import COMMON, GuardConfig
-from proxy.types.guard import Question, is_contextual, is_detector
-from proxy.types.hold import hold_of
+from proxy.types.guard import PromptContext, is_contextual, is_detector
+from proxy.types.hold import partial_matcher_of
 
 WHOLE = "Judges whole texts, so a stream that it may change waits for its end."
 # Kinds that cannot be made here.
@@ -23,7 +23,7 @@ SAID = {
     "keywords": "Withholds what may become a match from a stream.",
     "onnx": WHOLE,
 }
-ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
+ANYTHING = PromptContext("an example of a system prompt", "what was asked", "what was known")
 
 
 def common() -> Iterator[str]:
@@ -107,11 +107,11 @@ def _held_back(word: str, kind: GuardKind[Any]) -> str:
     looks: Any = made
     if is_contextual(looks):
         looks = looks.about(ANYTHING)
-    if not is_detector(looks) or looks.reach is None:
+    if not is_detector(looks) or looks.lookback is None:
         return WHOLE
-    if hold_of(looks) is not None:
-        return f"Withholds at most {looks.reach} characters of a stream."
-    return f"Withholds {looks.reach} characters of a stream."
+    if partial_matcher_of(looks) is not None:
+        return f"Withholds at most {looks.lookback} characters of a stream."
+    return f"Withholds {looks.lookback} characters of a stream."
 
 
 def _without_action(fields: Mapping[str, FieldInfo]) -> str:

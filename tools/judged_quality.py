@@ -20,7 +20,7 @@ from proxy.guards.kinds.nli import Entailed
 from proxy.guards.services.judge import GROUNDED, Judge
 from proxy.guards.services.stage import NoEgress, Reading
 from proxy.guards.services.wire import BadAnswer, Unsure
-from proxy.types.guard import GuardEgress, Question
+from proxy.types.guard import GuardClient, PromptContext
 from tools import confidence
 
 TRIPLES = Path(__file__).parent / "quality" / "triples.tsv"
@@ -67,7 +67,9 @@ def by_nli(folder: str) -> Ask:
     guard = Entailed(folder, 0.0)
 
     async def ask(context: str, sentence: str) -> float | None:
-        return await _highest(guard.about(Question(context=context)), context, sentence, NoEgress())
+        return await _highest(
+            guard.about(PromptContext(context=context)), context, sentence, NoEgress()
+        )
 
     return ask
 
@@ -112,9 +114,9 @@ def by_judge(url: str, model: str) -> Ask:
     return ask
 
 
-async def _highest(guard: Any, context: str, sentence: str, egress: GuardEgress) -> float:
+async def _highest(guard: Any, context: str, sentence: str, egress: GuardClient) -> float:
     reading = Reading(sentence, "content", "assistant")
-    [found] = await guard.ask([reading], Question(context=context), egress)
+    [found] = await guard.ask([reading], PromptContext(context=context), egress)
     return max((each.score for each in found), default=0.0)
 
 

@@ -21,7 +21,7 @@ from proxy.dialects.responses.sealing import (
 )
 from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.dialects.upstream_request import build_request
-from proxy.errors import BadField, NotFound
+from proxy.errors import InvalidField, NotFound
 from proxy.fields.checks import FieldType
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.events import FamilyName
@@ -211,7 +211,7 @@ def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
     upstream = DIALECTS[target.upstream.dialect]
     head = RequestHead(sample.dialect.name, sample.endpoint, "/", "r")
     if PREVIOUS in body:
-        sealed = IDS.seal("", "d", target.title, body[PREVIOUS])
+        sealed = IDS.seal("", "d", target.id, body[PREVIOUS])
         call = pinned(read_call(head, {**body, PREVIOUS: sealed}), IDS)
     elif CONVERSATION in body and sample.endpoint == "responses":
         sealed = IDS.seal("", "d", target.upstream.name, body[CONVERSATION], CONVERSATIONS)
@@ -226,7 +226,7 @@ def fate(sample: Sample, target: Target) -> Fate:
     """Return what happens to a field. Raises ``ValueError`` where it vanishes without a word."""
     try:
         arrived = sent(sample, sample.body, target)
-    except (BadField, NotFound):
+    except (InvalidField, NotFound):
         return "refused"
     without = sent(sample, sample.without, target)
     return judge(sample, target, arrived, without)
@@ -394,7 +394,7 @@ def _crossed(asked: str, to: str, role: str, item: dict[str, Any]) -> str:
     call = read_call(RequestHead(asked, "chat", "/", "r"), body)
     try:
         question = build_request(call, target(to), DIALECTS[asked], DIALECTS[to])
-    except BadField:
+    except InvalidField:
         return "refused"
     dropped = ", ".join(f"`{name}`" for name in question.dropped)
     sent = orjson.loads(question.body)["messages"]

@@ -138,7 +138,7 @@ ENTITIES: dict[str, Make] = {
     "ssn": lambda c: f"{c.randint(100, 665)}-{c.randint(10, 99)}-{c.randint(1000, 9999)}",
 }
 SENTENCES = (
-    "{}", "You reach me under {}.", "Mine is {}, I think.", "({})", "Contact: {}\nThank you",
+    "{}", "You lookback me under {}.", "Mine is {}, I think.", "({})", "Contact: {}\nThank you",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from proxy.app.gauges import LoopLag
 from proxy.call.record import Record
 from proxy.egress import HttpEgress
 from proxy.guards.unguarded import GuardsOnDemand
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import roster
 from proxy.policy.decide import GuardPolicies
@@ -31,7 +31,7 @@ from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets, watching
-from proxy.runtime.background import SideTasks, between_calls, running_beside
+from proxy.runtime.background import SideTasks, between_calls, run_in_background
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import Offload
 from proxy.runtime.turns import Turns
@@ -42,7 +42,7 @@ from proxy.server.keyless import CrossOrigin, Keyless
 from proxy.server.listening import listen
 from proxy.server.request import Bounds, Parsing
 from proxy.settings import Address, Settings
-from proxy.telemetry import EMIT_EVERY_S, Emitters, Sink
+from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
 from proxy.telemetry.log_limits import LogLevel, Quota
@@ -70,7 +70,7 @@ class Running:
 class Rooms:
     """What a call goes through between policy and emitters."""
 
-    limits: Admission
+    limits: Limiter
     guards: ports.Guards
     cache: ports.Cache
     upstreams: Upstreams
@@ -99,7 +99,7 @@ def assembled(
 @asynccontextmanager
 async def running(
     settings: Settings,
-    *sinks: Sink,
+    *sinks: RecordSink,
     log_fd: int = 1,
     trust: ssl.SSLContext | None = None,
     check: Callable[[Snapshot], None] = lambda snapshot: None,
@@ -120,7 +120,7 @@ async def running(
         check(store.current)
         candidate = await _candidate(context)
         context = replace(context, ledger=stores.open_ledger(context))
-        all_sinks: tuple[Sink, ...] = (
+        all_sinks: tuple[RecordSink, ...] = (
             context.metrics,
             telemetry.call_log(context),
             *telemetry.opentelemetry(context),
@@ -150,10 +150,10 @@ async def running(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
-        await opened.enter_async_context(running_beside(watching(watch, tokens)))
+        await opened.enter_async_context(run_in_background(watching(watch, tokens)))
         opened.callback(setattr, readiness, "ready", False)
         rest = load_rest(store.current, calls, readiness, context.metrics, loaded)
-        await opened.enter_async_context(running_beside(rest))
+        await opened.enter_async_context(run_in_background(rest))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
@@ -200,7 +200,7 @@ async def _rooms(
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.backfill(context, store, counters)
-    limits = Admission(
+    limits = Limiter(
         store=counters, warned=partial(telemetry.warn, context), backfill=backfill, offload=offload
     )
     health = Health(time.monotonic, context.metrics.circuit)
@@ -236,7 +236,7 @@ async def _rooms(
 
 
 def _guards(
-    context: Context, pool: ThreadPoolExecutor | None, outsides: ports.Egress | None
+    context: Context, pool: ThreadPoolExecutor | None, outsides: ports.GuardClients | None
 ) -> ports.Guards:
     """Return what runs guards, in the threads of a pool, with these ways out of the process."""
     from proxy.guards.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
@@ -256,7 +256,7 @@ def _guards(
     return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
 
 
-def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
+def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
     loop = asyncio.get_running_loop()
     return Emitters(
         sinks=sinks,
@@ -350,7 +350,7 @@ async def _candidate(context: Context) -> Candidate | None:
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
     watch = _watch(context, folder, known, store, None)
-    await context.opened.enter_async_context(running_beside(watch.run()))
+    await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
     return Candidate(lambda: store.current, count)
 

@@ -26,7 +26,7 @@ from proxy.cache.store import CacheBackend
 from proxy.cache.vector_index import VectorIndex
 from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.limits.backfill import Backfill, BackfillUnavailable
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.memory import MemoryStore
@@ -35,7 +35,7 @@ from proxy.money.usage import NANO
 from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from proxy.settings import BadSetting, LedgerAt, RedisAt
 from proxy.telemetry.log_limits import Quota
 from proxy.types.limit import BudgetQuery, Claim
@@ -66,9 +66,9 @@ def ids(context: Context) -> ResponseIds | None:
 async def counters(context: Context) -> CounterStore:
     """Open the store of the counters of limits: in memory, or in a server that may be away."""
     store = await _counters(context)
-    await context.opened.enter_async_context(running_beside(renewing(store, asyncio.sleep)))
+    await context.opened.enter_async_context(run_in_background(renewing(store, asyncio.sleep)))
     if context.ledger is not None:
-        await context.opened.enter_async_context(running_beside(_book(context.ledger, store)))
+        await context.opened.enter_async_context(run_in_background(_book(context.ledger, store)))
     return store
 
 
@@ -108,7 +108,7 @@ async def _counters(context: Context) -> CounterStore:
         lost_budget=lost,
     )
     context.opened.push_async_callback(_close, context, sheltered)
-    await context.opened.enter_async_context(running_beside(sheltered.watch()))
+    await context.opened.enter_async_context(run_in_background(sheltered.watch()))
     await sheltered.check()
     return sheltered
 
@@ -158,7 +158,7 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
 
 
 def drift(
-    context: Context, store: PolicyStore, admission: Admission
+    context: Context, store: PolicyStore, admission: Limiter
 ) -> AbstractAsyncContextManager[None]:
     """Look now and then whether budgets and ledger agree, where one process keeps all of both."""
     at = context.settings.ledger
@@ -179,7 +179,7 @@ def drift(
         now=time.monotonic,
         utc=since_epoch,
     )
-    return running_beside(comparing.run())
+    return run_in_background(comparing.run())
 
 
 async def backfill(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
@@ -219,7 +219,7 @@ async def _seen(
     budget = (await in_force.all()).get(claim.limit.name)
     if budget is None:
         return None
-    since_ms = claim.limit.calendar.around(int(since_epoch() * 1000))[1]
+    since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
     until_ms = budgets.NEVER_MS if before_ms is None else before_ms
     found = await budgets.spent(at.path, budget, [claim.scope], since_ms, until_ms)
     return None if found is None else found[claim.scope]

@@ -16,13 +16,13 @@ from proxy.policy.catalog import cache_stores, roster, shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting, Settings
-from proxy.telemetry import Sink
+from proxy.telemetry import RecordSink
 from proxy.telemetry.chain import BadChain
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.log import CallLog
 from proxy.telemetry.log_limits import Quota
 from proxy.telemetry.metrics import Metrics
-from proxy.types.outcome import Standing
+from proxy.types.outcome import CounterState
 
 LOG_EVERY_S = 60.0
 
@@ -49,7 +49,7 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     return (kept,)
 
 
-def opentelemetry(context: Context) -> tuple[Sink, ...]:
+def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
     """Return the sinks of spans and OTLP metrics that are exported. Only then import the SDK."""
     settings = context.settings
     otel = settings.otel
@@ -118,7 +118,7 @@ class Ending:
             self.log.info("stopped", seconds=round(time.monotonic() - self.began, 3))
 
 
-def warn(context: Context, standing: Standing) -> None:
+def warn(context: Context, standing: CounterState) -> None:
     """Log a limit that is nearly used up, and its owner, but nothing that a caller has written."""
     limit = standing.limit
     context.metrics.count("headrace_limit_warnings_total", limit.name)
@@ -135,7 +135,7 @@ def bug(context: Context, bug: BaseException, request_id: str) -> None:
     context.log.error("bug", request_id=request_id, **where(bug))
 
 
-def report(context: Context, sink: Sink, error: BaseException) -> None:
+def report(context: Context, sink: RecordSink, error: BaseException) -> None:
     """Count and log a sink that failed."""
     context.metrics.dropped(sink.name, "error")
     context.log.error("emit.failed", sink=sink.name, **where(error))

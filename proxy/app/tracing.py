@@ -19,7 +19,7 @@ from opentelemetry.util._importlib_metadata import entry_points
 import proxy
 from proxy.app.context import Context
 from proxy.runtime.otel_settings import OtelSettings
-from proxy.telemetry import Sink
+from proxy.telemetry import RecordSink
 from proxy.telemetry.attributes import PROFILES
 from proxy.telemetry.log_limits import Quota
 from proxy.telemetry.sampling import CALLS_PER_S, SHARE, RateLimitedSampler, load_sampler
@@ -45,7 +45,7 @@ def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
     return (Traces(queues, _sampler(context, otel), resource(), profiles, on_sample),)
 
 
-def metrics(context: Context, otel: OtelSettings) -> tuple[Sink, ...]:
+def metrics(context: Context, otel: OtelSettings) -> tuple[RecordSink, ...]:
     """Return the sink of OTLP metrics. The SDK exports them in a thread for each exporter."""
     if not otel.metric_exporters:
         return ()

@@ -18,7 +18,7 @@ from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
 from proxy.dialects.request_headers import REFRESH_IGNORED
-from proxy.ports import Forward, Shown
+from proxy.ports import FetchResponse, Sink
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import Offload
 from proxy.runtime.turn import LoopTurns
@@ -29,7 +29,7 @@ class NullCache:
     """Keeps nothing, and lets every call pass."""
 
     async def serve(
-        self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
+        self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
     ) -> None:
         await forward(client)
 
@@ -53,7 +53,7 @@ class AnswerCache:
     _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 
     async def serve(
-        self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
+        self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
     ) -> None:
         lookup = await self._lookup(plan, call, record)
         if lookup is None:
@@ -92,7 +92,7 @@ class AnswerCache:
                 rule=rule,
                 namespace=control.namespace,
             )
-            return await self.offload.run(call.size, keyed, call.caller)
+            return await self.offload.run(call.size, keyed, call.scheduling_key)
 
         semantic = None
         if self.semantic is not None and rule.semantic is not None and control.keep:

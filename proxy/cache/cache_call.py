@@ -21,17 +21,17 @@ from proxy.cache.recorder import AnswerRecorder, choices_wanted, recorder_of
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.attempts import Bill
-from proxy.call.billing import Saved
+from proxy.call.billing import CacheSavings
 from proxy.call.record import Record
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
-from proxy.money.usage import Tokens, in_force
-from proxy.ports import Forward, Shown
+from proxy.money.usage import Tokens, price_on
+from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import ended
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.runtime.turn import LoopTurn, LoopTurns
-from proxy.types import CacheRule, Call, Head, Plan
+from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
 
 TOGETHER = 64  # frames that are sent in one go
@@ -75,7 +75,7 @@ class CacheLookup:
         """How many choices or vectors make the answer whole, by what policy makes of the call."""
         call, leg = self.call, self.plan.model_calls[0]
         first = leg.targets[0]
-        changes = leg.changes_for(first)
+        changes = leg.overrides_for(first)
         if "n" not in call.body and "n" not in changes.set:  # no rule adds to prompts and inputs
             return choices_wanted(call, call.body)
         return choices_wanted(call, parameters(call, first, changes))
@@ -92,7 +92,7 @@ class CacheLookup:
                 return await self.semantic.find(record, self._take)
             return kept
         finally:
-            record.looked = record.now() - began
+            record.cache_lookup_s = record.now() - began
 
     async def _take(self, key: bytes) -> CachedAnswer | None:
         value = await self.backend.get(key)
@@ -113,13 +113,13 @@ class CacheLookup:
             text = inflate(key, value, self.rule.max_bytes)
         else:
             larger = partial(inflate, key, value, self.rule.max_bytes)
-            text = await self.offload.run(size, larger, self.call.caller)
+            text = await self.offload.run(size, larger, self.call.scheduling_key)
         if text is None:
             return None
         if len(text) <= LARGE_BYTES:  # what is stored as little may be much
             return parse(text, self.call)
         parsed = partial(parse, text, self.call)
-        return await self.offload.run(len(text), parsed, self.call.caller)
+        return await self.offload.run(len(text), parsed, self.call.scheduling_key)
 
     def _age(self, kept: CachedAnswer) -> float:
         return self.now() - kept.about.at
@@ -136,7 +136,7 @@ class CacheLookup:
     async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
         """Keep a large one."""
         dumped = partial(dump, self.key, self._about(keep, bill), keep.lines)
-        self._put(await self.offload.run(keep.size, dumped, self.call.caller))
+        self._put(await self.offload.run(keep.size, dumped, self.call.scheduling_key))
 
     def _about(self, keep: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
@@ -154,14 +154,14 @@ class CacheLookup:
         if self.semantic is not None:
             self.semantic.keep(self.key)
 
-    def worth(self, kept: CachedAnswer, record: Record) -> Saved:
+    def worth(self, kept: CachedAnswer, record: Record) -> CacheSavings:
         """Return the tokens of a kept answer and what they would cost now."""
         about, today = kept.about, record.started_at.date()
         for target in self.plan.model_calls[0].targets:
             if (target.upstream.name, target.model) == (about.upstream, about.model):
-                price = in_force(target.prices, today)
-                return Saved(about.tokens, price.cost(about.tokens) if price else None)
-        return Saved(about.tokens, None)
+                price = price_on(target.prices, today)
+                return CacheSavings(about.tokens, price.cost(about.tokens) if price else None)
+        return CacheSavings(about.tokens, None)
 
 
 @dataclass(slots=True)
@@ -172,8 +172,8 @@ class CacheCall:
     lookup: CacheLookup
     flights: Flights
     record: Record
-    client: Shown
-    forward: Forward
+    client: Sink
+    forward: FetchResponse
     turns: LoopTurns
     _failed: int = 0
 
@@ -210,7 +210,7 @@ class CacheCall:
     async def _replay(self, kept: CachedAnswer) -> None:
         self.record.cache = "hit_semantic" if kept.is_semantic else "hit"
         self.record.saved = self.lookup.worth(kept, self.record)
-        await self.client.begin(Head(self.lookup.call.stream), self.record)
+        await self.client.start(ResponseHead(self.lookup.call.stream), self.record)
         frames: Sequence[Frame] = kept.frames
         if self.lookup.echoed is not None:
             frames = [for_call(frame, self.lookup.echoed) for frame in frames]
@@ -239,7 +239,7 @@ class CacheCall:
                     await self._listen(flight, place)
                     return True
         finally:
-            self.record.waited += self.record.now() - began
+            self.record.wait_s += self.record.now() - began
         if flight.kept is not None:
             return await self._show(flight.kept)
         return self._again(flight)
@@ -247,8 +247,8 @@ class CacheCall:
     async def _listen(self, flight: Flight, place: Listener) -> None:
         self.record.cache = "coalesced"
         theirs = flight.head
-        head = Head(self.lookup.call.stream, flagged=theirs.flagged)
-        await self.client.begin(head, self.record)
+        head = ResponseHead(self.lookup.call.stream, is_flagged=theirs.is_flagged)
+        await self.client.start(head, self.record)
         await self._show_all(await place.next(TOGETHER), place)
         self.record.saved = flight.saved
 
@@ -256,9 +256,9 @@ class CacheCall:
         """Another may lead now. Not for ever: a refusal of the very question holds for all who
         ask it, and nobody waits for the upstream to fail a third time."""
         error = flight.error
-        if isinstance(error, UpstreamError) or (error is not None and error.final):
+        if isinstance(error, UpstreamError) or (error is not None and error.is_final):
             self._failed += 1
-            if self._failed > 1 or error.final:
+            if self._failed > 1 or error.is_final:
                 self.record.cache = "coalesced"
                 raise flight.failure().with_traceback(None) from None
         return False
@@ -282,7 +282,7 @@ class CacheCall:
         async with Fill(self.lookup, self.forward, flight):
             with flight.joined() as place:
                 first = await place.next(TOGETHER)
-                await self.client.begin(flight.head, self.record)
+                await self.client.start(flight.head, self.record)
                 await self._show_all(first, place)
 
     async def _show_all(self, frames: Sequence[Frame], place: Listener) -> None:
@@ -302,7 +302,7 @@ class Fill:
     """The task that fills a flight. Leaving waits while others need it, then ends it."""
 
     lookup: CacheLookup
-    forward: Forward
+    forward: FetchResponse
     flight: Flight
     _keep: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
@@ -334,18 +334,18 @@ class Fill:
         finally:
             self.flight.close()
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         lookup = self.lookup
         self._keep = recorder_of(head, lookup.call, lookup.rule, lookup.wanted)
-        self._keep.flagged = head.flagged
+        self._keep.flagged = head.is_flagged
         self.flight.head = head
 
     async def send(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
             await self._send(frame)
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         keep, flight = self._keep, self.flight
         for frame in frames:
             if flight.oversize or frame.last or frame.size > LARGE_BYTES:
@@ -363,14 +363,14 @@ class Fill:
         keep, line = self._keep, None
         if frame.size > LARGE_BYTES and not keep.oversize:
             made = partial(keep.write, frame)
-            line = await self.lookup.offload.run(frame.size, made, self.lookup.call.caller)
+            line = await self.lookup.offload.run(frame.size, made, self.lookup.call.scheduling_key)
         keep.feed(frame, line)
         self.flight.oversize = keep.oversize
         if not frame.last:
             await self.flight.add(frame)
             return
-        bill = self._record.served()
-        self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
+        bill = self._record.used_bill()
+        self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
         if keep.whole and keep.size > LARGE_BYTES:
             await self.lookup.store_large(keep, bill)
         await self.flight.add(frame)  # which wakes those who show it

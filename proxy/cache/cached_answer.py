@@ -68,7 +68,7 @@ def dump(
     may hold a line end, which JSON need not."""
     every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
     counts = {name: count for name, count in every if count}
-    counts |= about.tokens.beside()
+    counts |= about.tokens.extra_counts()
     first = [about.at, about.streamed, about.upstream, about.model, counts, about.family]
     text = b"\n".join((orjson.dumps(first), *lines))
     if short_as_is and len(text) <= SHORT_BYTES:

@@ -11,10 +11,10 @@ from typing import Self
 
 from proxy.cache.cached_answer import CachedAnswer
 from proxy.cache.echo import for_call
-from proxy.call.billing import Saved
+from proxy.call.billing import CacheSavings
 from proxy.errors import ProxyError, UpstreamUnavailable
-from proxy.ports import Shown
-from proxy.types import Call, Head
+from proxy.ports import Sink
+from proxy.types import Call, ResponseHead
 from proxy.types.events import Frame
 
 
@@ -34,9 +34,9 @@ class Flight:
 
     def __init__(self) -> None:
         self.kept: CachedAnswer | None = None
-        self.head = Head(streamed=False)
+        self.head = ResponseHead(streamed=False)
         self.error: ProxyError | None = None
-        self.saved: Saved | None = None
+        self.saved: CacheSavings | None = None
         self.oversize = False
         self.whole = False
         self.closed = False
@@ -141,7 +141,7 @@ class Listener:
         self._waits = False
         self._bug: Exception | None = None
         self.position = 0
-        self.straight: Shown | None = None
+        self.straight: Sink | None = None
 
     def __enter__(self) -> Self:
         self._flight.places.add(self)
@@ -181,7 +181,7 @@ class Listener:
         if self._call is not None:
             frame = for_call(frame, self._call)
         try:
-            is_shown = self.straight.send_at_once((frame,))
+            is_shown = self.straight.try_send((frame,))
         except Exception as bug:  # noqa: BLE001  # who fetches, and who else listens, has no part in it
             self._bug, is_shown = bug, False
         self.position += is_shown

@@ -18,7 +18,7 @@ from proxy.dialects.responses.tables import PREVIOUS
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
+from proxy.types import CacheRule, Call, Json, ModelCall, ParameterOverrides, Plan, Target
 
 BYTES = 32
 TRANSPORT = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
@@ -44,8 +44,8 @@ def digest(
     """
     frame = _frame(scope, plan, call, rule, namespace)
     question = _question(call.body, by_user=rule.by_user)
-    if call.pin is not None:  # what the provider keeps is a part of the question
-        question = [*question, PREVIOUS, call.pin.sealed]
+    if call.state_ref is not None:  # what the provider keeps is a part of the question
+        question = [*question, PREVIOUS, call.state_ref.client_id]
     if call.item_ids:
         question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
     headers = call.head.headers
@@ -100,13 +100,13 @@ def _leg(leg: ModelCall) -> list[Any]:
     weight each keeps its own answers, so that the shares stay what the policy says."""
     return [
         leg.model,
-        leg.pool,
+        leg.pool_size,
         leg.rules,
-        [_target(target, leg.changes_for(target)) for target in leg.targets],
+        [_target(target, leg.overrides_for(target)) for target in leg.targets],
     ]
 
 
-def _target(target: Target, changes: Changes) -> list[Any]:
+def _target(target: Target, changes: ParameterOverrides) -> list[Any]:
     upstream = target.upstream
     return [
         sorted(changes.set.items()),

@@ -11,7 +11,7 @@ from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
 from proxy.dialects.writing import nobody
-from proxy.types import CacheRule, Call, Head, Json
+from proxy.types import CacheRule, Call, Json, ResponseHead
 from proxy.types.events import (
     CALLS,
     Begin,
@@ -139,7 +139,7 @@ def _documents(written: bytes) -> list[bytes]:
     return [line for line in lines if line != sse.DONE]
 
 
-def recorder_of(head: Head, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
+def recorder_of(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
     """Return the recorder of an answer to a call."""
     writer = partial(_native_writer, call, whole=not head.streamed)
     return AnswerRecorder(rule, expected, client_family(call), writer, streamed=head.streamed)

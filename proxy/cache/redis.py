@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Self
 
 from proxy.cache.store import StoreEvents
-from proxy.runtime.redis import FAULTS, RedisServer
+from proxy.runtime.redis import REDIS_ERRORS, RedisServer
 
 PREFIX = b"headrace:cache:"
 TIMEOUT_S = 0.25
@@ -64,7 +64,7 @@ class Redis:
                     return None
                 name = _name(key)
                 value = await self._server.run(name, "GET", name)
-        except FAULTS:
+        except REDIS_ERRORS:
             self._rest()
             return None
         return value if isinstance(value, bytes) else None
@@ -112,7 +112,7 @@ class Redis:
                 ("SET", _name(key), value, "PX", milliseconds)
                 for key, (value, milliseconds) in batch
             )
-        except FAULTS:
+        except REDIS_ERRORS:
             self._rest()
             self._events.evicted("dropped", len(batch))
         for key, entry in batch:

@@ -18,7 +18,7 @@ from proxy.call.facts import SemanticResult
 from proxy.call.record import Record
 from proxy.ports import Embedder
 from proxy.runtime.frozen import frozen
-from proxy.types import CacheRule, Call, Json, Plan, Semantic
+from proxy.types import CacheRule, Call, Json, Plan, SemanticCacheRule
 
 MAX_CHARACTERS = 1024  # of a prompt: embedding models cut longer texts, or blur them
 DEFAULT_TEMPERATURE = 1.0  # of a call without one
@@ -41,7 +41,7 @@ class SemanticLookup:
 
     cache: SemanticCache
     rule: CacheRule
-    semantic: Semantic
+    semantic: SemanticCacheRule
     plan: Plan
     call: Call
     key_of: Callable[[Call], Awaitable[bytes]]
@@ -148,7 +148,7 @@ def _without_prompt(body: Json) -> Json:
 
 def _temperature(plan: Plan, body: Json) -> float:
     model_call = plan.model_calls[0]
-    changes = model_call.changes_for(model_call.targets[0])
+    changes = model_call.overrides_for(model_call.targets[0])
     requested = changes.set.get("temperature", body.get("temperature"))
     if not isinstance(requested, int | float):
         return DEFAULT_TEMPERATURE

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 from proxy.call.meter import Meter
 from proxy.errors import (
-    BadField,
     BadRequest,
     GuardBlocked,
+    InvalidField,
     RequestTimeout,
-    TooLarge,
+    RequestTooLarge,
     UpstreamFinding,
-    UpstreamRefused,
+    UpstreamRejected,
     UpstreamTimeout,
 )
 from proxy.errors.causes import ErrorCause
@@ -26,7 +26,7 @@ from proxy.money.usage import Price, Usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Target
 
-Outcome = Literal[
+CallOutcome = Literal[
     "success",
     "client_error",
     "limited",
@@ -37,7 +37,7 @@ Outcome = Literal[
     "client_abort",
 ]
 
-Why = Literal["first", "retry", "fallback", "hedge", "guard"]
+AttemptReason = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
 TIMED_OUT = frozenset({RequestTimeout.code, *UpstreamTimeout.codes})
@@ -62,29 +62,29 @@ class Bill:
 class Attempt:
     """One request to one upstream, from connecting to the last byte.
 
-    ``sent`` is the moment the upstream had the whole request, ``began`` the one its response head
-    said that an answer follows, and ``finished`` says that it came to its end. ``lost`` is set when
-    another attempt of a hedge was faster. Before its ``round``, from 0, a guard has so often wanted
-    another answer, and ``replaced`` is set when one wanted another in its place. ``findings`` are
-    what guards of the upstream said of the call. ``most_answered`` are the tokens that all answers
-    to its request may have. Its ``bill`` is kept once nothing can change it but more of its answer.
-    ``cause`` and ``system_text`` say why its connection failed.
+    ``sent_at`` is the moment the upstream had the whole request, ``response_at`` the one its
+    response head said that an answer follows, and ``finished`` says that it came to its end.
+    ``lost_hedge`` is set when another attempt of a hedge was faster. Before its ``round``, from 0,
+    a guard has so often wanted another answer, and ``is_replaced`` is set when one wanted another
+    in its place. ``findings`` are what guards of the upstream said of the call. ``most_answered``
+    are the tokens that all answers to its request may have. Its ``bill`` is kept once nothing can
+    change it but more of its answer. ``cause`` and ``system_text`` say why its connection failed.
     ``is_billed`` is None where its endpoint says whether there is one: what a response made in the
     background has used is billed to the attempt that first shows it, of all that show
     ``response_id``; ``bill_name`` is the name by which the store of counters knows that bill.
     """
 
     target: Target
-    leg: int
+    model_call: int
     span_id: str
     started: float
-    why: Why = "first"
-    lost: bool = False
+    reason: AttemptReason = "first"
+    lost_hedge: bool = False
     round: int = 0
-    replaced: bool = False
+    is_replaced: bool = False
     meter: Meter = field(default_factory=Meter)
-    sent: float | None = None
-    began: float | None = None
+    sent_at: float | None = None
+    response_at: float | None = None
     finished: bool = False
     ended: float | None = None
     status: int | None = None
@@ -92,7 +92,7 @@ class Attempt:
     cause: ErrorCause | None = None
     system_text: str | None = None
     findings: tuple[UpstreamFinding, ...] = ()
-    left: Mapping[str, int] = field(default_factory=dict)
+    remaining: Mapping[str, int] = field(default_factory=dict)
     most_answered: int = 0
     bill: Bill | None = None
     is_billed: bool | None = None
@@ -100,15 +100,15 @@ class Attempt:
     bill_name: str | None = None
 
     @property
-    def is_given_up(self) -> bool:
+    def is_abandoned(self) -> bool:
         """True if the upstream had the request, and its time was over or nobody waited any more."""
-        return self.sent is not None and (self.error == "cancelled" or self.error in TIMED_OUT)
+        return self.sent_at is not None and (self.error == "cancelled" or self.error in TIMED_OUT)
 
     @property
-    def is_counted(self) -> bool:
+    def is_billable(self) -> bool:
         """True if the upstream was at work, so that what it used is counted: it said that an
         answer follows, or was given up while it may have been at one."""
-        return self.began is not None or self.is_given_up
+        return self.response_at is not None or self.is_abandoned
 
 
 @frozen
@@ -119,11 +119,13 @@ class Skip:
     reason: str
 
 
-Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
-Loss = Literal["client_left", "refused", "upstream_broke", "guard", "retry", "hedge", "stopped"]
+SpendUse = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
+LossReason = Literal[
+    "client_left", "refused", "upstream_broke", "guard", "retry", "hedge", "stopped"
+]
 
 
-class Fate(NamedTuple):
+class AttemptResult(NamedTuple):
     """What became of an attempt, and so of its money.
 
     ``served`` says that its answer was the one that was used, and ``loss`` why nobody got the
@@ -131,30 +133,32 @@ class Fate(NamedTuple):
     """
 
     served: bool
-    use: Money
-    loss: Loss | None
+    use: SpendUse
+    loss: LossReason | None
 
 
-USEFUL = Fate(served=True, use="useful", loss=None)
+USEFUL = AttemptResult(served=True, use="useful", loss=None)
 
 
-def fates(
-    attempts: Sequence[Attempt], serving: Mapping[int, Attempt], outcome: Outcome
-) -> list[Fate]:
+def attempt_results(
+    attempts: Sequence[Attempt], serving: Mapping[int, Attempt], outcome: CallOutcome
+) -> list[AttemptResult]:
     """Return what became of each attempt of a call that ended so, or would if it ended now.
     ``serving`` has the attempt whose answer is used, leg by leg."""
-    found: list[Fate] = []
+    found: list[AttemptResult] = []
     for number, attempt in enumerate(attempts):
-        served = attempt.leg in serving and serving[attempt.leg] is attempt
-        if served and outcome == "success" and attempt.error is None and not attempt.replaced:
+        served = attempt.model_call in serving and serving[attempt.model_call] is attempt
+        if served and outcome == "success" and attempt.error is None and not attempt.is_replaced:
             found += (USEFUL,)
             continue
         use = money(attempts, number, outcome, served=served)
-        found.append(Fate(served, use, loss(attempt, use, outcome)))
+        found.append(AttemptResult(served, use, loss(attempt, use, outcome)))
     return found
 
 
-def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served: bool) -> Money:
+def money(
+    attempts: Sequence[Attempt], number: int, outcome: CallOutcome, *, served: bool
+) -> SpendUse:
     """Return what became of the money of the attempt of that number, from 0.
 
     ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back,
@@ -163,22 +167,22 @@ def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served:
     are made elsewhere.
     """
     attempt = attempts[number]
-    if attempt.replaced:
+    if attempt.is_replaced:
         return "blocked"
     if served:
         if outcome == "blocked":
             return "blocked"
         return "useful" if attempt.error is None and outcome == "success" else "abandoned"
     followed = any(
-        other.leg == attempt.leg
+        other.model_call == attempt.model_call
         and other.round == attempt.round
-        and other.why in ("retry", "fallback")
+        and other.reason in ("retry", "fallback")
         for other in attempts[number + 1 :]
     )
-    return "retried" if followed and not attempt.lost else "abandoned"
+    return "retried" if followed and not attempt.lost_hedge else "abandoned"
 
 
-def loss(attempt: Attempt, use: Money, outcome: Outcome) -> Loss | None:
+def loss(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossReason | None:
     """Return why nobody got the answer of an attempt to its end; None where somebody did, and where
     the request was at fault and nothing was used.
 
@@ -187,25 +191,25 @@ def loss(attempt: Attempt, use: Money, outcome: Outcome) -> Loss | None:
     """
     if use != "abandoned":
         return LOSS_OF_USE.get(use)
-    if attempt.lost:
+    if attempt.lost_hedge:
         return "hedge"
     if attempt.error is None or attempt.error == "cancelled":
         return LOSS_OF_OUTCOME[outcome]
     cause = LOSS_OF_ERROR.get(attempt.error, "upstream_broke")
-    return None if cause == "refused" and not attempt.is_counted else cause
+    return None if cause == "refused" and not attempt.is_billable else cause
 
 
-LOSS_OF_USE: Mapping[Money, Loss] = {"blocked": "guard", "retried": "retry"}
-LOSS_OF_ERROR: Mapping[str, Loss] = {
-    BadField.code: "refused",
+LOSS_OF_USE: Mapping[SpendUse, LossReason] = {"blocked": "guard", "retried": "retry"}
+LOSS_OF_ERROR: Mapping[str, LossReason] = {
+    InvalidField.code: "refused",
     BadRequest.code: "refused",
     GuardBlocked.code: "guard",
     RequestTimeout.code: "client_left",
-    TooLarge.code: "refused",
-    UpstreamRefused.code: "refused",
+    RequestTooLarge.code: "refused",
+    UpstreamRejected.code: "refused",
 }
 """What an attempt's own error says of its loss; any other is the upstream's doing."""
-LOSS_OF_OUTCOME: Mapping[Outcome, Loss] = {
+LOSS_OF_OUTCOME: Mapping[CallOutcome, LossReason] = {
     "success": "hedge",
     "client_error": "client_left",  # its own time was over
     "limited": "client_left",

@@ -9,25 +9,25 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from proxy.call.attempts import Attempt, Bill, Fate
-from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, body_quarters
-from proxy.money.usage import Source, Tokens, in_force
+from proxy.call.attempts import Attempt, AttemptResult, Bill
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_quarters
+from proxy.money.usage import Source, Tokens, price_on
 from proxy.runtime.frozen import frozen
 from proxy.types import Call
 
 MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
 
 
-class Billed(NamedTuple):
+class BilledAttempt(NamedTuple):
     """An attempt, what became of it, and its bill, None where no model was at work for it."""
 
     attempt: Attempt
-    fate: Fate
+    fate: AttemptResult
     bill: Bill | None
 
 
 @frozen
-class Saved:
+class CacheSavings:
     """What a call did not have to use, as its answer was kept or shared."""
 
     tokens: Tokens
@@ -49,10 +49,10 @@ class Billing:
     of each attempt what became of it."""
 
     bills: Sequence[Bill]
-    judged: Callable[[], list[Billed]]
+    judged: Callable[[], list[BilledAttempt]]
 
     @property
-    def attempts(self) -> list[Billed]:
+    def attempts(self) -> list[BilledAttempt]:
         """All attempts of the call, with what became of them now."""
         return self.judged()
 
@@ -78,7 +78,7 @@ class Billing:
         return total
 
     @property
-    def lost(self) -> int | None:
+    def lost_cost(self) -> int | None:
         """The part of the cost whose answer nobody got to its end."""
         return lost(self.attempts)
 
@@ -90,7 +90,7 @@ class Billing:
         return tokens
 
 
-def lost(attempts: Sequence[Billed]) -> int | None:
+def lost(attempts: Sequence[BilledAttempt]) -> int | None:
     """Return the cost of the answers that nobody got to their end; None as soon as one of them has
     no known price."""
     total = 0
@@ -117,13 +117,13 @@ def bill(
     unless nothing of the target costs anything.
     """
     usage = attempt.meter.settle(
-        lambda: body_quarters(call.body, call.quarters) if call else 0,
+        lambda: estimate_quarters(call.body, call.field_quarters) if call else 0,
         finished=attempt.finished,
         hidden_output=lambda: hidden_output(attempt) if hidden_output else NOTHING_HIDDEN,
     )
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None
-    price = prices[0] if undated else in_force(prices, moment.date())
+    price = prices[0] if undated else price_on(prices, moment.date())
     if usage.source == "unknown":
         cost = 0 if price is not None and price.is_free else None
     else:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from proxy.call.attempts import Attempt, Outcome, Skip
-from proxy.call.billing import Billed, BudgetCharge, Saved
+from proxy.call.attempts import Attempt, CallOutcome, Skip
+from proxy.call.billing import BilledAttempt, BudgetCharge, CacheSavings
 from proxy.errors import Lapse, UpstreamFinding
 from proxy.errors.causes import ErrorCause
 from proxy.errors.words import Word
 from proxy.money.usage import Source, Tokens
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 from proxy.types.limit import Limit
 
 UNKNOWN = "unknown"
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(slots=True, init=False)
-class CallFacts:
+class CallSummary:
     """What is told of a call. Unknown is None, never zero.
 
     ``method`` is that of a call that is passed on.
@@ -89,9 +89,9 @@ class CallFacts:
     models: list[Word] | None
     asked_model: str
     status: int | None
-    outcome: Outcome
+    outcome: CallOutcome
     failure: Failure | None
-    attempts: Sequence[Billed]
+    attempts: Sequence[BilledAttempt]
     served: Attempt | None
     first_sent: float | None
     source: Source
@@ -102,14 +102,14 @@ class CallFacts:
     skips: Sequence[Skip]
     limits: Sequence[tuple[Limit, bool]]
     charges: Sequence[BudgetCharge]
-    verdicts: Verdicts
-    each_verdict: Verdicts
+    verdicts: GuardResults
+    each_verdict: GuardResults
     upstream_findings: list[tuple[str, UpstreamFinding]]
     cache: CacheResult
     cache_store: str | None
     semantic_match: bool
     lookup_s: float | None
-    saved: Saved | None
+    saved: CacheSavings | None
 
     @property
     def error(self) -> str | None:

@@ -13,7 +13,7 @@ from proxy.money.estimate import (
     HiddenOutput,
     interrupted_tokens,
     text_quarters,
-    whole_tokens,
+    to_tokens,
 )
 from proxy.money.usage import MAX_TOKENS, Source, Tokens, Usage
 from proxy.types.events import (
@@ -161,15 +161,15 @@ class Meter:
             return Usage(reported or Tokens(), self.unreported if reported is None else "provider")
         if finished and reported is not None and self.reported_quarters >= self.output_quarters:
             return Usage(reported, "provider")
-        completion = whole_tokens(self.output_quarters)
+        completion = to_tokens(self.output_quarters)
         if not finished:
-            thoughts = whole_tokens(self.thought_quarters)
+            thoughts = to_tokens(self.thought_quarters)
             written = interrupted_tokens(thoughts, completion - thoughts, hidden_output())
             larger = (reported or Tokens()).at_least(
-                whole_tokens(prompt_quarters()), min(written, MAX_TOKENS)
+                to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
             )
             return Usage(larger, "partial_estimate")
         known = reported or Tokens()
-        prompt = 0 if known.prompt_total else whole_tokens(prompt_quarters())
+        prompt = 0 if known.prompt_total else to_tokens(prompt_quarters())
         larger = known.at_least(prompt, completion)
         return Usage(larger, "provider" if larger == reported else "partial_estimate")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from proxy.call.attempts import Attempt, Outcome
+from proxy.call.attempts import Attempt, CallOutcome
 from proxy.call.billing import lost
-from proxy.call.facts import CallFacts, Failure, Side
+from proxy.call.facts import CallSummary, Failure, Side
 from proxy.call.meter import Meter
 from proxy.call.record import Record
 from proxy.errors import (
+    BlockedByUpstream,
     LimitExceeded,
     LimitStoreUnavailable,
     PathNotFound,
     ProxyError,
     Unauthorized,
-    UpstreamDenied,
     UpstreamError,
     UpstreamFinding,
-    UpstreamRefused,
+    UpstreamRejected,
 )
 from proxy.errors.words import MAX_WORDS, word
-from proxy.types.guard import GuardResult, Stage, Verdicts
+from proxy.types.guard import GuardResult, GuardResults, Stage
 
 FINISHES = frozenset(
     {
@@ -40,11 +40,11 @@ FINISHES = frozenset(
 )
 
 
-def facts_of(record: Record) -> CallFacts:
+def summarize(record: Record) -> CallSummary:
     """Return what is told of a call. Of one that has ended it is worked out once."""
     if record.facts is not None:
         return record.facts
-    facts = CallFacts()
+    facts = CallSummary()
     _set_asked(facts, record)
     _set_served(facts, record)
     _set_decided(facts, record)
@@ -53,7 +53,7 @@ def facts_of(record: Record) -> CallFacts:
     return facts
 
 
-def _set_asked(facts: CallFacts, record: Record) -> None:
+def _set_asked(facts: CallSummary, record: Record) -> None:
     """Set who has asked for what."""
     head, call, plan = record.head, record.call, record.plan
     facts.trace_id = record.ids.trace_id
@@ -74,18 +74,18 @@ def _set_asked(facts: CallFacts, record: Record) -> None:
     facts.route = head.route if head else None
     facts.method = head.method if head else "POST"
     facts.is_stream = call.stream if call else None
-    facts.models = [word(model) for model in call.models[:MAX_WORDS]] if call else None
+    facts.models = [word(model) for model in call.requested_models[:MAX_WORDS]] if call else None
     facts.asked_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
     facts.cache_store = plan.cache.store if plan and plan.cache else None
 
 
-def _set_served(facts: CallFacts, record: Record) -> None:
+def _set_served(facts: CallSummary, record: Record) -> None:
     """Set how the call ended, when, and what it has used."""
     attempts, billing, meters = record.attempts, record.billing, record.meters()
     outcome = record.outcome
     billed = record.judged(outcome)
     duration_s = (record.ended or record.started) - record.started
-    overhead_s = duration_s - record.waited - _upstreams_s(attempts)
+    overhead_s = duration_s - record.wait_s - _upstreams_s(attempts)
     facts.duration_s = duration_s
     facts.ttft_s = _first_token(meters, record.started)
     facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
@@ -104,22 +104,22 @@ def _set_served(facts: CallFacts, record: Record) -> None:
     facts.upstream_findings = _findings(attempts)
 
 
-def _set_decided(facts: CallFacts, record: Record) -> None:
+def _set_decided(facts: CallSummary, record: Record) -> None:
     """Set what limits, guards and the cache have decided."""
-    verdicts = record.verdicts()
-    facts.limits = record.admission.decisions() if record.admission is not None else ()
+    verdicts = record.guard_results()
+    facts.limits = record.limit_decision.decisions() if record.limit_decision is not None else ()
     facts.charges = record.charges
     facts.verdicts = _merged(verdicts) if verdicts else verdicts
     facts.each_verdict = verdicts
     facts.cache = record.cache
     facts.semantic_match = record.semantic_match
-    facts.lookup_s = record.looked
+    facts.lookup_s = record.cache_lookup_s
     facts.saved = record.saved
 
 
 def _served(record: Record) -> Attempt:
-    if record.serving:
-        return next(reversed(record.serving.values()))
+    if record.used_attempts:
+        return next(reversed(record.used_attempts.values()))
     return record.attempts[-1]
 
 
@@ -150,12 +150,14 @@ def _upstreams_s(attempts: list[Attempt]) -> float:
     return 0.0 if last is None else last - attempts[0].started
 
 
-def _failure(error: ProxyError, outcome: Outcome) -> Failure:
+def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
     refused = error if isinstance(error, LimitExceeded | LimitStoreUnavailable) else None
     unauthorized = error if isinstance(error, Unauthorized) else None
-    is_upstreams = isinstance(error, UpstreamError | UpstreamDenied)
+    is_upstreams = isinstance(error, UpstreamError | BlockedByUpstream)
     side: Side = "upstream" if is_upstreams else "proxy"
-    is_about_request = isinstance(error, UpstreamRefused | UpstreamDenied)  # may quote the prompt
+    is_about_request = isinstance(
+        error, UpstreamRejected | BlockedByUpstream
+    )  # may quote the prompt
     return Failure(
         code=error.code,
         side="client" if outcome == "client_abort" else side,
@@ -181,7 +183,7 @@ def _finish_reasons(meters: list[Meter]) -> list[str]:
     return sorted(reasons)
 
 
-def _merged(verdicts: Verdicts) -> Verdicts:
+def _merged(verdicts: GuardResults) -> GuardResults:
     """Return what guards said, as one where one of them has said the same of several answers."""
     if len({(stage, result.guard) for stage, result in verdicts}) == len(verdicts):
         return verdicts

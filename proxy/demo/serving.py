@@ -16,7 +16,7 @@ from proxy.demo.examples import examples
 from proxy.demo.model import READY_S, ModelUnavailable, model_command, running_model, stopped
 from proxy.demo.simulated import running_simulation
 from proxy.policy.files.load import load
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
 
@@ -81,7 +81,7 @@ async def running_upstream(
 
     say(f"Starting SmolLM2-135M-Instruct on {address} ...")
     try:
-        async with running_beside(serve_always()):
+        async with run_in_background(serve_always()):
             await is_ready.wait()
             yield
     except ExceptionGroup as group:

@@ -22,7 +22,7 @@ from proxy.dialects import (
     request_headers,
     scale,
 )
-from proxy.dialects.base import Client, Dialect, Headers
+from proxy.dialects.base import ClientDialect, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.dialects.hints import not_served, plain_path
 from proxy.dialects.paths import (
@@ -38,7 +38,7 @@ from proxy.dialects.paths import (
 )
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.signed_calls import without_signatures
-from proxy.errors import BadField, PathNotFound
+from proxy.errors import InvalidField, PathNotFound
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
@@ -237,9 +237,9 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         endpoint=endpoint,
         route=route,
         request_id=received.request_id,
-        nonce=received.nonce,
+        call_id=received.nonce,
         headers=_without_credentials(headers, credential),
-        at=received.at,
+        received_at=received.at,
         digest=None if credential is None else credential.digest,
         parameters=parameters,
         method="GET" if method == "HEAD" else method,
@@ -247,7 +247,9 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     if endpoint == "passthrough":
         from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
 
-        head = replace(head, passed=PassedRequest(openai_path(path, parameters), received.query))
+        head = replace(
+            head, passthrough=PassedRequest(openai_path(path, parameters), received.query)
+        )
     elif received.query:
         dropped = dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
         head = replace(head, warnings=dropped)
@@ -313,10 +315,10 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Check each field of a body and put it into OpenAI's form. Raises ``BadField``.
+    """Check each field of a body and put it into OpenAI's form. Raises ``InvalidField``.
 
-    ``size`` is that of the body in bytes, ``caller`` in whose turns the call is served. A large
-    body is estimated here, as its estimate is asked for more than once and takes long.
+    ``size`` is that of the body in bytes, ``scheduling_key`` in whose turns the call is served. A
+    large body is estimated here, as its estimate is asked for more than once and takes long.
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     fields = CHECKED_FIELDS[head.dialect][endpoint]
@@ -346,7 +348,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     return Call(
         head=head,
         body=chat,
-        models=models,
+        requested_models=models,
         deployment=deployment,
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
         wants_usage=client.always_usage
@@ -354,9 +356,9 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         timeout_s=_timeout_s(head, chat) if "inference_timeout" in chat else head.timeout_s,
         warnings=warnings if chat is body else warnings + _left_out(client, body, chat),
         size=size,
-        quarters=field_quarters(chat) if size > LARGE_BYTES else {},
-        names=ALIKE.intersection(body),
-        caller=caller,
+        field_quarters=field_quarters(chat) if size > LARGE_BYTES else {},
+        field_aliases=ALIKE.intersection(body),
+        scheduling_key=caller,
         signatures=signatures,
         background=endpoint == "responses" and body.get("background") is True,
     )
@@ -368,7 +370,9 @@ def _timeout_s(head: RequestHead, body: Json) -> float | None:
     return min(one, other) if one and other else one or other or None
 
 
-def _read_metadata(client: Client, head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
+def _read_metadata(
+    client: ClientDialect, head: RequestHead, body: Json
+) -> tuple[RequestHead, Json]:
     """Return the head with what the metadata of a body say of the caller, and what is left of the
     body. Raises ``BadRequest``."""
     if client.user is not None and head.user is None:
@@ -377,13 +381,14 @@ def _read_metadata(client: Client, head: RequestHead, body: Json) -> tuple[Reque
 
 
 def _check_names(param: str, *names: Any) -> None:
-    """Raise ``BadField`` for a name that is too long for counters and the explanation of calls."""
+    """Raise ``InvalidField`` for a name that is too long for counters and the explanation of
+    calls."""
     for name in names:
         if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
-            raise BadField(param, BAD_NAME)
+            raise InvalidField(param, BAD_NAME)
 
 
-def _left_out(client: Client, body: Json, chat: Json) -> tuple[str, ...]:
+def _left_out(client: ClientDialect, body: Json, chat: Json) -> tuple[str, ...]:
     """Return a warning for each field of a body that the call does not take over as a whole."""
     dropped = [
         f"{alias} dropped"

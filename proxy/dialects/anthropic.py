@@ -10,19 +10,26 @@ from dataclasses import replace
 
 from proxy.dialects import openai, request_headers
 from proxy.dialects.base import (
-    Client,
+    ClientDialect,
     Dialect,
     ErrorResponse,
     Headers,
-    Server,
     TableCells,
+    UpstreamDialect,
 )
 from proxy.dialects.bounds import typed
 from proxy.dialects.messages import models
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
-from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
+from proxy.errors import (
+    CircuitOpen,
+    InvalidField,
+    Overloaded,
+    ProxyError,
+    UpstreamBusy,
+    UpstreamError,
+)
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, tokens
@@ -61,11 +68,11 @@ def credential(headers: Headers) -> Secret | None:
 
 
 def user_of(body: Json) -> str | None:
-    """Return the end user whom the metadata name. Raises ``BadField``."""
+    """Return the end user whom the metadata name. Raises ``InvalidField``."""
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_NAME):
-        raise BadField("metadata.user_id", BAD_NAME)
+        raise InvalidField("metadata.user_id", BAD_NAME)
     return user
 
 
@@ -76,12 +83,12 @@ def read_headers(headers: Headers, head: RequestHead) -> RequestHead:
 
 
 def check_thinking(body: Json) -> None:
-    """Raise ``BadField`` for a budget of thoughts that is none."""
+    """Raise ``InvalidField`` for a budget of thoughts that is none."""
     thinking = body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     problem = None if budget is None else tokens(1).check(budget)
     if problem is not None:
-        raise BadField("thinking.budget_tokens", problem)
+        raise InvalidField("thinking.budget_tokens", problem)
 
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
@@ -95,7 +102,7 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
     inner: Json = {"type": kind, "message": message}
-    if isinstance(error, BadField) and error.param == "thread":
+    if isinstance(error, InvalidField) and error.param == "thread":
         inner["details"] = UNTHREADED
     body = {"type": "error", "error": inner, "request_id": request_id}
     headers = ((REQUEST_ID, request_id), *openai.retry_headers(error))
@@ -116,7 +123,7 @@ ANTHROPIC = Dialect(
     fields={"chat": MESSAGES, "count_tokens": COUNT_TOKENS},
     types={"chat": OPEN, "count_tokens": COUNT_TOKENS},
     families={"chat": "messages", "count_tokens": "messages"},
-    client=Client(
+    client=ClientDialect(
         routes={
             (method, prefix + path): endpoint
             for prefix in ("/v1", "")
@@ -133,7 +140,7 @@ ANTHROPIC = Dialect(
         reads_error_events=True,
         known_by="anthropic-version",
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/v1",
         paths=PATHS,
         authorize=lambda key: ("x-api-key", key),

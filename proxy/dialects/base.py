@@ -17,7 +17,7 @@ from proxy.fields.checks import Fields
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.events import FamilyName
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
 Headers = Mapping[str, str]  # names in lower case
 Findings = Sequence[UpstreamFinding]
@@ -33,7 +33,7 @@ IMPLIED: Mapping[str, object] = {
 class AnswerStatus(Protocol):
     """Returns the status of an answer; ``flagged`` says that the upstream found fault with it."""
 
-    def __call__(self, verdicts: Verdicts, *, flagged: bool) -> int: ...
+    def __call__(self, verdicts: GuardResults, *, flagged: bool) -> int: ...
 
 
 @frozen
@@ -45,7 +45,7 @@ class ErrorResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def ok(verdicts: Verdicts, *, flagged: bool) -> int:
+def ok(verdicts: GuardResults, *, flagged: bool) -> int:
     return 200
 
 
@@ -54,7 +54,7 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
 
 
 @frozen
-class Client:
+class ClientDialect:
     """How clients of the dialect ask and are answered.
 
     A request: ``header_prefix`` begins the names of the dialect's own headers. Each may come once;
@@ -97,7 +97,7 @@ class Client:
     aliases: Mapping[str, str] = field(default_factory=dict)
     filtered: tuple[str, ...] = ()
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
-    add_verdicts: Callable[[Json, Verdicts, Findings], Json] | None = None
+    add_verdicts: Callable[[Json, GuardResults, Findings], Json] | None = None
     streams_verdicts: bool = False
     status: AnswerStatus = ok
     headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
@@ -109,11 +109,11 @@ class Client:
     reads_times: bool = False
     user: Callable[[Json], str | None] | None = None
     known_by: str | None = None
-    endpoints: Mapping[Endpoint, Client] = field(default_factory=dict)
+    endpoints: Mapping[Endpoint, ClientDialect] = field(default_factory=dict)
 
 
 @frozen
-class Server:
+class UpstreamDialect:
     """How an upstream of the dialect is asked, and how its answers differ from those of the family.
 
     ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``to_chat`` puts a
@@ -175,8 +175,8 @@ class Dialect:
 
     name: str
     fields: Mapping[Endpoint, Fields]
-    client: Client
-    server: Server
+    client: ClientDialect
+    server: UpstreamDialect
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
     provider: str | None = None
     cells: TableCells = TableCells()

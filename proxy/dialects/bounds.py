@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.checks import Fields, anything, at_most, check_spelling
 from proxy.fields.field_table import FIELDS, Count, fields_of
 from proxy.fields.spelling import squeezed
@@ -79,7 +79,7 @@ def groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
 
 
 def check_groups(body: Json) -> None:
-    """Raise ``BadField`` for a bad number or a misspelled name in a group of options."""
+    """Raise ``InvalidField`` for a bad number or a misspelled name in a group of options."""
     if GROUPS.isdisjoint(body):
         return
     for path, group in groups(body):
@@ -89,7 +89,7 @@ def check_groups(body: Json) -> None:
             known = NUMBERS.get(name)
             problem = None if known is None or value is None else known.check(value)
             if problem is not None:
-                raise BadField(path + name, problem)
+                raise InvalidField(path + name, problem)
             if known is None and name not in TYPES:
                 check_spelling(TYPES, SPELLINGS, name, path)
 
@@ -153,7 +153,7 @@ def prompts_of(body: Json) -> int:
     return len(prompt)
 
 
-def most_thought(body: Json) -> int:
+def max_reasoning_tokens(body: Json) -> int:
     """Return the largest budget of thoughts of a request in tokens, 0 without one."""
     budgets = [
         value

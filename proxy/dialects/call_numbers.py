@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from proxy.errors import AnswerTooLarge
+from proxy.errors import ResponseTooLarge
 from proxy.types import Json
 from proxy.types.index import index_of
 
@@ -158,7 +158,7 @@ class _Call:
 
 class CallNumbers:
     """Finds the number of the call that a part is of: calls are numbered as they begin. Raises
-    ``AnswerTooLarge`` for too many.
+    ``ResponseTooLarge`` for too many.
 
     A part is of the call that was the last of its index, or that has its id. It begins another if
     it is named, with an id or a name that is not that call's; and if it is named and says something
@@ -219,7 +219,7 @@ class CallNumbers:
 
     def _begun(self, index: int, call: Json) -> _Call:
         if self._count >= self._most:
-            raise AnswerTooLarge("The upstream sent too many tool calls.")
+            raise ResponseTooLarge("The upstream sent too many tool calls.")
         made = self._last[index] = _Call(self._count, _word(call.get("id")), _name_of(call))
         self._count += 1
         return made

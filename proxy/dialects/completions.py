@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Json
 
 
@@ -36,12 +36,13 @@ def _one_text(prompt: Any) -> str:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         problem = "must be one string, because the upstream of this model supports chat only"
-        raise BadField("prompt", problem)
+        raise InvalidField("prompt", problem)
     return prompt
 
 
 def chat_request(body: Json) -> Json:
-    """Return a legacy request as a chat, whose user message is the prompt. Raises `BadField`."""
+    """Return a legacy request as a chat, whose user message is the prompt. Raises
+    `InvalidField`."""
     message = {"role": "user", "content": _one_text(body.get("prompt"))}
     rest = {k: v for k, v in body.items() if k != "prompt"}
     return logprobs_as_flag({**rest, "messages": [message]})
@@ -58,13 +59,13 @@ def _text(message: Json) -> str:
         )
     if not isinstance(content, str) or message.get("tool_calls") or message.get("function_call"):
         problem = "must have only text, because the upstream of this model has no chat endpoint"
-        raise BadField("messages", problem)
+        raise InvalidField("messages", problem)
     return content
 
 
 def legacy_request(body: Json) -> Json:
     """Return a chat as a legacy request. The prompt has a paragraph `role: text` for each message,
-    and ends with `assistant:`. Raises `BadField` for content that is not text."""
+    and ends with `assistant:`. Raises `InvalidField` for content that is not text."""
     turns = [f"{message['role']}: {_text(message)}" for message in body.get("messages") or ()]
     prompt = "\n\n".join([*turns, "assistant:"])
     rest = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}

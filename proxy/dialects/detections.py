@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from proxy.types import Json
 from proxy.types.detections import Details, DetectionFormat, DetectorFindings, counts
-from proxy.types.guard import GuardResult, Verdicts
+from proxy.types.guard import GuardResult, GuardResults
 
 
 def share(score: float) -> float:
@@ -60,7 +60,7 @@ def _own(kind: str) -> tuple[DetectionFormat, ...]:
     return (DetectionFormat(kind, kind),)
 
 
-def detections(verdicts: Verdicts) -> Json:
+def detections(verdicts: GuardResults) -> Json:
     """Return the detections of an answer, or of an error, for input and output; a stage is empty
     where no guard has looked at anything."""
     return {

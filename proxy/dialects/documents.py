@@ -14,7 +14,7 @@ import orjson
 
 from proxy.dialects.counting import count_values, distinct, read_distinct, values_of
 from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
@@ -33,7 +33,7 @@ Document = bytes | bytearray
 
 
 class GatheredDocument:
-    """The bytes of one document, ``limit`` of them at most: more raise ``AnswerTooLarge``."""
+    """The bytes of one document, ``limit`` of them at most: more raise ``ResponseTooLarge``."""
 
     __slots__ = ("_left", "_raw")
 
@@ -45,7 +45,7 @@ class GatheredDocument:
         """Take the next piece, which completes nothing."""
         self._left -= len(piece)
         if self._left < 0:
-            raise AnswerTooLarge("The upstream's response exceeds max_answer_bytes.")
+            raise ResponseTooLarge("The upstream's response exceeds max_answer_bytes.")
         self._raw += piece
         return ()
 
@@ -108,7 +108,8 @@ class Documents:
     vectors: bool = False
 
     def read(self, raw: bytes) -> Json:
-        """Return an object. Raises ``AnswerTooLarge``, and ``UpstreamInvalid`` for what is none."""
+        """Return an object. Raises ``ResponseTooLarge``, and ``UpstreamInvalid`` for what is
+        none."""
         size = len(raw)
         try:
             if size <= LARGE_BYTES and size <= self.most_values:  # a value has a byte at least
@@ -149,7 +150,7 @@ class Documents:
 
     def _is_beyond(self, raw: bytes) -> bool:
         """True if a document has more values than it may have without log-probabilities. They are
-        counted before the first of them is made. Raises ``AnswerTooLarge``."""
+        counted before the first of them is made. Raises ``ResponseTooLarge``."""
         most = self.most_values * LOGPROBS_TIMES
         count = count_values(raw, most)
         if count > most:
@@ -171,14 +172,14 @@ class ValueAllowance:
     left: int
 
     def take(self) -> None:
-        """Take one. Raises ``AnswerTooLarge``."""
+        """Take one. Raises ``ResponseTooLarge``."""
         self.left -= 1
         if self.left < 0:
             raise too_many_values()
 
 
-def too_many_values() -> AnswerTooLarge:
-    return AnswerTooLarge("The upstream's response exceeds max_answer_values.")
+def too_many_values() -> ResponseTooLarge:
+    return ResponseTooLarge("The upstream's response exceeds max_answer_values.")
 
 
 def _has_logprobs(choice: Any) -> bool:

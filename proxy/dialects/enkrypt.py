@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from proxy.dialects import openai, request_headers
 from proxy.dialects.base import (
-    Client,
+    ClientDialect,
     Dialect,
     ErrorResponse,
     Findings,
     Headers,
-    Server,
     TableCells,
+    UpstreamDialect,
 )
 from proxy.dialects.detections import detections
 from proxy.dialects.findings import DETECTIONS, join_detections
@@ -25,7 +25,7 @@ from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
 from proxy.types import Call, Endpoint, Json, RequestHead
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
 FIELDS: dict[Endpoint, Fields] = {
     "completions": fields_of("completions", "enkrypt"),
@@ -33,7 +33,7 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def add_verdicts(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
+def add_verdicts(data: Json, verdicts: GuardResults, found: Findings = ()) -> Json:
     return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
 
 
@@ -42,7 +42,7 @@ def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
         head,
         deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
         tags=head.tags + request_headers.labels("x-enkrypt-tags", headers),
-        refresh=head.refresh or request_headers.flag("x-enkrypt-refresh-cache", headers),
+        bypass_cache=head.bypass_cache or request_headers.flag("x-enkrypt-refresh-cache", headers),
         echo=(("x-enkrypt-correlation-id", head.request_id),),
     )
 
@@ -73,7 +73,7 @@ def authorize(key: str) -> tuple[str, str]:
 ENKRYPT = Dialect(
     name="enkrypt",
     fields=FIELDS,
-    client=Client(
+    client=ClientDialect(
         routes={
             ("POST", "/ai-proxy/completions"): "completions",
             ("POST", "/ai-proxy/chat/completions"): "chat",
@@ -90,7 +90,7 @@ ENKRYPT = Dialect(
         add_verdicts=add_verdicts,
         streams_verdicts=True,  # its document: both objects share the same shape
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/ai-proxy",
         paths={"completions": "/completions", "chat": "/chat/completions"},
         authorize=authorize,

@@ -12,7 +12,7 @@ from typing import Protocol
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import FamilyName, Frame
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
 
 @frozen
@@ -68,7 +68,7 @@ class WriteOptions:
 
     call: Call
     whole: bool
-    verdicts: Callable[[], Verdicts]
+    verdicts: Callable[[], GuardResults]
     complete: bool = False
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects import completions, openai, request_headers
-from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.statuses import USUAL
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import conflicts_with
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
@@ -19,7 +19,7 @@ from proxy.types import Endpoint, Json
 
 def one_max_tokens(body: Json) -> None:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
-        raise BadField("max_completion_tokens", conflicts_with("max_tokens"))
+        raise InvalidField("max_completion_tokens", conflicts_with("max_tokens"))
 
 
 def _schema_format(value: Any) -> Any:
@@ -75,7 +75,7 @@ FIREWORKS = Dialect(
     name="fireworks",
     provider="fireworks",
     fields=FIELDS,
-    client=Client(
+    client=ClientDialect(
         routes=openai.routes("/inference/v1"),
         credential=request_headers.bearer,
         refuse=openai.refuse,
@@ -88,7 +88,7 @@ FIREWORKS = Dialect(
         headers=answer_headers,
         always_usage=True,
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/inference/v1",
         paths={each: path for each, path in openai.PATHS.items() if each != "responses"},
         authorize=openai.authorize_bearer,

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from proxy.call.meter import frame_quarters
 from proxy.dialects import sse
-from proxy.dialects.base import Server
+from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.pieces import dump
@@ -54,7 +54,9 @@ class FrameOrder(Protocol):
     def end(self) -> Iterable[Frame]: ...
 
 
-def check_error(doc: Json, server: Server, failure: Callable[[Json], Json | None] | None) -> None:
+def check_error(
+    doc: Json, server: UpstreamDialect, failure: Callable[[Json], Json | None] | None
+) -> None:
     """Raise the error that a document reports, if it reports one."""
     if failure is not None:
         failed = failure(doc)
@@ -84,7 +86,7 @@ class StreamFrameReader:
         self,
         family: Family,
         options: ReadOptions,
-        server: Server,
+        server: UpstreamDialect,
         documents: Documents,
         *,
         rewrite: Rewrite | None = None,
@@ -190,7 +192,7 @@ class WholeFrameReader:
         self,
         family: Family,
         options: ReadOptions,
-        server: Server,
+        server: UpstreamDialect,
         documents: Documents,
         *,
         limit: int,

@@ -8,12 +8,12 @@ one that changed a text and let it pass has not failed either. 246 is a success 
 from __future__ import annotations
 
 from proxy.types import Json
-from proxy.types.guard import GuardResult, Stage, Verdicts
+from proxy.types.guard import GuardResult, GuardResults, Stage
 
 FAILED, DENIED = 246, 446
 
 
-def hook_results(verdicts: Verdicts) -> Json:
+def hook_results(verdicts: GuardResults) -> Json:
     """Return the results of both stages."""
 
     def hooks(stage: Stage) -> list[Json]:
@@ -22,7 +22,7 @@ def hook_results(verdicts: Verdicts) -> Json:
     return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
 
-def status(verdicts: Verdicts, *, flagged: bool) -> int:
+def status(verdicts: GuardResults, *, flagged: bool) -> int:
     """Return the status of an answer: one that passes although a hook has failed has its own, be
     it a hook of the upstream. An answer that a hook ends once some of it is shown tells it then."""
     holds = not flagged and all(

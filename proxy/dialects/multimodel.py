@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proxy.dialects import openai, request_headers
-from proxy.dialects.base import Client, Dialect, Server
-from proxy.errors import BadField
+from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
+from proxy.errors import InvalidField
 from proxy.fields.field_table import fields_of
 from proxy.types import Call, Endpoint, Json
 
@@ -23,15 +23,15 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 def distinct_models(body: Json) -> None:
     models = body["model"]
     if isinstance(models, list) and len(set(models)) < len(models):
-        raise BadField("model", "must not contain the same model twice")
+        raise InvalidField("model", "must not contain the same model twice")
 
 
 def one_answer(body: Json) -> None:
     """Streams and several choices per model are beyond this API: refused, not ignored."""
     if body.get("stream") not in (None, False):
-        raise BadField("stream", "streaming is not supported by this API")
+        raise InvalidField("stream", "streaming is not supported by this API")
     if body.get("n") not in (None, 1):
-        raise BadField("n", "must be 1, because this API returns one choice per model")
+        raise InvalidField("n", "must be 1, because this API returns one choice per model")
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
@@ -89,7 +89,7 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
 
     ``prediction_time_ms`` of the whole is that of the slowest model, as they ran side by side.
     """
-    choices = [_choice(model, parts[leg]) for leg, model in enumerate(call.models)]
+    choices = [_choice(model, parts[leg]) for leg, model in enumerate(call.requested_models)]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
     return {
         "id": str(uuid.uuid4()),
@@ -131,7 +131,7 @@ def answer_to_openai(data: Json) -> Json:
 MULTIMODEL = Dialect(
     name="multimodel",
     fields={"completions": fields_of("multimodel")},
-    client=Client(
+    client=ClientDialect(
         routes={("POST", "/v1/completion"): "completions"},
         credential=request_headers.bearer,
         refuse=openai.refuse,
@@ -142,7 +142,7 @@ MULTIMODEL = Dialect(
         whole=whole,
         reads_times=True,
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/v1",
         paths={"completions": "/completion"},
         authorize=openai.authorize_bearer,

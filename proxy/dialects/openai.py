@@ -10,16 +10,16 @@ from dataclasses import replace
 
 from proxy.dialects import other_gateways, request_headers
 from proxy.dialects.base import (
-    Client,
+    ClientDialect,
     Dialect,
     ErrorResponse,
     Headers,
-    Server,
     TableCells,
+    UpstreamDialect,
 )
 from proxy.dialects.bounds import typed
 from proxy.dialects.responses import request
-from proxy.errors import BadField, GuardBlocked, ProxyError
+from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
@@ -33,7 +33,7 @@ FIELDS: dict[Endpoint, Fields] = {
 
 def stream_options_need_a_stream(body: Json) -> None:
     if body.get("stream_options") is not None and body.get("stream") is not True:
-        raise BadField("stream_options", "requires stream: true")
+        raise InvalidField("stream_options", "requires stream: true")
 
 
 def best_of_fits(body: Json) -> None:
@@ -42,14 +42,14 @@ def best_of_fits(body: Json) -> None:
     if best_of is None:
         return
     if best_of < (body.get("n") or 1) and best_of != 0:
-        raise BadField("best_of", "must be greater than or equal to n")
+        raise InvalidField("best_of", "must be greater than or equal to n")
     if best_of > 1 and body.get("stream") is True:
-        raise BadField("best_of", "must be 1 if stream is true")
+        raise InvalidField("best_of", "must be 1 if stream is true")
 
 
 def top_logprobs_need_logprobs(body: Json) -> None:
     if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
-        raise BadField("top_logprobs", NEEDS_LOGPROBS)
+        raise InvalidField("top_logprobs", NEEDS_LOGPROBS)
 
 
 COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)
@@ -173,7 +173,7 @@ def authorize_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
-def with_endpoints(client: Client) -> Client:
+def with_endpoints(client: ClientDialect) -> ClientDialect:
     """Return clients that are answered as Responses at its endpoint, and with the models in
     LiteLLM's form on its paths."""
     responses = replace(client, reads_error_events=True)
@@ -190,7 +190,7 @@ OPENAI = Dialect(
     fields=FIELDS,
     types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
     client=with_endpoints(
-        Client(
+        ClientDialect(
             routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | INFO_ROUTES | RESPONSES_ROUTES,
             credential=credential,
             refuse=refuse,
@@ -200,7 +200,7 @@ OPENAI = Dialect(
             reads_error_events=True,
         )
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/v1",
         paths=PATHS,
         authorize=authorize_bearer,

@@ -23,7 +23,16 @@ import orjson
 from proxy.dialects.base import Headers
 from proxy.dialects.counting import read_distinct
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
-from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, Word, ascii_word, few, listed, word
+from proxy.errors.words import (
+    MAX_ID,
+    MAX_NAME,
+    MAX_WORD,
+    Word,
+    ascii_word,
+    first_items,
+    listed,
+    word,
+)
 from proxy.types import Call, Json, RequestHead
 
 Meaning = Literal["user", "session", "tags", "seconds", "milliseconds", "metadata", "cache"]
@@ -82,7 +91,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
         user=head.user or _user(headers, meant),
         session=word(headers[session], MAX_ID) if session else None,
         timeout_s=_timeout_s(headers, meant) if head.timeout_s is None else head.timeout_s,
-        properties=tuple(few(_properties(headers, meant))),
+        properties=tuple(first_items(_properties(headers, meant))),
         warnings=(*head.warnings, *([warning] if ignored else ())),
     )
 
@@ -176,7 +185,7 @@ def _properties(headers: Headers, meant: dict[str, Meaning]) -> Iterator[Propert
 
 
 def _pairs(parts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for part in few(parts):
+    for part in first_items(parts):
         name, _, value = part.partition("=")
         if name.strip():
             yield name.strip(), value.strip()
@@ -189,7 +198,7 @@ def _metadata(text: str) -> Iterator[Property]:
         members = read_distinct(text.encode())
     except ValueError:
         return
-    for name, value in few(members.items() if isinstance(members, dict) else ()):
+    for name, value in first_items(members.items() if isinstance(members, dict) else ()):
         if name.strip() and isinstance(value, (str, int, float)):
             shown = value if isinstance(value, str) else orjson.dumps(value).decode()
             yield ascii_word(name, MAX_WORD), word(shown, MAX_NAME)

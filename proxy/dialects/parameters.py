@@ -22,8 +22,8 @@ from proxy.dialects.bounds import (
 )
 from proxy.dialects.openai import OPENAI
 from proxy.fields.field_table import FIELDS, UNDECLARED
-from proxy.types import Changes, Endpoint, Json
-from proxy.types.reasoning import WISHES, reasons
+from proxy.types import Endpoint, Json, ParameterOverrides
+from proxy.types.reasoning import WISHES, is_reasoning_model
 
 SAME: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(BOUNDS, frozenset(LENGTHS)),
@@ -41,7 +41,7 @@ Change = Callable[[str, Any], Any]
 def apply_parameters(
     endpoint: Endpoint,
     body: Json,
-    changes: Changes,
+    changes: ParameterOverrides,
     obeyed: Collection[str],
     *,
     takes_zero: bool = False,
@@ -136,7 +136,7 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
         return "max_output_tokens"
     if endpoint != "chat":
         return None
-    if reasons(str(body.get("model")), body):  # such models refuse the old name
+    if is_reasoning_model(str(body.get("model")), body):  # such models refuse the old name
         return "max_completion_tokens"
     return name
 

@@ -19,7 +19,7 @@ from proxy.dialects.pieces import dump
 from proxy.dialects.request_headers import SETTINGS, passed_headers
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.ways import beside
-from proxy.errors import BadField, BadRequest
+from proxy.errors import BadRequest, InvalidField
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, ascii_word
 from proxy.fields.checks import check_spelling
@@ -34,7 +34,7 @@ from proxy.types.passthrough import (
     Upload,
     fill,
 )
-from proxy.types.way import USES_NOTHING
+from proxy.types.way import MODEL_FREE_METHODS
 
 MOST_PAIRS = 64  # of one query
 JSON = "application/json"
@@ -50,8 +50,8 @@ _NAMES_JSON = re.compile(r"(?:.+/|.*\+)json")
 
 
 def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Return the call whose body is read. Raise ``BadField``, also for a model that is spelled as
-    servers in Go read it too: it would be the client's own choice."""
+    """Return the call whose body is read. Raise ``InvalidField``, also for a model that is spelled
+    as servers in Go read it too: it would be the client's own choice."""
     for name in body:
         if name not in MODEL_FIELD:
             check_spelling(MODEL_FIELD, MODEL_FIELD, name)
@@ -61,19 +61,19 @@ def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") 
     return Call(
         head=head,
         body=body,
-        models=() if model is None else (model,),
+        requested_models=() if model is None else (model,),
         timeout_s=head.timeout_s,
         warnings=warnings,
         size=size,
-        quarters=field_quarters(body) if size > LARGE_BYTES else {},
-        caller=caller,
+        field_quarters=field_quarters(body) if size > LARGE_BYTES else {},
+        scheduling_key=caller,
     )
 
 
 def _check_names(**names: object) -> None:
     for param, name in names.items():
         if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
-            raise BadField(param, BAD_NAME)
+            raise InvalidField(param, BAD_NAME)
 
 
 def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
@@ -83,18 +83,18 @@ def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     return Call(
         head=head,
         body={},
-        models=() if model is None else (model,),
+        requested_models=() if model is None else (model,),
         timeout_s=head.timeout_s,
-        caller=caller,
+        scheduling_key=caller,
         upload=upload,
     )
 
 
 def media_type_of(given: str) -> str:
-    """Return the type of a body as it is passed on. Raise ``BadField`` for what is none."""
+    """Return the type of a body as it is passed on. Raise ``InvalidField`` for what is none."""
     if len(given) > _MOST_TYPE or _MEDIA_TYPE.fullmatch(given) is None:
         message = f"must be a media type of at most {_MOST_TYPE} characters"
-        raise BadField("content-type", message)
+        raise InvalidField("content-type", message)
     return given
 
 
@@ -106,8 +106,8 @@ def names_json(media_type: str) -> bool:
 def build_passed(
     call: Call, passed: PassedRequest, path: PassedPath, target: Target, dialect: Dialect
 ) -> UpstreamRequest:
-    """Write a call for a target, whose dialect that is. Raise ``BadField`` for what no client may
-    say, and ``BadRequest`` for a query that cannot be read."""
+    """Write a call for a target, whose dialect that is. Raise ``InvalidField`` for what no client
+    may say, and ``BadRequest`` for a query that cannot be read."""
     upstream, upload = target.upstream, call.upload
     query, left_out = _query(passed.query, path)
     url, headers = _place(passed, path, upstream, dialect)
@@ -140,7 +140,7 @@ def build_passed(
 def _is_model_call(call: Call, path: PassedPath, target: Target) -> bool:
     """Return True if the upstream would choose a model if the body named none. Paths with names,
     such as ``/v1/batches/{id}/cancel``, and targets with a price of 0 take no model."""
-    return not (call.head.method in USES_NOTHING or path.names or target.is_free)
+    return not (call.head.method in MODEL_FREE_METHODS or path.names or target.is_free)
 
 
 def _body(
@@ -168,7 +168,7 @@ def _query(query: str, path: PassedPath) -> tuple[str, bool]:
         raise BadRequest(message, param="query") from None
     for name, value in pairs:
         if name in path.queries and len(value) > MOST_VALUE:
-            raise BadField(name, f"must have at most {MOST_VALUE} characters")
+            raise InvalidField(name, f"must have at most {MOST_VALUE} characters")
     kept = [(name, value) for name, value in pairs if name in path.queries]
     known = path.queries | REDUNDANT
     return urlencode(kept), any(name not in known for name, _ in pairs)

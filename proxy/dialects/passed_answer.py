@@ -12,7 +12,7 @@ from proxy.dialects.document import Content, document_frame
 from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.frame_reader import MAX_EVENT_BYTES
 from proxy.dialects.pieces import dump
-from proxy.errors import AnswerTooLarge
+from proxy.errors import ResponseTooLarge
 from proxy.money.usage import Tokens
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json, PassedHead
@@ -105,7 +105,7 @@ class PassedBytes:
             return {}
         try:
             events = self._events.feed(piece)
-        except AnswerTooLarge:
+        except ResponseTooLarge:
             self._events = None  # it passes without usage
             return {}
         usage: Json = {}

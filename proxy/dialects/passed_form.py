@@ -10,7 +10,7 @@ from typing import Any
 from unicodedata import normalize
 
 from proxy.dialects.permitted import MODEL, check_fields
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_ALLOWED, NOT_DECLARED
 from proxy.errors.words import ascii_word
 from proxy.fields.spelling import squeezed
@@ -66,11 +66,11 @@ class FormUpload:
         *,
         requires_model: bool = False,
     ) -> None:
-        """Raise ``BadField`` for a type that does not say how its parts are set apart."""
+        """Raise ``InvalidField`` for a type that does not say how its parts are set apart."""
         match = _BOUNDARY.fullmatch(media_type)
         if match is None:
             problem = f'must be "{FORM}; boundary=..." without other parameters'
-            raise BadField("content-type", problem)
+            raise InvalidField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None
         self._parts = FormParts(match[2].encode(), target, declared, requires_model=requires_model)
@@ -103,7 +103,7 @@ class FormUpload:
 
 class FormParts:
     """Feed it the bytes of a form, however they are cut. It keeps no more of them than a head, or
-    the text of a field. Raise ``BadField``, also for a field that is not ``declared``."""
+    the text of a field. Raise ``InvalidField``, also for a field that is not ``declared``."""
 
     def __init__(
         self,
@@ -129,12 +129,12 @@ class FormParts:
         while not self._ended and (self._head() if self._in_head else self._data()):
             pass
         if self._ended and not LINE_END.startswith(self._held):
-            raise BadField("form", _ODD)  # some readers take what is more for no end at all
+            raise InvalidField("form", _ODD)  # some readers take what is more for no end at all
 
     def close(self) -> None:
         """Take the end of the bytes, which has to be that of the form."""
         if not self._ended:
-            raise BadField("form", _ODD)
+            raise InvalidField("form", _ODD)
         if self._lacks_model:
             raise _wrong_model(self._target)
 
@@ -145,7 +145,7 @@ class FormParts:
         end = at + len(delimiter)
         if at < 0 or len(held) < end + 2:
             if self._is_first and not (b"\r\n" + delimiter).startswith(held[: 2 + len(delimiter)]):
-                raise BadField("form", _ODD)
+                raise InvalidField("form", _ODD)
             if self._name and len(held) <= MAX_JSON_BYTES + len(delimiter):
                 return False
             self._check(held)
@@ -153,11 +153,11 @@ class FormParts:
                 self._held = held[-len(delimiter) - 2 :]
             return False
         if held[max(0, at - 2) : at] != b"\r\n" or (self._is_first and at != 2):
-            raise BadField("form", _ODD)
+            raise InvalidField("form", _ODD)
         self._check(held[: at - 2])
         after, self._held = held[end : end + 2], held[end + 2 :]
         if after not in (b"\r\n", b"--"):
-            raise BadField("form", _ODD)
+            raise InvalidField("form", _ODD)
         self._ended = after == b"--"
         self._in_head, self._is_first = True, False
         return True
@@ -166,7 +166,7 @@ class FormParts:
         """Read what stands before a part. False where that has not come yet."""
         end = self._held.find(b"\r\n\r\n")
         if end > MOST_HEAD or (end < 0 and len(self._held) > MOST_HEAD):
-            raise BadField("form", _ODD)
+            raise InvalidField("form", _ODD)
         if end < 0:
             return False
         lines, self._held = self._held[:end], self._held[end + 4 :]
@@ -174,7 +174,7 @@ class FormParts:
         self._in_head = False
         self._left -= 1
         if self._left < 0:
-            raise BadField("form", f"must have at most {MOST_PARTS} parts")
+            raise InvalidField("form", f"must have at most {MOST_PARTS} parts")
         return True
 
     def _named(self, lines: str) -> str:
@@ -184,16 +184,16 @@ class FormParts:
         for line in lines.split("\r\n"):
             match = _FIELD.fullmatch(line)
             if match is None or match[1].lower() in fields:
-                raise BadField("form", _ODD)
+                raise InvalidField("form", _ODD)
             fields[match[1].lower()] = match[2]
         named = _NAMED.fullmatch(fields.get("content-disposition", "").strip())
         is_coded = any(fields.get(name, "").lower() not in _AS_IT_IS for name in _CODINGS)
         media_type = fields.get("content-type", "")
         if named is None or is_coded or is_form(media_type):
-            raise BadField("form", _ODD)
+            raise InvalidField("form", _ODD)
         name = named[1] or named[2]
         if squeezed(name) == "charset":  # some servers decode the other fields by its value
-            raise BadField(ascii_word(name), NOT_ALLOWED)
+            raise InvalidField(ascii_word(name), NOT_ALLOWED)
         if named["file"]:
             check_form_field(name, "a file", self._target, self._declared)
             if name.removesuffix("[]") in FILES:
@@ -201,7 +201,7 @@ class FormParts:
         else:
             self._lacks_model &= name != MODEL
         if _OTHER_CHARSET.search(media_type):
-            raise BadField(ascii_word(name), "must be UTF-8")
+            raise InvalidField(ascii_word(name), "must be UTF-8")
         return name
 
     def _check(self, value: bytes) -> None:
@@ -214,10 +214,10 @@ class FormParts:
 def check_form_field(
     name: str, value: Any, target: Target, declared: Collection[str] | None = None
 ) -> None:
-    """Raise ``BadField`` unless a client may set a field, such as ``tools[0][server_url]``."""
+    """Raise ``InvalidField`` unless a client may set a field, such as ``tools[0][server_url]``."""
     paths = [[*_steps(separators, name)] for separators in _SEPARATORS]
     if declared is not None and not any(step in declared for step in paths[0][:1]):
-        raise BadField(ascii_word(name), NOT_DECLARED)
+        raise InvalidField(ascii_word(name), NOT_DECLARED)
     for path in filter(None, paths):
         _check_path(path, value, target)
 
@@ -240,9 +240,9 @@ def _check_path(steps: list[str], value: Any, target: Target) -> None:
     check_fields(value, target.upstream, target.model)
 
 
-def _wrong_model(target: Target) -> BadField:
+def _wrong_model(target: Target) -> InvalidField:
     problem = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
-    return BadField(MODEL, problem)
+    return InvalidField(MODEL, problem)
 
 
 def _parse(name: str, value: bytes) -> Any:
@@ -252,15 +252,17 @@ def _parse(name: str, value: bytes) -> Any:
     if start is None or not (is_long or start[1]):
         return text
     if is_long:
-        raise BadField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
+        raise InvalidField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
     try:
         return _decode_json(text[start.start(1) :])
     except RecursionError:
-        raise BadField(ascii_word(name), "is nested too deeply") from None
+        raise InvalidField(ascii_word(name), "is nested too deeply") from None
     except ValueError:
         if squeezed(name) in TEXTS:
             return text
-        raise BadField(ascii_word(name), "must be valid JSON if it begins with { or [") from None
+        raise InvalidField(
+            ascii_word(name), "must be valid JSON if it begins with { or ["
+        ) from None
 
 
 def _every_member(pairs: list[tuple[str, Any]]) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import GROUPS
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_ALLOWED
 from proxy.errors.words import ascii_word
 from proxy.fields.field_table import FIELDS
@@ -58,7 +58,8 @@ class ListedField(NamedTuple):
 def permitted(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
     """Return a copy of the fields that an upstream may get, and the names of the dropped ones.
 
-    ``model`` is the target's, which nested fields may name. Raises ``BadField`` for a refused one.
+    ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
+    one.
     """
     dropped: set[str] = set()
     unsent: set[tuple[int, str]] = set()
@@ -78,7 +79,7 @@ def declared_fields(path: PassedPath, upstream: Upstream) -> Collection[str] | N
 
 
 def check_fields(body: Json, upstream: Upstream, model: str) -> None:
-    """Raise ``BadField`` for a field that would be dropped or refused: for a body that is not
+    """Raise ``InvalidField`` for a field that would be dropped or refused: for a body that is not
     rewritten."""
     refused = next(listed_fields(body, upstream.rules, model), None)
     if refused is not None:
@@ -200,7 +201,7 @@ HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
 reports and a skill that Anthropic publishes."""
 
 
-def _refusal(listed: ListedField, model: str) -> BadField:
+def _refusal(listed: ListedField, model: str) -> InvalidField:
     """Return the error for a field, with the setting that accepts it."""
     rule = listed.rule
     if rule.verdict == "limit":
@@ -215,7 +216,7 @@ def _refusal(listed: ListedField, model: str) -> BadField:
         problem += f', also not as "{ascii_word(listed.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
-    return BadField(_path(listed), problem)
+    return InvalidField(_path(listed), problem)
 
 
 def _path(listed: ListedField) -> str:

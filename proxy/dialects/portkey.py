@@ -17,13 +17,13 @@ import orjson
 
 from proxy.dialects import openai, request_headers
 from proxy.dialects.base import (
-    Client,
+    ClientDialect,
     Dialect,
     ErrorResponse,
     Findings,
     Headers,
-    Server,
     TableCells,
+    UpstreamDialect,
 )
 from proxy.dialects.counting import read_distinct
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
@@ -33,7 +33,7 @@ from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, listed
 from proxy.types import Json, RequestHead, Secret
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
 HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
@@ -98,7 +98,7 @@ def _warning(config: dict[str, Any]) -> str | None:
 
 def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str, ...]:
     """Return the deployments that targets name, the one that is drawn by their weights first: a
-    call's ``nonce`` decides. Raises ``BadRequest`` for what is no load balance of deployments."""
+    call's ``call_id`` decides. Raises ``BadRequest`` for what is no load balance of deployments."""
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
     if mode != "loadbalance":
@@ -178,7 +178,7 @@ def _text(value: str | float) -> str:
 def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise bad_header("x-portkey-custom-host", "clients may not set this header")
-    configs, warning = _saved_config(headers, head.nonce)
+    configs, warning = _saved_config(headers, head.call_id)
     user, tags = _metadata(headers)
     given = headers.get("x-portkey-trace-id", "")[:256]
     trace = given if given.isascii() and given.isprintable() and given else head.request_id
@@ -206,7 +206,7 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
     )
 
 
-def add_verdicts(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
+def add_verdicts(data: Json, verdicts: GuardResults, found: Findings = ()) -> Json:
     if not verdicts and not found and DETECTIONS not in data:
         return data
     return {**data, HOOKS: join_hooks(data, found, hook_results(verdicts))}
@@ -230,7 +230,7 @@ PORTKEY = Dialect(
     fields=openai.OPENAI.fields,
     families=openai.RESPONSES,
     client=openai.with_endpoints(
-        Client(
+        ClientDialect(
             routes=openai.OPENAI.client.routes,
             credential=credential,
             header_prefix="x-portkey-",  # the routes are OpenAI's
@@ -244,7 +244,7 @@ PORTKEY = Dialect(
             status=status,
         )
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/v1",
         paths=openai.PATHS,
         authorize=authorize,

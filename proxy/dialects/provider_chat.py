@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from proxy.dialects.content_parts import THOUGHTS
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Json
 from proxy.types.providers import MAX_TOKENS, Provider
 
@@ -29,7 +29,7 @@ def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
         name, own = renamed
         value, known = made.pop(name, None), made.get(own)
         if known is not None and type(known) is not int:
-            raise BadField(own, "must be an integer")
+            raise InvalidField(own, "must be an integer")
         if value is not None and (known is None or renamed == MAX_TOKENS):
             made[own] = value if known is None else min(value, known)
     messages = body.get("messages")

@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from proxy.dialects.base import Headers, Server
+from proxy.dialects.base import Headers, UpstreamDialect
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS
-from proxy.types import Endpoint, Parent, RequestHead, Secret
+from proxy.types import Endpoint, RequestHead, Secret, TraceContext
 
 GEMINI_KEY = "x-goog-api-key"
 MAX_TIMEOUT_S = 86_400
@@ -60,7 +60,9 @@ def gemini_key(endpoint: Endpoint, headers: Headers) -> Secret | None:
     return plain(GEMINI_KEY, headers) if endpoint == "passthrough" else None
 
 
-def passed_headers(headers: Headers, server: Server, accepts: Collection[str]) -> dict[str, str]:
+def passed_headers(
+    headers: Headers, server: UpstreamDialect, accepts: Collection[str]
+) -> dict[str, str]:
     """Return the headers of a client that an upstream of its dialect gets. One that chooses an
     account is the operator's, unless the upstream ``accepts`` it."""
     prefix = server.passed_prefix
@@ -116,12 +118,12 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def parent(headers: Headers) -> Parent | None:
+def parent(headers: Headers) -> TraceContext | None:
     """Read a W3C ``traceparent``; a malformed one starts a new trace, as its standard says."""
     match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None
-    return Parent(match[1], match[2], is_sampled=bool(int(match[3], 16) & 1))
+    return TraceContext(match[1], match[2], is_sampled=bool(int(match[3], 16) & 1))
 
 
 def common(headers: Headers, head: RequestHead) -> RequestHead:
@@ -130,7 +132,7 @@ def common(headers: Headers, head: RequestHead) -> RequestHead:
         head,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,
         tags=labels("x-headrace-tags", headers),
-        refresh=flag("x-headrace-refresh-cache", headers),
+        bypass_cache=flag("x-headrace-refresh-cache", headers),
         parent=parent(headers),
         via=tuple(_MARK.findall(headers.get("x-headrace-via", ""))),
     )

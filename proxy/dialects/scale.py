@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from proxy.dialects import completions, openai, request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Server, TableCells
-from proxy.errors import BadField, ProxyError, UpstreamRefused
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, TableCells, UpstreamDialect
+from proxy.errors import InvalidField, ProxyError, UpstreamRejected
 from proxy.errors.field_problems import conflicts_with
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
@@ -36,7 +36,7 @@ FIELDS: dict[Endpoint, Fields] = {
 def one_guide(body: Json) -> None:
     given = [name for name in GUIDES if body.get(name) is not None]
     if len(given) > 1:
-        raise BadField(given[1], conflicts_with(given[0]))
+        raise InvalidField(given[1], conflicts_with(given[0]))
 
 
 RULES = (openai.stream_options_need_a_stream, one_guide, openai.top_logprobs_need_logprobs)
@@ -95,9 +95,9 @@ def named(model: str) -> tuple[str, str | None]:
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """A wrong field is a 422 with FastAPI's ``detail``; all errors carry the ``error`` object."""
     body: Json = {"error": openai.error_object(error)}
-    if isinstance(error, BadField):
+    if isinstance(error, InvalidField):
         return ErrorResponse(422, {"detail": _detail(error.param, error.problem), **body})
-    if isinstance(error, UpstreamRefused) and error.status == 422 and error.param:
+    if isinstance(error, UpstreamRejected) and error.status == 422 and error.param:
         message = error.message.removeprefix(f"{error.param}: ")
         return ErrorResponse(422, {"detail": _detail(error.param, message), **body})
     return ErrorResponse(
@@ -117,7 +117,7 @@ def authorize(key: str) -> tuple[str, str]:
 SCALE = Dialect(
     name="scale",
     fields=FIELDS,
-    client=Client(
+    client=ClientDialect(
         routes={
             ("POST", version + path): endpoint
             for version in ("/v4/beta", "/v5")
@@ -135,7 +135,7 @@ SCALE = Dialect(
         done=False,
         reads_any_logprobs=True,
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/v4/beta",
         paths={"completions": "/completions", "chat": "/chat/completions"},
         authorize=authorize,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from proxy.dialects.call_numbers import SPACE, ObjectEnd
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
     Begin,
     Delta,
@@ -61,9 +61,9 @@ class _PartQueue:
 class Sequencer:
     """Reorders the frames of one answer. Frames have at most one delta.
 
-    `feed` and `end` raise `AnswerTooLarge` if too much waits, and `UpstreamInvalid` if a tool call
-    goes on after its arguments are complete. `end` then returns the frames ahead of that fault.
-    Once a frame has waited, none has `raw`.
+    `feed` and `end` raise `ResponseTooLarge` if too much waits, and `UpstreamInvalid` if a tool
+    call goes on after its arguments are complete. `end` then returns the frames ahead of that
+    fault. Once a frame has waited, none has `raw`.
     """
 
     __slots__ = (
@@ -237,7 +237,7 @@ class Sequencer:
         self._count += added
         self._bytes += size
         if self._count > MAX_FRAMES or self._bytes > MAX_BYTES:
-            raise AnswerTooLarge("The upstream interleaved too many output items.")
+            raise ResponseTooLarge("The upstream interleaved too many output items.")
 
     def _finish_choice(self, choice: int, out: list[Frame]) -> None:
         """Release what waits of a choice that finishes."""

@@ -5,7 +5,7 @@ Source of the format: WHATWG HTML, section 9.2 "Server-sent events".
 
 from __future__ import annotations
 
-from proxy.errors import AnswerTooLarge
+from proxy.errors import ResponseTooLarge
 
 DONE = b"[DONE]"
 MARK = b"\xef\xbb\xbf"
@@ -27,7 +27,7 @@ class EventReader:
 
     Line ends may be LF, CR or CRLF; a byte order mark, comments, ``id`` and ``retry`` are skipped;
     the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes as
-    they come, empty lines of data too, and raises ``AnswerTooLarge``. No byte is looked at twice.
+    they come, empty lines of data too, and raises ``ResponseTooLarge``. No byte is looked at twice.
     """
 
     __slots__ = ("_begun", "_data", "_limit", "_line", "_size", "_skip_lf")
@@ -71,7 +71,7 @@ class EventReader:
             events = self._events([bytes(self._line), *lines[:-1]])
             self._line = bytearray(lines[-1])
         if len(self._line) + self._size > self._limit:
-            raise AnswerTooLarge("The upstream sent a stream event that is too large.")
+            raise ResponseTooLarge("The upstream sent a stream event that is too large.")
         return events
 
     def _opening(self, piece: bytes) -> bytes:

@@ -16,12 +16,12 @@ import orjson
 
 from proxy.dialects.findings import find_findings
 from proxy.errors import (
+    BlockedByUpstream,
     ProxyError,
-    UpstreamDenied,
     UpstreamError,
     UpstreamFinding,
     UpstreamForbids,
-    UpstreamRefused,
+    UpstreamRejected,
     UpstreamRejectedKey,
     UpstreamUnavailable,
 )
@@ -143,7 +143,7 @@ def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyErr
     if status == 402:
         error = replace(error, code=QUOTA, type=QUOTA)
     is_quota = error.code == QUOTA
-    made: UpstreamDenied | UpstreamError
+    made: BlockedByUpstream | UpstreamError
     if meaning in ("credential", "forbidden"):
         kind = UpstreamRejectedKey if meaning == "credential" else UpstreamForbids
         text = "The operator's account at the upstream has no credit." if is_quota else ""
@@ -151,9 +151,9 @@ def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyErr
         if is_quota or meaning == "forbidden":
             made.worded(error.code, error.type)
     elif meaning == "denied":
-        made = UpstreamDenied(upstream_status=status).worded(None, None, error.message)
+        made = BlockedByUpstream(upstream_status=status).worded(None, None, error.message)
     elif meaning == "request":
-        made = UpstreamRefused(upstream_status=status or 400, param=error.param)
+        made = UpstreamRejected(upstream_status=status or 400, param=error.param)
         made.worded(error.code, error.type, error.message)
         made.status = 400 if error.code == CONTEXT else made.status
     else:

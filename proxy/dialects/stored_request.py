@@ -15,17 +15,17 @@ from proxy.dialects.responses import conversations
 from proxy.dialects.responses.item_ids import own_items
 from proxy.dialects.responses.sealing import unknown_id
 from proxy.dialects.responses.stored import asked_of, kind_of
-from proxy.dialects.upstream_request import MODEL, UpstreamRequest, translated
+from proxy.dialects.upstream_request import MODEL, UpstreamRequest, translate_request
 from proxy.dialects.ways import beside, target_endpoint
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, Json, Target
 
 
 def build_stored_request(call: Call, target: Target, to_dialect: Dialect) -> UpstreamRequest:
     """Write a call about a response for the target that keeps it. Raises ``NotFound`` where that
-    speaks no Responses any more, and ``BadField``."""
-    head, pin = call.head, call.pin
+    speaks no Responses any more, and ``InvalidField``."""
+    head, pin = call.head, call.state_ref
     if pin is None or target_endpoint("responses", target, to_dialect) != "responses":
         raise unknown_id(head, head.parameter("id") or "")
     path = f"/responses/{quote(pin.id, safe='')}{kind_of(head).suffix}"
@@ -34,25 +34,25 @@ def build_stored_request(call: Call, target: Target, to_dialect: Dialect) -> Ups
 
 def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) -> UpstreamRequest:
     """Write a call about a conversation for a target of the upstream that keeps it, or that makes
-    it. Raises ``NotFound`` where that speaks no Responses any more, and ``BadField``."""
+    it. Raises ``NotFound`` where that speaks no Responses any more, and ``InvalidField``."""
     if target_endpoint("responses", target, to_dialect) != "responses":
-        if call.pin is None:
-            raise BadField("deployment", "has a target that does not support conversations")
-        raise unknown_id(call.head, call.pin.sealed)
+        if call.state_ref is None:
+            raise InvalidField("deployment", "has a target that does not support conversations")
+        raise unknown_id(call.head, call.state_ref.client_id)
     path = conversations.path_of(call)
     if not conversations.kind_of(call.head).takes:
         return _request(call, target, to_dialect, path)
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
     from_dialect = DIALECTS[call.head.dialect]
     with conversations.named_items():
-        made = translated(as_response, target, from_dialect, to_dialect)
+        made = translate_request(as_response, target, from_dialect, to_dialect)
     body: Json = {name: made.body[name] for name in ("input", "metadata") if name in made.body}
     if "metadata" in call.body and call.body["metadata"] is None:  # there are to be none any more
         body["metadata"] = None
     if "input" in body:
         body["items"] = own_items(body.pop("input"), call.item_ids)
     written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
-    return _request(call, target, to_dialect, path, written, made.dropped)
+    return _request(call, target, to_dialect, path, written, made.dropped_fields)
 
 
 def _request(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from proxy.dialects import completions
-from proxy.dialects.base import Dialect, Server
+from proxy.dialects.base import Dialect, UpstreamDialect
 from proxy.dialects.bounds import most_tokens, prompts_of, within
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import RequestForm
@@ -18,11 +18,19 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.dialects.provider_chat import provider_chat
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
-from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
+from proxy.types import (
+    UNCHANGED,
+    Endpoint,
+    Json,
+    ParameterOverrides,
+    Target,
+    TranslatedRequest,
+    Upstream,
+)
 from proxy.types.events import FamilyName
 from proxy.types.providers import Provider
 
@@ -38,11 +46,11 @@ def translate(
     endpoints: tuple[Endpoint, Endpoint],
     body: Json,
     target: Target,
-    changes: Changes = UNCHANGED,
-) -> Translated:
+    changes: ParameterOverrides = UNCHANGED,
+) -> TranslatedRequest:
     """Return a body in the form of a target, as changed by rules.
 
-    ``endpoints`` are the client's and the target's. Raises ``BadField`` for a field that the
+    ``endpoints`` are the client's and the target's. Raises ``InvalidField`` for a field that the
     upstream cannot express, that is out of its range, or that the policy refuses.
     """
     from_endpoint, to_endpoint = endpoints
@@ -69,13 +77,15 @@ def translate(
         }
     kept, unknown = _fitting(body, known_here, known_there, target, to_dialect)
     dropped += unknown
-    return Translated(
+    return TranslatedRequest(
         body=kept,
-        dropped=tuple(dropped),
-        assumed=(f"max_tokens {bound}",) if bound and kept.get("max_tokens") == bound else (),
-        obeyed=obeyed,
-        takes_zero=zero,
-        most_answered=answered(from_endpoint, kept, obeyed, takes_zero=zero),
+        dropped_fields=tuple(dropped),
+        default_fields=(f"max_tokens {bound}",)
+        if bound and kept.get("max_tokens") == bound
+        else (),
+        supported_fields=obeyed,
+        accepts_zero_bound=zero,
+        max_output_tokens=answered(from_endpoint, kept, obeyed, takes_zero=zero),
     )
 
 
@@ -83,7 +93,7 @@ def _fitting(
     body: Json, here: Fields, there: Fields, target: Target, to_dialect: Dialect
 ) -> tuple[Json, list[str]]:
     """Return the fields that an upstream gets, and the names of those that it lacks. ``here`` are
-    the fields of the client's dialect, ``there`` those of the upstream. Raises ``BadField``."""
+    the fields of the client's dialect, ``there`` those of the upstream. Raises ``InvalidField``."""
     upstream, implied = target.upstream, to_dialect.server.implied
     kept: Json = {}
     dropped: list[str] = []
@@ -94,7 +104,7 @@ def _fitting(
             if problem is None:
                 kept[name] = value
             elif not _is_nothing(value, there[name].default, default, *row.nothing):
-                raise BadField(name, f"{problem} for the upstream that serves this model")
+                raise InvalidField(name, f"{problem} for the upstream that serves this model")
         elif name in upstream.accepts or not (name in here or upstream.is_gateway):
             kept[name] = value
         elif row.unknown == "fulfill" or _is_nothing(
@@ -102,7 +112,7 @@ def _fitting(
         ):
             continue
         elif row.unknown == "refuse":
-            raise BadField(name, NOT_SUPPORTED)
+            raise InvalidField(name, NOT_SUPPORTED)
         else:
             dropped.append(name)
     return kept, dropped
@@ -123,7 +133,7 @@ def _crossed(
     lost: Collection[str] = ()
     if (own := _form(asked)) is not None:
         if body.get("n") not in (None, 1):  # a chat upstream would charge all of them
-            raise BadField("n", "must be 1, because this API returns one choice")
+            raise InvalidField("n", "must be 1, because this API returns one choice")
         body, lost = own.to_chat(body, keeps_thoughts=traits.thoughts == "required")
     elif wanted is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
         from proxy.dialects.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
@@ -152,7 +162,7 @@ def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, 
 
 
 def _written(
-    families: Families, server: Server, endpoint: Endpoint, body: Json, traits: Provider
+    families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
     """Return a body in the form of an upstream, and the names of what the upstream lacks of it."""
     if endpoint == "chat" and not traits.is_plain:
@@ -171,13 +181,13 @@ def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero
 
 
 def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:
-    """Return the fields that a target takes, with its ranges. Raises ``BadField``."""
+    """Return the fields that a target takes, with its ranges. Raises ``InvalidField``."""
     ranges = (
         to_dialect.types if target.upstream.open_ranges and to_dialect.types else to_dialect.fields
     )
     fields = ranges.get(endpoint)
     if fields is None:
-        raise BadField("model", no_endpoint(endpoint))
+        raise InvalidField("model", no_endpoint(endpoint))
     traits = target.upstream.traits
     if endpoint == "chat" and traits.fields is not None:
         fields = {name: field for name, field in fields.items() if traits.takes(name)}

@@ -19,10 +19,20 @@ from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.dialects.signed_calls import signed
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Pin, Target, Translated, Way
+from proxy.types import (
+    UNCHANGED,
+    Call,
+    Endpoint,
+    Json,
+    ParameterOverrides,
+    StateRef,
+    Target,
+    TargetRoute,
+    TranslatedRequest,
+)
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
@@ -33,10 +43,9 @@ MODEL = "{model}"  # its place in an address
 @frozen
 class UpstreamRequest:
     """One request as an upstream of its dialect wants it. ``endpoint`` is the target's, ``headers``
-    are those of all requests that go this way, which nobody changes;
-    ``most_answered`` are the tokens that all answers to it may have. Where there is an ``upload``,
-    that is its body. ``fresh`` asks for a connection of its own, on which nothing can have been
-    taken unnoticed."""
+    are those of all requests that go this way, which nobody changes; ``max_output_tokens`` are the
+    tokens that all answers to it may have. Where there is an ``upload``, that is its body.
+    ``fresh`` asks for a connection of its own, on which nothing can have been taken unnoticed."""
 
     url: str
     headers: dict[str, str]
@@ -50,29 +59,29 @@ class UpstreamRequest:
     fresh: bool = False
 
 
-def translated(
+def translate_request(
     call: Call,
     target: Target,
     from_dialect: Dialect,
     to_dialect: Dialect,
-    changes: Changes = UNCHANGED,
-) -> Translated:
+    changes: ParameterOverrides = UNCHANGED,
+) -> TranslatedRequest:
     """Return the body for one target, as rules have changed it: it is what limits claim by, and
     what is sent, and kept with the call unless that is large. The dialects are those of the call
-    and of the target. Raises ``BadField``, by the client's own name, when it cannot be
+    and of the target. Raises ``InvalidField``, by the client's own name, when it cannot be
     expressed."""
     way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
     return _translated(way, call, target, from_dialect, to_dialect, changes)
 
 
 def _translated(
-    way: Way,
+    way: TargetRoute,
     call: Call,
     target: Target,
     from_dialect: Dialect,
     to_dialect: Dialect,
-    changes: Changes,
-) -> Translated:
+    changes: ParameterOverrides,
+) -> TranslatedRequest:
     for known, known_changes, kept in call.translations:
         if known is target and known_changes is changes:
             return kept
@@ -83,8 +92,10 @@ def _translated(
             made = translate(
                 from_dialect, to_dialect, (asked, way.endpoint), call.body, target, changes
             )
-        except BadField as error:
-            raise BadField(blamed(error.param or "", call.names), error.problem) from None
+        except InvalidField as error:
+            raise InvalidField(
+                blamed(error.param or "", call.field_aliases), error.problem
+            ) from None
         if target.upstream.traits.signs_calls and way.endpoint == "chat":
             made = replace(made, body=signed(made.body, call.signatures))
     if call.size <= LARGE_BYTES:
@@ -92,7 +103,7 @@ def _translated(
     return made
 
 
-def parameters(call: Call, target: Target, changes: Changes) -> Json:
+def parameters(call: Call, target: Target, changes: ParameterOverrides) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
     if not (changes.set or changes.cap):
         return call.body
@@ -112,17 +123,17 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     return {**body, "model": call.body["model"]} if "model" in call.body else body
 
 
-def rule_changes(call: Call, target: Target, changes: Changes) -> Json:
+def rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
     """Return the fields of the request to a target that rules change: name, value before, after.
 
     Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
-    ``BadField`` if the target's dialect cannot express the call.
+    ``InvalidField`` if the target's dialect cannot express the call.
     """
     if not changes or call.head.endpoint not in OPENAI.fields:
         return {}
     dialects = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     before, after = (
-        dict(_members(translated(call, target, *dialects, each).body))
+        dict(_members(translate_request(call, target, *dialects, each).body))
         for each in (UNCHANGED, changes)
     )
     names = sorted({*before, *after})
@@ -146,22 +157,22 @@ def build_request(
     target: Target,
     from_dialect: Dialect,
     to_dialect: Dialect,
-    changes: Changes = UNCHANGED,
+    changes: ParameterOverrides = UNCHANGED,
 ) -> UpstreamRequest:
     """Write the call, as rules have changed it, for one target.
 
-    Raises ``BadField`` when the target's dialect cannot express it.
+    Raises ``InvalidField`` when the target's dialect cannot express it.
     """
     way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
     fit_for = _translated(way, call, target, from_dialect, to_dialect, changes)
-    body, dropped = fit_for.body, fit_for.dropped
+    body, dropped = fit_for.body, fit_for.dropped_fields
     if call.stream and way.asked_for_usage:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
     elif not target.upstream.asks_usage and "stream_options" in body:
         body, dropped = _without_usage(body), (*dropped, "stream_options")
-    if call.pin is not None or call.item_ids:
-        body = _leaning(body, call, call.pin, way)
+    if call.state_ref is not None or call.item_ids:
+        body = _leaning(body, call, call.state_ref, way)
     try:
         written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     except TypeError:
@@ -172,12 +183,12 @@ def build_request(
         body=written,
         endpoint=way.endpoint,
         dropped=_by_client(call, dropped) if dropped else (),
-        most_answered=fit_for.most_answered,
-        assumed=fit_for.assumed,
+        most_answered=fit_for.max_output_tokens,
+        assumed=fit_for.default_fields,
     )
 
 
-def _leaning(body: Json, call: Call, pin: Pin | None, way: Way) -> Json:
+def _leaning(body: Json, call: Call, pin: StateRef | None, way: TargetRoute) -> Json:
     """Return a body that leans on what its upstream keeps, with the upstream's own ids. Raises
     ``NotFound`` for a target that speaks no Responses any more. The policy has not looked at the
     name of a response: the id is one that was given for this target."""
@@ -185,7 +196,7 @@ def _leaning(body: Json, call: Call, pin: Pin | None, way: Way) -> Json:
         from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few calls lean
 
         if pin is not None:
-            raise unknown_id(call.head, pin.sealed, pin.param)
+            raise unknown_id(call.head, pin.client_id, pin.param)
         return body
     if call.item_ids:
         from proxy.dialects.responses.item_ids import own_items  # noqa: PLC0415  # as above
@@ -204,7 +215,7 @@ def _without_usage(body: Json) -> Json:
     return {**kept, "stream_options": options} if options else kept
 
 
-def _too_deep(body: Json, call: Call) -> BadField:
+def _too_deep(body: Json, call: Call) -> InvalidField:
     """Return the error for a body that a translation has made too deep to be written: a schema of
     Messages, say, stands a level deeper in a chat."""
     for name, value in body.items():
@@ -213,11 +224,11 @@ def _too_deep(body: Json, call: Call) -> BadField:
         except TypeError:
             break
     problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
-    return BadField(blamed(name, call.names), problem)
+    return InvalidField(blamed(name, call.field_aliases), problem)
 
 
 def _headers(
-    call: Call, target: Target, way: Way, from_dialect: Dialect, to_dialect: Dialect
+    call: Call, target: Target, way: TargetRoute, from_dialect: Dialect, to_dialect: Dialect
 ) -> dict[str, str]:
     """Return the headers of a request: those of its way, and the client's own that pass by name to
     an upstream of the same dialect, or what it is told instead. A policy's own count first."""
@@ -231,5 +242,5 @@ def _headers(
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names by which the client's body has the fields that are dropped."""
-    names = (alias for name in dropped for alias in names_of(name, call.names))
+    names = (alias for name in dropped for alias in names_of(name, call.field_aliases))
     return tuple(dict.fromkeys(names))

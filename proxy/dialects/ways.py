@@ -15,9 +15,17 @@ from proxy.dialects.bounds import GROUPS, most_tokens, prompts_of
 from proxy.dialects.parameters import READ, apply_parameters
 from proxy.dialects.permitted import listed_fields
 from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
-from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
+from proxy.types import (
+    Endpoint,
+    Json,
+    ParameterOverrides,
+    Target,
+    TargetRoute,
+    TranslatedRequest,
+    Upstream,
+)
 from proxy.types.providers import ENDPOINTS
 from proxy.types.way import AskedNumbers, ChangedFields
 
@@ -30,8 +38,10 @@ INSTEAD: Mapping[Endpoint, tuple[Endpoint, ...]] = {
 MOST_KEPT = 256  # of what requests have said on one way: a client may say any number
 
 
-def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
-    """Return the way of a request for an endpoint of a dialect to a target. Raises ``BadField``
+def way_of(
+    asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
+) -> TargetRoute:
+    """Return the way of a request for an endpoint of a dialect to a target. Raises ``InvalidField``
     where there is none."""
     ways = target.upstream.ways
     key = from_dialect.name, asked, target.endpoint
@@ -40,10 +50,12 @@ def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: D
     return ways[key]
 
 
-def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
+def _way(
+    asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
+) -> TargetRoute:
     endpoint, upstream = target_endpoint(asked, target, to_dialect), target.upstream
     if endpoint not in _served(target, to_dialect):
-        raise BadField("model", no_endpoint(endpoint))
+        raise InvalidField("model", no_endpoint(endpoint))
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
     families = from_dialect.families.get(asked), to_dialect.families.get(endpoint)
@@ -53,7 +65,7 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
     here = CHECKED_FIELDS[from_dialect.name][asked]
     kept = from_dialect.client.to_chat in (unchanged, openai.to_chat)  # as it was checked
     url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])
-    return Way(
+    return TargetRoute(
         endpoint=endpoint,
         url=url,
         headers=headers,
@@ -92,8 +104,8 @@ def _served(target: Target, dialect: Dialect) -> frozenset[Endpoint]:
 
 
 def passed_on(
-    way: Way, asked: Endpoint, body: Json, model: str, changes: Changes
-) -> Translated | None:
+    way: TargetRoute, asked: Endpoint, body: Json, model: str, changes: ParameterOverrides
+) -> TranslatedRequest | None:
     """Return what ``translate`` makes of a body for a target's model, as rules have changed it, if
     nothing of it needs a closer look."""
     passed = way.passed
@@ -109,17 +121,19 @@ def passed_on(
             return None
     made = {**body, "model": model, **found.fields}
     most = 0 if asked in UNANSWERED else found.most * prompts_of(made)
-    return Translated(
+    return TranslatedRequest(
         body=made,
-        dropped=(),
-        obeyed=way.obeyed,
-        takes_zero=way.takes_zero,
-        most_answered=most,
+        dropped_fields=(),
+        supported_fields=way.obeyed,
+        accepts_zero_bound=way.takes_zero,
+        max_output_tokens=most,
         changed=None if way.takes_zero and 0 in found.fields.values() else found.fields,
     )
 
 
-def changed_fields(way: Way, body: Json, model: str, changes: Changes) -> ChangedFields | None:
+def changed_fields(
+    way: TargetRoute, body: Json, model: str, changes: ParameterOverrides
+) -> ChangedFields | None:
     """Return what becomes of the fields that a body has and that decide it. None where it takes a
     closer look."""
     numbers = _asked_numbers(body, model, changes)
@@ -136,7 +150,7 @@ def changed_fields(way: Way, body: Json, model: str, changes: Changes) -> Change
     return made
 
 
-def _asked_numbers(body: Json, model: str, changes: Changes) -> AskedNumbers | None:
+def _asked_numbers(body: Json, model: str, changes: ParameterOverrides) -> AskedNumbers | None:
     """Return what a body says in the fields that decide what becomes of it, for a target's model.
     None where that is more than whole numbers."""
     names = READ.intersection(body)
@@ -153,7 +167,9 @@ def _asked_numbers(body: Json, model: str, changes: Changes) -> AskedNumbers | N
     return model, tuple(numbers)
 
 
-def _changed_numbers(way: Way, numbers: AskedNumbers, changes: Changes) -> ChangedFields | None:
+def _changed_numbers(
+    way: TargetRoute, numbers: AskedNumbers, changes: ParameterOverrides
+) -> ChangedFields | None:
     """Return what becomes of the fields that a request says. None where one goes to another place
     among them, or is out of the range of the upstream."""
     model, fields = numbers[0], dict(numbers[1])

@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proxy.dialects.base import Client, ErrorResponse, ok
+from proxy.dialects.base import ClientDialect, ErrorResponse, ok
 from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
 from proxy.errors import ProxyError
-from proxy.types import Call, Head, Json
+from proxy.types import Call, Json, ResponseHead
 from proxy.types.events import Extension, Frame, UsageReport
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
-Judged = Callable[[], Verdicts]
+Judged = Callable[[], GuardResults]
 
 
-def nobody() -> Verdicts:
+def nobody() -> GuardResults:
     return ()
 
 
 def answer_status(
-    client: Client, verdicts: Verdicts, *, flagged: bool, data: Json | None = None
+    client: ClientDialect, verdicts: GuardResults, *, flagged: bool, data: Json | None = None
 ) -> int:
     """Return the status of an answer that passes; of a stream, by what is known at its beginning.
     ``data`` is its first document, in which guards of the upstream may say what they found."""
@@ -36,7 +36,7 @@ def answer_status(
 
 
 def refusal(
-    client: Client, error: ProxyError, request_id: str, verdicts: Verdicts
+    client: ClientDialect, error: ProxyError, request_id: str, verdicts: GuardResults
 ) -> ErrorResponse:
     """Return an error in the client's own form, with the verdicts of guards where it has words for
     them."""
@@ -47,7 +47,7 @@ def refusal(
     return replace(response, body=client.add_verdicts(response.body, shown, error.findings))
 
 
-def _shown(verdicts: Verdicts) -> Verdicts:
+def _shown(verdicts: GuardResults) -> GuardResults:
     return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 
@@ -68,7 +68,7 @@ def has_content(frame: Frame) -> bool:
     return frame.last or bool(frame.events) or frame.doc is not None
 
 
-def answer_writer(call: Call, head: Head, verdicts: Judged) -> FamilyWriter:
+def answer_writer(call: Call, head: ResponseHead, verdicts: Judged) -> FamilyWriter:
     """Return the writer of an answer for its client."""
     if head.passed is not None:
         from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # few calls are such

@@ -14,11 +14,11 @@ from typing import Any
 
 from proxy.call.record import Record
 from proxy.egress.exchange import OwnExchange
-from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
+from proxy.errors import StaleConnection, UpstreamError, UpstreamTimeout
 from proxy.errors.causes import ConnectionFailed
 from proxy.ports import Exchange
 from proxy.runtime.frozen import frozen
-from proxy.types import Endpoint, Parent, RequestHead, Timeouts
+from proxy.types import Endpoint, RequestHead, Timeouts, TraceContext
 from proxy.types.roster import internal_key
 from proxy.upstream.reply import Http, Reply
 
@@ -89,7 +89,7 @@ class HttpGuardEgress:
     async def _reply(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         try:
             return await self.outside.http.post(url, headers, body, PATIENCE)
-        except UpstreamStale:
+        except StaleConnection:
             return await self.outside.http.post(url, headers, body, PATIENCE, fresh=True)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
@@ -113,12 +113,12 @@ class HttpGuardEgress:
             endpoint=endpoint,
             route=key.partition("/")[0],
             request_id=own,
-            nonce=own,
+            call_id=own,
             deployment=deployment,
             internal_key=key,
-            parent=Parent(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
+            parent=TraceContext(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
             via=outer.head.via if outer.head else (),
-            at=datetime.now(UTC),
+            received_at=datetime.now(UTC),
         )
 
     @contextmanager
@@ -136,4 +136,4 @@ class HttpGuardEgress:
                 and not self._waiting
                 and all(a.ended is not None for a in self.record.attempts)
             ):
-                self.record.waited += self.record.now() - self._since
+                self.record.wait_s += self.record.now() - self._since

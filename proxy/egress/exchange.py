@@ -13,7 +13,7 @@ from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.writing import nobody
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.types import Call, Head, RequestHead
+from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
 
 
@@ -22,7 +22,7 @@ class OwnExchange:
 
     _call: Call
     _writer: FamilyWriter
-    gone = True  # who asks is this very task: where it is cancelled, nobody is left
+    is_disconnected = True  # who asks is this very task: where it is cancelled, nobody is left
 
     def __init__(self, head: RequestHead, body: Mapping[str, Any], caller: str = "") -> None:
         self.request_id = head.request_id
@@ -34,7 +34,7 @@ class OwnExchange:
         self._error: ProxyError | None = None
 
     @property
-    def served(self) -> bool:
+    def is_complete(self) -> bool:
         return self._document is not None
 
     def read_head(self) -> RequestHead:
@@ -48,7 +48,7 @@ class OwnExchange:
     def keep_alive(self, record: Record) -> None:
         """Do nothing: no connection waits for bytes."""
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         options = WriteOptions(self._call, whole=True, verdicts=nobody)
         self._writer = FAMILIES[client_family(self._call)].writer(options)
@@ -59,18 +59,18 @@ class OwnExchange:
             self._record.status = 200
             self._record.first_sent = self._record.now()
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         return False
 
-    async def refuse(self, error: ProxyError, record: Record) -> None:
+    async def send_error(self, error: ProxyError, record: Record) -> None:
         self._error = error
         record.status = error.status
 
     @property
     def model(self) -> str:
         """The target that has responded."""
-        bill = self._record.served() if self._record is not None else None
-        return bill.target.title if bill is not None else ""
+        bill = self._record.used_bill() if self._record is not None else None
+        return bill.target.id if bill is not None else ""
 
     def document(self) -> Any:
         """Return the response. Raises ``ProxyError``."""

@@ -1,6 +1,6 @@
 """Errors that end a call.
 
-``Refused`` is caused by the client, ``UpstreamError`` by the provider, any other by the proxy.
+``RequestError`` is caused by the client, ``UpstreamError`` by the provider, any other by the proxy.
 ``wire.py`` has the errors of HTTP framing, ``table.py`` the codes of all errors. The
 first line of each docstring is a row of ``docs/errors.md``. Messages are for the client, and never
 contain a key, a prompt or a response.
@@ -39,7 +39,7 @@ class ProxyError(Exception):
     status: int = 500
     code: str = "internal_error"
     type: str = "server_error"
-    final: bool = False  # no other target can serve the call
+    is_final: bool = False  # no other target can serve the call
     should_retry: bool | None = None
     upstream_status: int | None = None
     upstream_code: str | None = None
@@ -86,7 +86,7 @@ class ProxyError(Exception):
         return self.upstream_type or self.type
 
 
-class Refused(ProxyError):
+class RequestError(ProxyError):
     """The proxy refuses the request. The same request fails again."""
 
     status = 400
@@ -94,11 +94,11 @@ class Refused(ProxyError):
     type = "invalid_request_error"
 
 
-class BadRequest(Refused):
+class BadRequest(RequestError):
     """The request is malformed."""
 
 
-class BadField(BadRequest):
+class InvalidField(BadRequest):
     """A field has a wrong type, an invalid value, or conflicts with another field."""
 
     code = "invalid_value"
@@ -108,7 +108,7 @@ class BadField(BadRequest):
         self.problem = problem
 
 
-class Unauthorized(Refused):
+class Unauthorized(RequestError):
     """The virtual key is missing, unknown, expired or revoked. The log says which."""
 
     status = 401
@@ -124,7 +124,7 @@ class Unauthorized(Refused):
         self.say(f"{self.message} {hint}")
 
 
-class RefusedByRule(Refused):
+class RejectedByRule(RequestError):
     """A rule of the policy refuses the call. The rule sets message and status."""
 
     status = 403
@@ -136,7 +136,7 @@ class RefusedByRule(Refused):
         self.status = status
 
 
-class GuardBlocked(Refused):
+class GuardBlocked(RequestError):
     """A guard blocked the request or the response.
 
     ``guard`` is the name of the rule, ``kind`` the kind of finding, never a text.
@@ -158,7 +158,7 @@ class GuardUnavailable(GuardBlocked):
     type = ProxyError.type
 
 
-class UpstreamDenied(GuardBlocked):
+class BlockedByUpstream(GuardBlocked):
     """A guard of the upstream blocked the call."""
 
     final = True
@@ -169,7 +169,7 @@ class UpstreamDenied(GuardBlocked):
         super().__init__(message, guard="upstream", kind="upstream")
 
 
-class NotFound(Refused):
+class NotFound(RequestError):
     """The path or deployment does not exist, or this key may not use it."""
 
     status = 404
@@ -190,7 +190,7 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
-class RequestTimeout(Refused):
+class RequestTimeout(RequestError):
     """The request did not arrive in time, or exceeded the timeout that it set itself."""
 
     status = 408
@@ -198,7 +198,7 @@ class RequestTimeout(Refused):
     summary = "The request body did not arrive in time"
 
 
-class LimitExceeded(Refused):
+class LimitExceeded(RequestError):
     """A limit of the policy is reached. The type is what the limit counts.
 
     Without ``retry_after_s`` the call is larger than the whole limit.
@@ -222,14 +222,14 @@ class BudgetExceeded(LimitExceeded):
     should_retry = False
 
 
-class TooLarge(Refused):
+class RequestTooLarge(RequestError):
     """The body is too large."""
 
     status = 413
     code = "request_too_large"
 
 
-class ClientGone(Refused):
+class ClientDisconnected(RequestError):
     """The client closed the connection. Logged, never sent."""
 
     status, code = 499, "client_gone"
@@ -263,7 +263,7 @@ class UpstreamError(ProxyError):
         return self
 
 
-class UpstreamRefused(UpstreamError):
+class UpstreamRejected(UpstreamError):
     """The upstream rejected the request. Its status and message are passed on."""
 
     code = "upstream_refused"
@@ -281,7 +281,7 @@ class UpstreamRefused(UpstreamError):
             self.should_retry = False
 
 
-class UpstreamNotFound(UpstreamRefused):
+class UpstreamNotFound(UpstreamRejected):
     """The upstream does not know the model or path of the deployment. Its message is passed on."""
 
     code = "upstream_not_found"
@@ -313,7 +313,7 @@ class UpstreamUnavailable(UpstreamError):
     summary = "The upstream is unavailable"
 
 
-class UpstreamStale(UpstreamUnavailable):
+class StaleConnection(UpstreamUnavailable):
     """The upstream closed an idle connection before it read the request."""
 
     code = "upstream_stale"
@@ -360,7 +360,7 @@ class UpstreamInvalid(UpstreamError):
     code = "upstream_invalid_response"
 
 
-class AnswerTooLarge(UpstreamInvalid):
+class ResponseTooLarge(UpstreamInvalid):
     """The upstream's response is larger than the policy allows."""
 
     code = "upstream_answer_too_large"
@@ -389,7 +389,7 @@ class Overloaded(ProxyError):
         super().__init__(f"The proxy is overloaded: its {what} use all reserved memory.")
 
 
-class Stopping(ProxyError):
+class ShuttingDown(ProxyError):
     """The proxy is shutting down."""
 
     status = 503

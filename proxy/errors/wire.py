@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from proxy.errors import Refused
+from proxy.errors import RequestError
 
 
-class UnsupportedMedia(Refused):
+class UnsupportedMedia(RequestError):
     """The body is not unencoded ``application/json``."""
 
     status = 415
     code = "unsupported_media_type"
 
 
-class ExpectationFailed(Refused):
+class ExpectationFailed(RequestError):
     """The header ``Expect`` has a value other than ``100-continue``."""
 
     status = 417
@@ -20,7 +20,7 @@ class ExpectationFailed(Refused):
     summary = "The header expect supports only 100-continue"
 
 
-class VersionNotSupported(Refused):
+class VersionNotSupported(RequestError):
     """The HTTP version is not supported."""
 
     status = 505
@@ -28,7 +28,7 @@ class VersionNotSupported(Refused):
     summary = "The HTTP version is not supported. Use HTTP/1.1"
 
 
-class CodingNotSupported(Refused):
+class CodingNotSupported(RequestError):
     """The body has a transfer coding other than ``chunked``."""
 
     status = 501
@@ -37,7 +37,7 @@ class CodingNotSupported(Refused):
     should_retry = False
 
 
-class MethodNotAllowed(Refused):
+class MethodNotAllowed(RequestError):
     """The path does not support this method."""
 
     status = 405
@@ -48,7 +48,7 @@ class MethodNotAllowed(Refused):
         self.headers = (("allow", allowed),)
 
 
-class WebSocketNotSupported(Refused):
+class WebSocketNotSupported(RequestError):
     """The request asks for a WebSocket connection, on a path that is served."""
 
     status = 426
@@ -57,7 +57,7 @@ class WebSocketNotSupported(Refused):
     headers = (("upgrade", "HTTP/1.1"),)
 
 
-class LoopDetected(Refused):
+class LoopDetected(RequestError):
     """An upstream of this proxy forwards to this proxy."""
 
     status = 508

@@ -52,7 +52,7 @@ def word_of(value: object, most: int = MAX_WORD) -> Word | None:
     return Word(value) if not value[most:] and value.isprintable() else word(value, most)
 
 
-def few(values: Iterable[T], most: int = MAX_WORDS) -> list[T]:
+def first_items(values: Iterable[T], most: int = MAX_WORDS) -> list[T]:
     """Return the first of what others may make any number of."""
     return list(islice(values, most))
 

@@ -13,7 +13,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from proxy.errors import BadField, BadRequest
+from proxy.errors import BadRequest, InvalidField
 from proxy.errors.field_problems import missing
 from proxy.errors.words import MAX_LISTED, MAX_NAME, ascii_word
 from proxy.fields.spelling import folded, meant_by, squeezed
@@ -49,8 +49,9 @@ NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 def check_body(
     fields: Fields, body: Mapping[str, Any], spellings: Mapping[str, str] = NO_SPELLINGS
 ) -> None:
-    """Raise ``BadField`` for a field that is missing, or the first that has a wrong value or a name
-    that some servers take for a known one. ``spellings`` are names by what they are squeezed to.
+    """Raise ``InvalidField`` for a field that is missing, or the first that has a wrong value or a
+    name that some servers take for a known one. ``spellings`` are names by what they are squeezed
+    to.
     """
     for name in fields:
         if not fields[name].required:
@@ -65,32 +66,32 @@ def check_body(
         if value is not None and type(value) is not known.good:
             problem = known.check(value)
             if problem is not None:
-                raise BadField(name, problem)
+                raise InvalidField(name, problem)
 
 
 def check_member(name: str, value: Any, known: FieldType, place: str) -> None:
-    """Raise ``BadField`` for a member of an object at ``place`` that is missing or wrong."""
+    """Raise ``InvalidField`` for a member of an object at ``place`` that is missing or wrong."""
     if value is None and not known.required:
         return
     problem = missing(known.says) if value is None else known.check(value)
     if problem is not None:
-        raise BadField(f"{place}.{name}", problem)
+        raise InvalidField(f"{place}.{name}", problem)
 
 
 def check_spelling(
     fields: Collection[str], spellings: Mapping[str, str], name: str, path: str = ""
 ) -> None:
-    """Raise ``BadRequest`` or ``BadField`` for a name that is too long, and ``BadField`` for one
-    that some servers take for a known one."""
+    """Raise ``BadRequest`` or ``InvalidField`` for a name that is too long, and ``InvalidField``
+    for one that some servers take for a known one."""
     if len(name) > MAX_NAME and not path:
         raise BadRequest(f"A field name in the body is longer than {MAX_NAME} characters.")
     if len(name) > MAX_NAME:
         problem = f"must not contain a field name longer than {MAX_NAME} characters"
-        raise BadField(path.removesuffix("."), problem)
+        raise InvalidField(path.removesuffix("."), problem)
     small = folded(name)
     known = small if small in fields else spellings.get(squeezed(name))
     if known is not None:
-        raise BadField(path + known, f'use this exact name instead of "{ascii_word(name)}"')
+        raise InvalidField(path + known, f'use this exact name instead of "{ascii_word(name)}"')
 
 
 def misspelled(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -106,7 +107,7 @@ def misspelled(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _check_absent(name: str, body: Mapping[str, Any], known: FieldType) -> None:
     problem = f"must be {known.says}, not null" if name in body else missing(known.says)
-    raise BadField(name, problem)
+    raise InvalidField(name, problem)
 
 
 def required(known: FieldType) -> FieldType:

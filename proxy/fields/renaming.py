@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED
 from proxy.fields.field_table import ROWS
 
@@ -24,7 +24,7 @@ PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 
 def to_api(body: Json, api: str, conversions: Conversions) -> Json:
     """Return a copy of a request in which fields of a chat have their place in another API. Raises
-    ``BadField``."""
+    ``InvalidField``."""
     made = dict(body)
     for name, field, member in PATHS[api]:
         value = made.pop(name, None)
@@ -34,7 +34,7 @@ def to_api(body: Json, api: str, conversions: Conversions) -> Json:
             continue
         group = made.get(field) if member else None
         if not isinstance(group, dict | None):
-            raise BadField(field, NOT_SUPPORTED)
+            raise InvalidField(field, NOT_SUPPORTED)
         made[field] = {**(group or {}), member: value} if member else value
     return made
 

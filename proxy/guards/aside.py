@@ -23,7 +23,7 @@ def unobserved(seconds: float) -> None:
 
 
 @frozen
-class Aside:
+class GuardThreads:
     """Where one caller's work holds up neither the event loop nor other callers. Without a
     ``pool`` it is done here and now. ``on_wait`` gets the seconds of each wait for a turn."""
 

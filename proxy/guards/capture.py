@@ -30,7 +30,7 @@ from proxy.guards.text.native import native_walk
 from proxy.guards.text.walk import Path, Text, parts_of, request_walk
 from proxy.types import Json
 from proxy.types.events import CALLS, Frame, Part, Stop
-from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
+from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
 
 BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
 MOST_TEXTS = 256
@@ -118,7 +118,7 @@ def _cut(texts: Iterable[tuple[str, str]], most: int) -> Iterator[CapturedText]:
         most -= len(text)
 
 
-def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
+def redacting(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...]:
     """Return the rules by which a call's texts are redacted."""
     masks = (rule for rule in (*guards.input, *guards.output) if rule.action == "mask")
     local = (

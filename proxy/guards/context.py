@@ -15,7 +15,7 @@ from proxy.types.guard import (
     ContextualDetector,
     Finding,
     GuardRule,
-    Question,
+    PromptContext,
     StageRules,
     is_contextual,
     is_service,
@@ -30,7 +30,7 @@ class FailedDetector:
     """A detector in the place of one that could not be made."""
 
     error: Exception
-    reach: int | None = 0
+    lookback: int | None = 0
 
     def find(self, text: str) -> Sequence[Finding]:
         raise self.error
@@ -67,7 +67,7 @@ def split_enforcing(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[G
     return [rule for rule in rules if rule.enforces], [rule for rule in rules if not rule.enforces]
 
 
-def _about(rule: GuardRule, contextual: ContextualDetector, question: Question) -> GuardRule:
+def _about(rule: GuardRule, contextual: ContextualDetector, question: PromptContext) -> GuardRule:
     try:
         detector = contextual.about(question)
     except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
@@ -77,7 +77,7 @@ def _about(rule: GuardRule, contextual: ContextualDetector, question: Question) 
     return replace(rule, detector=detector)
 
 
-def question_of(body: Json) -> Question:
+def question_of(body: Json) -> PromptContext:
     """Read what a call asks."""
     turns = body["messages"] if "messages" in body else body.get("input")
     messages = [each for each in _list(turns) if isinstance(each, dict)]
@@ -88,7 +88,7 @@ def question_of(body: Json) -> Question:
     asked = [_content(each) for each in messages if each.get("role") == "user"]
     prompt = body.get("prompt", body.get("input"))
     context = body.get("context", body.get("enkrypt_context"))
-    return Question(
+    return PromptContext(
         system=_joined(system),
         asked=asked[-1] if asked else _words(prompt),
         context=_words(context),

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked
-from proxy.guards.aside import Aside, unobserved
+from proxy.guards.aside import GuardThreads, unobserved
 from proxy.guards.context import question_of, split_enforcing, split_services
 from proxy.guards.findings.mask import Replace, TextMatch, masked, named, within_json
 from proxy.guards.findings.tally import Clock, RuleTally
@@ -38,7 +38,7 @@ from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.guards.whole.text_batches import RuleInspection, batches, part_of
 from proxy.guards.whole.threads import Threads
-from proxy.ports import Egress
+from proxy.ports import GuardClients
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.runtime.turns import Turns
@@ -87,7 +87,7 @@ class Engine:
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: Egress = NoEgress()  # it is frozen
+    outsides: GuardClients = NoEgress()  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
     most_wait_s: float = MOST_WAIT_S
@@ -155,9 +155,9 @@ class Engine:
         done where it holds up nobody."""
         return job() if weight <= self.above else await self.beside(caller)(job)
 
-    def beside(self, caller: object) -> Aside:
+    def beside(self, caller: object) -> GuardThreads:
         """Return where work of a caller holds up nobody, in its turns."""
-        return Aside(self.pool, self.turns.of(caller), self.on_wait)
+        return GuardThreads(self.pool, self.turns.of(caller), self.on_wait)
 
     async def read(
         self,
@@ -257,20 +257,20 @@ class Watching:
         self._stages = stages
         self._opening = opening
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         """Take a frame that is little work, return the frames that may be shown. Return None, and
         take nothing, for any other. Raises ``GuardBlocked``."""
-        safe = None if self._stages else self._feeding.feed_at_once(frame)
+        safe = None if self._stages else self._feeding.try_inspect(frame)
         return None if safe is None else self._opening.feed(safe)
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Take the next frame, return the frames that may be shown. Raises ``GuardBlocked``."""
         safe: Sequence[Frame] = await self._feeding.feed(frame)
         if self._feeding.opaque:
             for tally in self._tallies:
                 tally.opaque = True
         for stage in self._stages:
-            safe = await stage.feed(safe)
+            safe = await stage.inspect(safe)
         return self._opening.feed(safe)
 
     def results(self) -> tuple[GuardResult, ...]:
@@ -356,7 +356,7 @@ def _inspection(
 
 
 def _has_to_mask(look: RuleInspection) -> bool:
-    return bool(look.matches) and look.tally.rule.masks and look.tally.error is None
+    return bool(look.matches) and look.tally.rule.can_mask and look.tally.error is None
 
 
 def _is_to_mask(found: Sequence[RuleInspection]) -> bool:
@@ -371,7 +371,7 @@ def _first_block(found: Sequence[RuleInspection]) -> GuardBlocked | None:
         if each.failure is not None:
             return each.failure
         rule = each.tally.rule
-        if rule.stops and each.matches and each.tally.error is None:
+        if rule.can_block and each.matches and each.tally.error is None:
             return each.tally.block(each.matches[0][1].kind)
     return None
 

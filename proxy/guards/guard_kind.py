@@ -13,7 +13,7 @@ from proxy.config.scalars import Section
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret, Upstream
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Detector, Looking, Question, Service, Stage
+from proxy.types.guard import AnyDetector, Detector, PromptContext, Service, Stage
 
 K = TypeVar("K", bound=Section)
 D_co = TypeVar("D_co", bound=Detector | Service, covariant=True)
@@ -51,8 +51,8 @@ NO_CONTEXT = GuardContext()
 class ByContext(Generic[D_co]):
     """Makes a detector for each call, or None for a call without the context that it needs."""
 
-    about: Callable[[Question], D_co | None]
-    reach: int | None = None
+    about: Callable[[PromptContext], D_co | None]
+    lookback: int | None = None
 
 
 @frozen
@@ -76,7 +76,7 @@ class GuardKind(Generic[K]):
     """
 
     Keys: type[K]
-    make: Callable[[K, GuardContext], Looking | MostCost]
+    make: Callable[[K, GuardContext], AnyDetector | MostCost]
     cased: bool = True
     fields: frozenset[str] | None = None
     roles_left_out: frozenset[str] = frozenset()

@@ -61,9 +61,9 @@ class WholeInspector:
         read = read or await self._read(data)
         if own:
             looked = await self.engine.inspect(own, read, self.replacement, caller, known)
-            self.record.guarded(self.stage, looked.results)
+            self.record.add_guard_results(self.stage, looked.results)
             if looked.blocked is not None:
-                self.record.guarded(self.stage, self.engine.unasked(services))
+                self.record.add_guard_results(self.stage, self.engine.unasked(services))
             safe = await self._allowed(looked, data)
             if safe is not data and services:
                 read = await self._read(safe)
@@ -88,11 +88,11 @@ class WholeInspector:
         """Ask services of texts, and record what they find."""
         caller = self.record.key
         inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
-        self.record.guarded(self.stage, inspection.results)
+        self.record.add_guard_results(self.stage, inspection.results)
         return inspection
 
     def _fail(self, services: Sequence[GuardRule], error: str) -> None:
-        self.record.guarded(self.stage, self.engine.unasked(services, error))
+        self.record.add_guard_results(self.stage, self.engine.unasked(services, error))
 
     async def _allowed(self, inspection: Inspection, data: Json) -> Json:
         """Return a document with the changes of an inspection. Raises ``GuardBlocked``."""
@@ -117,7 +117,7 @@ class WholeAnswer:
     walk: Walk = answer_walk
     _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean by the prefilter
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         """Return a frame that is clean by the prefilter, as nearly all are; None for any other."""
         data = document_of(frame)
         if data is None:
@@ -133,8 +133,8 @@ class WholeAnswer:
         self.record.guards += [("output", each) for each in known if each is not None]
         return (frame,)
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Return a frame as the rules leave it. What ``feed_at_once`` has found is not read
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
+        """Return a frame as the rules leave it. What ``try_inspect`` has found is not read
         again."""
         before = document_of(frame)
         if before is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from proxy.guards.aside import Aside
+from proxy.guards.aside import GuardThreads
 from proxy.runtime.turns import Places, Turns
 from proxy.types.guard import Busy
 
@@ -27,13 +27,13 @@ class ModelPool:
         self._places = Places(CALLS)
 
     @contextmanager
-    def call(self, caller: object) -> Iterator[Aside]:
+    def call(self, caller: object) -> Iterator[GuardThreads]:
         """Yield what one call's work is done by, each piece in a turn of its caller. Raise ``Busy``
         where too many calls of the caller are there already."""
         if self._places.is_full(caller):
             raise Busy
         self._places.take(caller)
         try:
-            yield Aside(self._executor, self._turns.of(caller))
+            yield GuardThreads(self._executor, self._turns.of(caller))
         finally:
             self._places.give_back(caller)

@@ -32,19 +32,19 @@ from proxy.guards.text.walk import (
 )
 from proxy.guards.unguarded import OPEN, OpenGate
 from proxy.guards.watch import (
-    AnswerWatch,
     Look,
     LookAtOnce,
+    OutputInspector,
     ValueRestorer,
     later,
     nothing,
 )
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.ports import Gate, Watch
+from proxy.ports import CallGuards, OutputGuards
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.runtime.turn import LoopTurn
-from proxy.types import ABOUT_STATE, Call, Endpoint, Head, Pin, Plan
+from proxy.types import ABOUT_STATE, Call, Endpoint, Plan, ResponseHead, StateRef
 from proxy.types.events import Frame
 from proxy.types.guard import Capture, GuardRule, StageRules
 
@@ -68,7 +68,7 @@ class PolicyGuards:
     masks_key: bytes = field(default_factory=placeholder_key, repr=False)
     thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
             return OpenGate(plan, call)
@@ -93,16 +93,16 @@ class CallGate:
     masks_key: bytes = field(repr=False)
     thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
     _masks: Masks | None = field(default=None, repr=False)
-    _watch: AnswerWatch | None = None
+    _watch: OutputInspector | None = None
 
     async def inspect(self) -> tuple[Plan, Call]:
         """Return the plan and the call as the guards leave them: with other targets where a guard
         routes the call, and with texts masked. Raises ``GuardBlocked``."""
         call, guards = self.call, self.plan.guards
-        rules = guards.of_input
+        rules = guards.input_stage
         if not rules.every:
             return self.plan, call
-        if call.head.passed is not None:
+        if call.head.passthrough is not None:
             return await self._inspect_passed(rules)
         engine, known = self.engine, NOTHING_KNOWN
         read = plain_request(call.body) if rules.alone and call.size <= LARGE_BYTES else None
@@ -151,29 +151,31 @@ class CallGate:
         body = await inspector.inspect(rules, call.body, read=read, known=known)
         safe = call
         if body is not call.body:
-            safe = replace(call, body=without_broken(call.body, body), quarters={})
+            safe = replace(call, body=without_broken(call.body, body), field_quarters={})
         if inspector.routed is not None:
-            self.record.decided = self.plan
-            self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed, call.pin)
+            self.record.original_plan = self.plan
+            self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed, call.state_ref)
         return self.plan, safe
 
-    async def review(self, error: ProxyError) -> None:
+    async def redact_error(self, error: ProxyError) -> None:
         """Let the guards of answers look at an upstream's words in an error. What a guard would ask
         somebody else about is not shown at all."""
         texts, rules = error_texts(error), acting(self.plan.guards.output)
         if texts and rules:
             own, services = split_services(bind(rules, self.call.body))
             looked = await self.engine.inspect(own, texts, caller=self.record.key)
-            self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
+            self.record.add_guard_results(
+                "output", (*looked.results, *self.engine.unasked(services))
+            )
             if services or looked.blocked is not None:
                 withhold(error)
             else:
                 rewrite(error, looked.changes)
         capture = self.plan.guards.capture
-        if capture is not None and error.upstream_message and self.record.drawn(capture.share):
+        if capture is not None and error.upstream_message and self.record.is_sampled(capture.share):
             error.system_text = self._capturing(self.call, capture).shown_error(error)
 
-    def watch(self, call: Call, head: Head) -> Watch:
+    def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
         that want another answer have had it: they block. So they do where a call is passed on, as
         it may be one that must not be made twice, where it writes into a conversation, and where it
@@ -182,7 +184,11 @@ class CallGate:
         if head.passed is not None and head.streamed:
             return self._unread(rules)
         holds = rules.retries
-        if self._watch is not None or call.head.endpoint in ASKED_ONCE or (holds and call.is_once):
+        if (
+            self._watch is not None
+            or call.head.endpoint in ASKED_ONCE
+            or (holds and call.creates_state)
+        ):
             rules = StageRules.of(
                 tuple(
                     replace(rule, action="block") if rule.action == "retry" else rule
@@ -191,27 +197,27 @@ class CallGate:
             )
         look, at_once = self._look(call, rules)
         capture = self.plan.guards.capture
-        if capture is not None and self.record.drawn(capture.share):
+        if capture is not None and self.record.is_sampled(capture.share):
             look, at_once = self._captured(call, look, capture), later
-        self._watch = AnswerWatch(
+        self._watch = OutputInspector(
             look,
             ValueRestorer(self._masks, self.engine, self.record.key, call) if self._masks else None,
             at_once=at_once,
             holds=holds,
             guarded=rules.in_force,
             thoughts=ThoughtReader(self.thoughts, self.record)
-            if self.plan.guards.of_input.every
+            if self.plan.guards.input_stage.every
             else None,
         )
         return self._watch
 
-    def _unread(self, rules: StageRules) -> Watch:
+    def _unread(self, rules: StageRules) -> OutputGuards:
         """Return the watch of an answer that nobody reads. Raise ``GuardBlocked`` while a guard
         acts on answers, unless policy lets that pass."""
         if rules.enforces and not self.plan.guards.opaque:
             raise GuardBlocked(OPAQUE_RESPONSE, guard="opaque", kind="file")
         clock = self.engine.clock
-        self.record.guarded(
+        self.record.add_guard_results(
             "output", [RuleTally(rule, clock, opaque=True).result() for rule in rules.every]
         )
         return OPEN
@@ -221,7 +227,7 @@ class CallGate:
         back."""
         capturing = self._capturing(call, capture)
         self.record.captured = capturing.shown
-        return CapturedAnswer(look, capturing).feed
+        return CapturedAnswer(look, capturing).inspect
 
     def _capturing(self, call: Call, capture: Capture) -> Capturing:
         rules = redacting(capture, self.plan.guards)
@@ -232,15 +238,15 @@ class CallGate:
             return nothing, later
         if not call.stream:
             answer = WholeAnswer(engine=self.engine, record=self.record, rules=rules, call=call)
-            if call.head.passed is not None:
+            if call.head.passthrough is not None:
                 answer.walk = passed_answer_walk
-            return answer.feed, answer.feed_at_once
+            return answer.inspect, answer.try_inspect
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
         caller = self.record.key
         watching = self.engine.watch(bound_rules, inquiry, caller=caller)
-        self.record.watched = watching.results
-        return watching.feed, watching.feed_at_once
+        self.record.live_guard_results = watching.results
+        return watching.inspect, watching.try_inspect
 
 
 @frozen
@@ -250,7 +256,7 @@ class CapturedAnswer:
     look: Look
     capturing: Capturing
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         safe = await self.look(frame)
         turn = LoopTurn(self.capturing.clock)
         turn.begin()
@@ -261,12 +267,12 @@ class CapturedAnswer:
         return safe
 
 
-def _elsewhere(plan: Plan, by: GuardRule, pin: Pin | None) -> Plan:
+def _elsewhere(plan: Plan, by: GuardRule, pin: StateRef | None) -> Plan:
     """Return a plan whose legs all go to the targets of a guard. Raises ``GuardBlocked`` if it has
     none that may be asked: of a call that leans on what one target keeps, only that one may be."""
-    to = tuple(each for each in by.to if pin is None or pin.reaches(each))
+    to = tuple(each for each in by.route_targets if pin is None or pin.matches(each))
     if not to:
         raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
     return replace(
-        plan, model_calls=tuple(replace(leg, targets=to, pool=1) for leg in plan.model_calls)
+        plan, model_calls=tuple(replace(leg, targets=to, pool_size=1) for leg in plan.model_calls)
     )

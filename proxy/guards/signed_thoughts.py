@@ -112,7 +112,7 @@ class ThoughtReader:
                 pass
 
     def _add(self, leg: int, text: str, signature: str) -> None:
-        attempt = self._record.serving.get(leg)
+        attempt = self._record.used_attempts.get(leg)
         if attempt is not None and signature:
             self._shown.add(
                 Thought(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
-from proxy.ports import Gate, Guards, Watch
+from proxy.ports import CallGuards, Guards, OutputGuards
 from proxy.runtime.frozen import frozen
-from proxy.types import Call, Head, Plan
+from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import Frame
 
 
@@ -23,31 +23,31 @@ class OpenGate:
     async def inspect(self) -> tuple[Plan, Call]:
         return self.plan, self.call
 
-    async def review(self, error: ProxyError) -> None:
+    async def redact_error(self, error: ProxyError) -> None:
         """An upstream's words stay as they are."""
 
-    def watch(self, call: Call, head: Head) -> Watch:
+    def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
         return OPEN
 
 
 @frozen
-class OpenWatch:
+class NoOutputGuards:
     """Lets an answer pass as it is."""
 
-    again: bool = False
+    retry_requested: bool = False
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame]:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame]:
         return (frame,)
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         return (frame,)
 
-    def cut(self) -> Sequence[Frame]:
+    def abort(self) -> Sequence[Frame]:
         """Nothing was held back."""
         return ()
 
 
-OPEN = OpenWatch()
+OPEN = NoOutputGuards()
 
 
 class GuardsOnDemand:
@@ -59,10 +59,10 @@ class GuardsOnDemand:
         self._make = make
         self._made: Guards | None = None
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
             return OpenGate(plan, call)
         if self._made is None:
             self._made = self._make()
-        return self._made.gate(plan, call, record)
+        return self._made.for_call(plan, call, record)

@@ -15,7 +15,7 @@ from proxy.guards.stream.feeding import Beside, Feeding
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.guards.whole_answers import with_values
-from proxy.runtime.freed import let_frames_go
+from proxy.runtime.freed import drop_tracebacks
 from proxy.types import Call
 from proxy.types.events import Frame
 
@@ -75,18 +75,27 @@ class ValueRestorer:
         job = partial(with_values, frame, self._masks, self._call)
         return await self._place.aside(UNKNOWN, job, self._caller)
 
-    def cut(self) -> Sequence[Frame]:
+    def abort(self) -> Sequence[Frame]:
         """Return the beginning of a placeholder that never ended."""
         return self._feeding.flush() if self._feeding is not None else ()
 
 
-class AnswerWatch:
+class OutputInspector:
     """One answer on its way out. ``holds`` keeps all of it back to its end, for a guard that may
-    want another: ``again`` says that one does, and then nothing of this one is shown. Where it is
-    ``guarded``, what is sent is what guards have read, not the bytes it was read from: a name that
-    stands twice in them is read once here, and may be read otherwise elsewhere."""
+    want another: ``retry_requested`` says that one does, and then nothing of this one is shown.
+    Where it is ``guarded``, what is sent is what guards have read, not the bytes it was read from:
+    a name that stands twice in them is read once here, and may be read otherwise elsewhere."""
 
-    __slots__ = ("_at_once", "_back", "_guarded", "_kept", "_look", "_shown", "_thoughts", "again")
+    __slots__ = (
+        "_at_once",
+        "_back",
+        "_guarded",
+        "_kept",
+        "_look",
+        "_shown",
+        "_thoughts",
+        "retry_requested",
+    )
 
     def __init__(
         self,
@@ -98,7 +107,7 @@ class AnswerWatch:
         guarded: bool = False,
         thoughts: ThoughtReader | None = None,
     ) -> None:
-        self.again = False
+        self.retry_requested = False
         self._at_once = later if holds or back is not None else at_once
         self._guarded = guarded
         self._thoughts = thoughts
@@ -107,19 +116,19 @@ class AnswerWatch:
         self._shown = False
         self._kept: list[Frame] | None = [] if holds else None
 
-    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         safe = self._at_once(frame)
         if not safe:
             return safe
         self._shown = True
         return self._as_read(safe)
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         try:
             safe = await self._look(frame)
         except RetryWanted as wanted:
-            let_frames_go(wanted)  # the guard's result keeps it
-            self.again = True
+            drop_tracebacks(wanted)  # the guard's result keeps it
+            self.retry_requested = True
             return ()
         safe = self._as_read(safe)
         if self._kept is not None:
@@ -139,10 +148,10 @@ class AnswerWatch:
             return frames
         return [frame if frame.raw is None else as_read(frame) for frame in frames]
 
-    def cut(self) -> Sequence[Frame]:
+    def abort(self) -> Sequence[Frame]:
         """Return the beginning of a placeholder that never ended. Return nothing if nothing was
         shown, so that the client gets a clean error."""
-        return self._back.cut() if self._back is not None and self._shown else ()
+        return self._back.abort() if self._back is not None and self._shown else ()
 
 
 def as_read(frame: Frame) -> Frame:

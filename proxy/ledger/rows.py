@@ -13,10 +13,10 @@ from zlib import crc32
 
 import orjson
 
-from proxy.call.billing import Billed, Saved
-from proxy.call.facts import CallFacts
+from proxy.call.billing import BilledAttempt, CacheSavings
+from proxy.call.facts import CallSummary
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.errors.words import word
 from proxy.money.usage import TOKEN_TYPES
 from proxy.types import EPOCH
@@ -66,12 +66,12 @@ class CallEntry(NamedTuple):
     """Finished call, with its number in this run of the process."""
 
     seq: int
-    facts: CallFacts
+    facts: CallSummary
 
 
 def entry_of(seq: int, record: Record) -> CallEntry:
     """Return the entry of a finished call, without its body."""
-    return CallEntry(seq, facts_of(record))
+    return CallEntry(seq, summarize(record))
 
 
 def bills_of(entry: CallEntry) -> list[str]:
@@ -109,22 +109,22 @@ def counter_name(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _cached_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
+def _cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
     """Return the row of a cached response, which used no tokens."""
     number, model = len(facts.attempts) + 1, facts.asked_model
     request = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
     return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * BESIDE)
 
 
-def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
+def _attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
     attempt, fate, bill = billed
     target = attempt.target
     tokens = bill.usage.tokens if bill and bill.usage.source != "unknown" else None
     return (
         seq,
         number,
-        attempt.leg,
-        attempt.why,
+        attempt.model_call,
+        attempt.reason,
         target.upstream.name,
         target.upstream.provider,
         target.model,
@@ -150,7 +150,7 @@ BESIDE = len(ATTEMPT) - ATTEMPT.index("loss")
 
 
 def _call_row(
-    seq: int, facts: CallFacts, started_ms: int, attempts: list[Row], charges: list[Row]
+    seq: int, facts: CallSummary, started_ms: int, attempts: list[Row], charges: list[Row]
 ) -> Row:
     """Return the row of a call, with the sums of the rows of its attempts and charges."""
     return (

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from proxy.call.attempts import Loss, Money, Why
+from proxy.call.attempts import AttemptReason, LossReason, SpendUse
 from proxy.ledger import call_counters
 from proxy.ledger.store import MODE, RowsRefused, Unusable
 from proxy.money.usage import Source
@@ -30,10 +30,10 @@ def _one_of(column: str, words: Any) -> str:
 
 
 CHECKS = {
-    "why": _one_of("why", Why),
+    "why": _one_of("why", AttemptReason),
     "usage_source": _one_of("usage_source", Source),
-    "money": _one_of("money", Money),
-    "loss": _one_of("loss", Loss),
+    "money": _one_of("money", SpendUse),
+    "loss": _one_of("loss", LossReason),
 }
 """Checks by column. A table with other words gets them when it is opened."""
 

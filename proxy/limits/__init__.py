@@ -16,34 +16,40 @@ from typing import Self, TypeVar
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked, LimitStoreUnavailable, ProxyError
 from proxy.limits.backfill import Backfill
-from proxy.limits.claims import actuals, charges_of, claims_of, hidden_output, predicted
+from proxy.limits.claims import (
+    actual_usage,
+    charges_of,
+    estimate_claims,
+    estimate_cost,
+    hidden_output,
+)
 from proxy.limits.stores.store import CounterStore
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.types import Call, Plan
 from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
 from proxy.types.limit import Claim, Limit, LimitRefusal
-from proxy.types.outcome import FLAGS, FRESH, READING, Outcome, Standing
+from proxy.types.outcome import FLAGS, FRESH, READING, CounterState, LimitDecision
 
 FINDING = "cost"
 T = TypeVar("T")
 
 
 @frozen
-class Admission:
+class Limiter:
     """The limits of the policy over a store of counters.
 
-    ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``backfill``
+    ``is_warned`` hears of each budget or rate that a call took past its ``warn_at``. ``backfill``
     charges budgets whose counters begin anew (a new window, a process that was started again, a
     store that has lost them) with what their window has seen. ``offload`` is where claims of large
     bodies are estimated.
     """
 
     store: CounterStore
-    warned: Callable[[Standing], None]
+    warned: Callable[[CounterState], None]
     backfill: Backfill | None = None
     offload: Offload = Offload()  # it is frozen
-    _in_flight: dict[str, Admitted] = field(default_factory=dict)
+    _in_flight: dict[str, Reservation] = field(default_factory=dict)
 
     def held(self, limit: Limit, since_ms: int) -> dict[str, int]:
         """Return what calls under way hold of a limit by estimate, by whose: those that came since
@@ -56,13 +62,13 @@ class Admission:
                         found[claim.scope] = found.get(claim.scope, 0) + claim.amount
         return found
 
-    def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
+    def admit(self, plan: Plan, call: Call, record: Record) -> Reservation:
         record.hidden_output = partial(hidden_output, plan, call)
-        return Admitted(admission=self, plan=plan, call=call, record=record)
+        return Reservation(limiter=self, plan=plan, call=call, record=record)
 
 
 @frozen
-class Reservation:
+class ReservedClaims:
     """What the store has ``decided`` of a call's claims, and charged, under which id.
 
     That of a call which is let in for a kept answer alone has the ``refusal`` that was put off, and
@@ -70,33 +76,33 @@ class Reservation:
     """
 
     id: str
-    decided: Outcome
+    decided: LimitDecision
     refusal: ProxyError | None = None
-    refused: Outcome | None = None
+    refused: LimitDecision | None = None
     void: bool = False
 
 
-NOTHING = Reservation("", Outcome(admitted=True, claims=(), readings=()))
+NOTHING = ReservedClaims("", LimitDecision(admitted=True, claims=(), readings=()))
 
 
 @dataclass(slots=True)
-class Admitted:
+class Reservation:
     """One call's time under its limits. Entering raises ``LimitExceeded``, ``BudgetExceeded`` or
     ``LimitStoreUnavailable``, or ``GuardBlocked`` for a call that may cost too much, and then
     nothing is charged; leaving settles."""
 
-    admission: Admission
+    limiter: Limiter
     plan: Plan
     call: Call
     record: Record
-    _reserved: Reservation = NOTHING
+    _reserved: ReservedClaims = NOTHING
     _asked: int = 0
     _id: str = ""
 
     @property
     def at_ms(self) -> int:
         """When the call came, in milliseconds of UTC."""
-        return int(self.call.head.at.timestamp() * 1000)
+        return int(self.call.head.received_at.timestamp() * 1000)
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -104,28 +110,28 @@ class Admitted:
         return self._reserved.decided.claims
 
     async def __aenter__(self) -> Self:
-        if self.plan.guards.ceilings:
-            cost = await self._worked_out(predicted)
-            permit(self.plan.guards.ceilings, cost, self.record)
-        if not self.plan.bounds:
+        if self.plan.guards.cost_caps:
+            cost = await self._worked_out(estimate_cost)
+            permit(self.plan.guards.cost_caps, cost, self.record)
+        if not self.plan.limits:
             return self
         if self.call.size <= LARGE_BYTES:
-            claims = claims_of(self.plan, self.call)
+            claims = estimate_claims(self.plan, self.call)
         else:
-            claims = await self._worked_out(claims_of)
+            claims = await self._worked_out(estimate_claims)
         try:
             self._reserved = await self._reserve(claims)
         except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
             if self._asked:
-                await self.admission.store.release(self._id)
+                await self.limiter.store.release(self._id)
             raise
         if self._reserved.decided.claims:
-            self.admission._in_flight[self._reserved.id] = self
+            self.limiter._in_flight[self._reserved.id] = self
         return self
 
     async def _worked_out(self, work: Callable[[Plan, Call], T]) -> T:
-        job, caller = partial(work, self.plan, self.call), self.call.caller
-        return await self.admission.offload.run(self.call.size, job, caller)
+        job, caller = partial(work, self.plan, self.call), self.call.scheduling_key
+        return await self.limiter.offload.run(self.call.size, job, caller)
 
     def require_budget(self) -> None:
         """Raise the refusal that was put off: the cache has no answer, so an upstream must be
@@ -133,13 +139,13 @@ class Admitted:
         reserved = self._reserved
         if reserved.refusal is not None:
             self._reserved = replace(reserved, void=True)
-            self.record.admission = reserved.refused
+            self.record.limit_decision = reserved.refused
             raise reserved.refusal
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Settle also when the call is cancelled: what was used was used. A call that was refused
         after all has used nothing."""
-        store, reserved = self.admission.store, self._reserved
+        store, reserved = self.limiter.store, self._reserved
         claims = reserved.decided.claims
         if not claims:
             return
@@ -147,47 +153,47 @@ class Admitted:
             if reserved.void:
                 await store.release(reserved.id)
             else:
-                used = actuals(claims, self.record)
+                used = actual_usage(claims, self.record)
                 self.record.charges = charges_of(reserved.decided, used)
                 await store.settle(reserved.id, used)
         finally:
-            del self.admission._in_flight[reserved.id]
+            del self.limiter._in_flight[reserved.id]
 
-    async def _reserve(self, claims: Sequence[Claim]) -> Reservation:
+    async def _reserve(self, claims: Sequence[Claim]) -> ReservedClaims:
         """Reserve all claims; for a kept answer only, of a call that is over a budget or a token
         limit, those that still hold. Raise the refusal where the plan has no cache, a guard would
         call a paid service first, or another limit refuses too."""
         decided = await self._decide(claims)
         refusal = None if decided.admitted else decided.refusal
         if refusal is None:
-            return Reservation(self._id, decided)
+            return ReservedClaims(self._id, decided)
         error = _refused(refusal, claims, self.at_ms, store_away=decided.store_away)
         rules = self.plan.guards.input
         if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
-        free = tuple(claim for claim in claims if not claim.limit.kind.estimated)
-        self.record.admission, self.record.is_over_budget = None, True
+        free = tuple(claim for claim in claims if not claim.limit.kind.is_usage_based)
+        self.record.limit_decision, self.record.is_over_budget = None, True
         if not free:
             return replace(NOTHING, refusal=error, refused=decided)
         without = await self._decide(free)
         if not without.admitted:
-            self.record.admission = decided
+            self.record.limit_decision = decided
             raise error
-        return Reservation(id=self._id, decided=without, refusal=error, refused=decided)
+        return ReservedClaims(id=self._id, decided=without, refusal=error, refused=decided)
 
-    async def _decide(self, claims: Sequence[Claim]) -> Outcome:
+    async def _decide(self, claims: Sequence[Claim]) -> LimitDecision:
         """Ask the store; once more where a budget that began anew turns out to be used."""
-        backfill = self.admission.backfill
+        backfill = self.limiter.backfill
         if backfill is not None:  # nobody overtakes a budget that is being backfilled
             await backfill.known(claims)
         decided = await self._ask(claims)
         if backfill is not None and decided.admitted and await self._backfill(backfill, decided):
-            await self.admission.store.release(self._id)
+            await self.limiter.store.release(self._id)
             decided = await self._ask(claims)
-        self.record.admission = decided
+        self.record.limit_decision = decided
         return decided
 
-    async def _backfill(self, backfill: Backfill, decided: Outcome) -> bool:
+    async def _backfill(self, backfill: Backfill, decided: LimitDecision) -> bool:
         """Have budgets backfilled that begin anew with this call. True if one of its budgets turned
         out to be used, be it that another call began it in the same moment."""
         for index, flags in enumerate(decided.readings[FLAGS::READING]):
@@ -195,15 +201,15 @@ class Admitted:
                 backfill.begin(decided.claims[index], self.at_ms)
         return await backfill.known(decided.claims)
 
-    async def _ask(self, claims: Sequence[Claim]) -> Outcome:
+    async def _ask(self, claims: Sequence[Claim]) -> LimitDecision:
         """Ask the store under a new id: under the last one it may owe something, or be owed."""
         self._asked += 1
-        self._id = f"{self.call.head.nonce}-{self._asked}"
-        decided = await self.admission.store.admit(self._id, claims)
+        self._id = f"{self.call.head.call_id}-{self._asked}"
+        decided = await self.limiter.store.admit(self._id, claims)
         if decided.admitted and any(decided.readings[FLAGS::READING]):
             for standing in decided.standings:
-                if standing.warned:
-                    self.admission.warned(standing)
+                if standing.is_warned:
+                    self.limiter.warned(standing)
         return decided
 
 
@@ -220,16 +226,16 @@ def _refused(
     return limit.kind.error(refusal, at_ms)
 
 
-def permit(ceilings: Sequence[CostCap], cost: int | None, record: Record) -> None:
+def permit(cost_caps: Sequence[CostCap], cost: int | None, record: Record) -> None:
     """Note what every ceiling says of a call, which may cost so many nano-USD by the same estimate
     that limits claim; None where nobody can tell: then the guard has failed, and ``on_error`` says
     what that means. Raises ``GuardBlocked`` where a ceiling stops the call."""
-    record.guarded("input", [_result(ceiling, cost) for ceiling in ceilings])
-    for ceiling in ceilings:
+    record.add_guard_results("input", [_result(ceiling, cost) for ceiling in cost_caps])
+    for ceiling in cost_caps:
         name = ceiling.name
-        if cost is None and ceiling.strict:
+        if cost is None and ceiling.fails_closed:
             raise GuardBlocked(UNPRICED.format(name), guard=name, kind="could_not_check")
-        if cost is not None and cost > ceiling.most and ceiling.enforces:
+        if cost is not None and cost > ceiling.max_nano_usd and ceiling.enforces:
             raise GuardBlocked(ceiling.message, guard=name, kind=FINDING)
 
 
@@ -237,9 +243,9 @@ def _result(ceiling: CostCap, cost: int | None) -> GuardResult:
     verdict: Verdict = "passed"
     if cost is None:
         verdict = "failed"
-    elif cost > ceiling.most:
+    elif cost > ceiling.max_nano_usd:
         verdict = "blocked" if ceiling.action == "block" else "flagged"
-    found = cost is not None and cost > ceiling.most
+    found = cost is not None and cost > ceiling.max_nano_usd
     return GuardResult(
         guard=ceiling.name,
         verdict=verdict,

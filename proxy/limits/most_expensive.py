@@ -11,11 +11,11 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
-from proxy.money.usage import PAID, Price, in_force
-from proxy.types.limit import MOST, CallSize
+from proxy.money.usage import BILLED_COUNTS, Price, price_on
+from proxy.types.limit import MAX_AMOUNT, CallSize
 from proxy.types.reasoning import may_reason
 
-INPUT, OUTPUT = PAID.index("input"), PAID.index("output")
+INPUT, OUTPUT = BILLED_COUNTS.index("input"), BILLED_COUNTS.index("output")
 _WISHES = ("modalities", "response_modalities", "output_modalities")
 _ASKED_IN = ("messages", "input", "prompt")
 _RECORDED = ("audio", "video", "file", "media", "document")
@@ -26,12 +26,12 @@ def highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
     """Return the nano-USD of the most expensive target; None where no target has a known price."""
     highest: int | None = None
     for target, prompt, answers, body, cost in sizes:
-        price = in_force(target.prices, day)
+        price = price_on(target.prices, day)
         if price is not None and (cost is None or price.is_free):
             cost = most_cost(price, prompt, answers, target.model, body)  # noqa: PLW2901
         if cost is not None and (highest is None or cost > highest):
             highest = cost
-    return None if highest is None else min(highest, MOST)
+    return None if highest is None else min(highest, MAX_AMOUNT)
 
 
 def most_cost(
@@ -39,7 +39,9 @@ def most_cost(
 ) -> int | None:
     """Return the most nano-USD of a call for so many tokens at most, by the body that a model gets;
     None where text has no price."""
-    steps = [each for above, each in price.steps if prompt > above] if price.steps else []
+    steps = (
+        [each for above, each in price.tier_prices if prompt > above] if price.tier_prices else []
+    )
     counts = steps[0] if steps else price
     if (prompt and counts.rates[INPUT] is None) or (answer and counts.rates[OUTPUT] is None):
         return None

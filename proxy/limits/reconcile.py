@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import BudgetQuery, Claim, Limit
 
@@ -31,7 +31,7 @@ class Reconciler:
     the error of a look that failed.
     """
 
-    admission: Admission
+    admission: Limiter
     budgets: Callable[[], Awaitable[Mapping[str, BudgetQuery]]]
     spent: Spent
     report: Callable[[Mapping[str, int]], None]
@@ -113,13 +113,13 @@ class Reconciler:
         except StoreUnavailable:
             return {}
         held = self.admission.held(budget.limit, begin)
-        used = {standing.scope: standing.used for standing in standings if not standing.fresh}
+        used = {standing.scope: standing.used for standing in standings if not standing.is_fresh}
         if not store.certain:
             return {}
         return {scope: amount - held.get(scope, 0) for scope, amount in used.items()}
 
     def _begin(self, limit: Limit) -> int:
-        return limit.calendar.around(int(self.utc() * 1000))[1]
+        return limit.calendar.window_bounds(int(self.utc() * 1000))[1]
 
 
 def _outside(kept: int, *counted: int) -> int:

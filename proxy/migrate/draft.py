@@ -13,7 +13,7 @@ import yaml
 
 from proxy.config.scalars import check_url
 from proxy.dialects import DIALECTS
-from proxy.errors.words import few, word
+from proxy.errors.words import first_items, word
 from proxy.money import usage
 from proxy.types.providers import BY_WORD
 
@@ -44,7 +44,7 @@ class ConfigPart:
 
     def names(self) -> list[str]:
         """Return the names of the members, at most ``MAX_ITEMS``."""
-        return few(self._values, MAX_ITEMS)
+        return first_items(self._values, MAX_ITEMS)
 
     def take(self, name: str) -> Any:
         """Return a member of any type, or None."""
@@ -85,7 +85,7 @@ class ConfigPart:
         if not isinstance(value, list):
             return []
         self._read.add(name)
-        items = enumerate(few(value, MAX_ITEMS))
+        items = enumerate(first_items(value, MAX_ITEMS))
         return [ConfigPart(f"{self.at(name)}[{index}]", item) for index, item in items]
 
     def unread(self) -> Iterator[str]:

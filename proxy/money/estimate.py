@@ -106,18 +106,18 @@ def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
     return quarters
 
 
-def body_quarters(body: Mapping[str, Any], known: Mapping[str, int] = NONE_KNOWN) -> int:
+def estimate_quarters(body: Mapping[str, Any], known: Mapping[str, int] = NONE_KNOWN) -> int:
     """Return the estimate for a request: for every value in it, whatever field it stands in.
 
     ``known`` are the estimates of fields that were made before.
     """
     if known:
         unknown = {name: value for name, value in body.items() if name not in known}
-        return body_quarters(unknown) + sum([known[name] for name in known if name in body])
+        return estimate_quarters(unknown) + sum([known[name] for name in known if name in body])
     return sum(field_quarters(body).values())
 
 
-def whole_tokens(quarters: int) -> int:
+def to_tokens(quarters: int) -> int:
     """Return the tokens that so many quarters are, rounded up."""
     return -(-quarters // QUARTERS)
 

@@ -63,13 +63,13 @@ class Tokens:
         prompt = self.input, self.cached_input, self.cache_write
         return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
 
-    def beside(self) -> dict[str, int]:
+    def extra_counts(self) -> dict[str, int]:
         """Return what is counted beside tokens, but for what is zero."""
         return {name: count for name in BESIDE if (count := getattr(self, name))}
 
     def paid(self) -> tuple[int, ...]:
-        """Return what is paid for, in the order of ``PAID``; ``counts`` says the same where nothing
-        is counted beside tokens."""
+        """Return what is paid for, in the order of ``BILLED_COUNTS``; ``counts`` says the same
+        where nothing is counted beside tokens."""
         shorter = replace(self, cache_write=self.cache_write - self.cache_write_1h)
         return (*shorter.counts(), self.cache_write_1h, self.web_searches)
 
@@ -91,7 +91,7 @@ BESIDE = ("cache_write_1h", "web_searches")
 IMAGES = ("image_input", "image_output")
 """Tokens of images, which are priced and counted as input and output."""
 TOKEN_TYPES = tuple(name for name in _COUNTS if name not in BESIDE + IMAGES)
-PAID = (*TOKEN_TYPES, *BESIDE)
+BILLED_COUNTS = (*TOKEN_TYPES, *BESIDE)
 """All that is paid for."""
 
 
@@ -239,10 +239,10 @@ class Price:
     What has no price of its own costs as the text it stands for: cached input, cache writes and
     audio input like input, reasoning and audio output like output; a write for an hour like any.
 
-    ``rates`` are what one of each in ``PAID`` costs, tiers aside, in whole numbers of which
-    ``unit`` are a nano-USD. ``steps`` are the prices for prompts of more than so many tokens,
-    those for the longest first. ``highest`` are those of a token of the prompt and of the answer
-    whose types are not known, by which they may be.
+    ``rates`` are what one of each in ``BILLED_COUNTS`` costs, tiers aside, in whole numbers of
+    which ``unit`` are a nano-USD. ``tier_prices`` are the prices for prompts of more than so many
+    tokens, those for the longest first. ``highest`` are those of a token of the prompt and of the
+    answer whose types are not known, by which they may be.
     """
 
     input: Decimal | None
@@ -258,7 +258,7 @@ class Price:
     web_search: Decimal | None = None
     rates: tuple[int | None, ...] = field(init=False, repr=False, compare=False)
     unit: int = field(init=False, repr=False, compare=False)
-    steps: tuple[tuple[int, Price], ...] = field(init=False, repr=False, compare=False)
+    tier_prices: tuple[tuple[int, Price], ...] = field(init=False, repr=False, compare=False)
     highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = memo(dict)
 
     def __post_init__(self) -> None:
@@ -275,7 +275,7 @@ class Price:
 
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, None when a type that was used has no price."""
-        price, total = self._for(tokens) if self.steps else self, 0
+        price, total = self._for(tokens) if self.tier_prices else self, 0
         beside = tokens.cache_write_1h or tokens.web_searches
         counts = tokens.paid() if beside else tokens.counts()
         for rate, count in zip(price.rates, counts, strict=False):
@@ -288,7 +288,7 @@ class Price:
     @property
     def is_free(self) -> bool:
         """True if nothing of it costs anything, however much is used."""
-        tiers = [price.rates for _, price in self.steps]
+        tiers = [price.rates for _, price in self.tier_prices]
         return self.input == 0 and not any(map(any, (self.rates, *tiers)))
 
     def rate(self, token_type: str) -> Decimal | None:
@@ -298,7 +298,7 @@ class Price:
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by what it is for, of tokens whose cost is known."""
-        price = self._for(tokens) if self.steps else self
+        price = self._for(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         before = total = 0
         beside = tokens.cache_write_1h or tokens.web_searches
@@ -315,7 +315,7 @@ class Price:
     def _for(self, tokens: Tokens) -> Price:
         """Return the prices that hold for a prompt of this size."""
         prompt = tokens.prompt_total
-        for above, price in self.steps:
+        for above, price in self.tier_prices:
             if prompt > above:
                 return price
         return self
@@ -368,7 +368,7 @@ def _or(own: Decimal | None, other: Decimal | None) -> Decimal | None:
     return other if own is None else own
 
 
-def in_force(prices: Sequence[Price], on: date) -> Price | None:
+def price_on(prices: Sequence[Price], on: date) -> Price | None:
     """Return the price of a day: the latest that had begun."""
     if len(prices) == 1 and prices[0].since is None:
         return prices[0]

@@ -14,9 +14,9 @@ from proxy.dialects.ways import target_endpoint
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
 from proxy.types import CacheRule, ScopedLimit, Target
-from proxy.types.guard import Guarding
+from proxy.types.guard import GuardPlan
 from proxy.types.limit import BudgetQuery, Limit
-from proxy.types.roster import ListedDeployment, Roster, internal_key
+from proxy.types.roster import LabelCatalog, ListedDeployment, internal_key
 
 MAX_SCOPES = 1000
 """Maximum number of counters of one deployment that have gauges. Others are counted only."""
@@ -25,7 +25,7 @@ MAX_SHOWN = 2000
 Deployments = dict[str, KeyDeployment]
 
 
-def roster(snapshot: Snapshot) -> Roster:
+def roster(snapshot: Snapshot) -> LabelCatalog:
     """Return the names of a snapshot, in a fixed order."""
     by_key = _deployments_by_key(snapshot)
     listed = {
@@ -33,7 +33,7 @@ def roster(snapshot: Snapshot) -> Roster:
         for name, deployment in sorted(snapshot.deployments.items())
     }
     keys = snapshot.keys.keys() | {name for deployments in by_key.values() for name in deployments}
-    return Roster(
+    return LabelCatalog(
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
@@ -121,8 +121,8 @@ def _listed(deployment: Deployment, by_key: Deployments) -> ListedDeployment:
     )
 
 
-def _guards(guards: RuleGuards | Guarding) -> Iterator[tuple[str, str]]:
-    yield from (("input", cap.name) for cap in guards.ceilings)
+def _guards(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
+    yield from (("input", cap.name) for cap in guards.cost_caps)
     yield from (("input", rule.name) for rule in guards.input)
     yield from (("output", rule.name) for rule in guards.output)
 
@@ -130,10 +130,10 @@ def _guards(guards: RuleGuards | Guarding) -> Iterator[tuple[str, str]]:
 def _targets(deployment: Deployment) -> Iterator[Target]:
     yield from deployment.routes.candidates.targets
     yield from deployment.fallback
-    yield from deployment.guards.detours
+    yield from deployment.guards.route_targets
     for rule in deployment.rules:
         yield from rule.routes.candidates.targets if rule.routes else ()
-        yield from (*(rule.fallback or ()), *Guarding(rule.guards.input).detours)
+        yield from (*(rule.fallback or ()), *GuardPlan(rule.guards.input).route_targets)
 
 
 def _scopes(

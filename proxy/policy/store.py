@@ -120,11 +120,11 @@ class PolicyStore:
 
     async def read(self, head: RequestHead) -> ActivePolicy:
         """Return the active policy. Reload first if the request asks for it and its key may."""
-        if head.refresh and self._may_refresh(head):
+        if head.bypass_cache and self._may_refresh(head):
             await self.refresh()
-        return self.in_force_now()
+        return self.active()
 
-    def in_force_now(self) -> ActivePolicy:
+    def active(self) -> ActivePolicy:
         """Return the active policy."""
         if self._active.snapshot is not self.current:
             self._active = ActivePolicy(self.current)

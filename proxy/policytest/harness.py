@@ -27,19 +27,19 @@ from proxy.errors import (
 from proxy.guards.engine import Engine
 from proxy.guards.kinds.table import KINDS
 from proxy.guards.run import PolicyGuards
-from proxy.limits import Admission
-from proxy.limits.claims import claims_of
+from proxy.limits import Limiter
+from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import example, path_of, read_supposed
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
-from proxy.ports import Gate
+from proxy.ports import CallGuards
 from proxy.runtime.frozen import frozen
 from proxy.server import headers
 from proxy.telemetry import Emitters
-from proxy.types import Call, Head, Json, Plan, RequestHead, Timeouts
+from proxy.types import Call, Json, Plan, RequestHead, ResponseHead, Timeouts
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
@@ -90,7 +90,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     upstreams = Upstreams(http=http, via=REQUEST, new_span_id=lambda: "0" * 16, health=health)
     policies = _Policies(snapshot, given.key)
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
-    admission = Admission(store, lambda standing: None)
+    admission = Limiter(store, lambda standing: None)
     emitters = Emitters((), _raise)
     guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
     rooms = Rooms(limits=admission, guards=guards, cache=NullCache(), upstreams=upstreams)
@@ -110,7 +110,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
     """Return the claims of the call, or none if it is rejected before."""
     try:
         call = await exchange.read_call(exchange.read_head())
-        return claims_of(policies.identify(call.head).decide(call), call)
+        return estimate_claims(policies.identify(call.head).decide(call), call)
     except ProxyError:
         return ()
 
@@ -131,13 +131,13 @@ class _WithoutServices:
 
     guards: PolicyGuards
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         on_input, on_output = (
             tuple(rule for rule in rules if not _calls_service(rule))
             for rules in (plan.guards.input, plan.guards.output)
         )
         plan = replace(plan, guards=replace(plan.guards, input=on_input, output=on_output))
-        return self.guards.gate(plan, call, record)
+        return self.guards.for_call(plan, call, record)
 
 
 def _calls_service(rule: GuardRule) -> bool:
@@ -156,14 +156,14 @@ class _Policies:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    def in_force_now(self) -> Self:
+    def active(self) -> Self:
         return self
 
     async def read(self, head: RequestHead) -> Self:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:
-        if self.snapshot.lapse_of(self.key, head.at) is not None:
+        if self.snapshot.lapse_of(self.key, head.received_at) is not None:
             raise Unauthorized
         return KeyCaller(self.snapshot, self.snapshot.keys[self.key])
 
@@ -171,10 +171,10 @@ class _Policies:
 class _Exchange:
     """The simulated client, which sends the request of the test and stores the response."""
 
-    _head: Head
+    _head: ResponseHead
     _writer: FamilyWriter
     _call: Call
-    gone = served = False  # a policy test is never canceled
+    is_disconnected = is_complete = False  # a policy test is never canceled
     request_id = REQUEST
 
     def __init__(self, given: Given, played: Played, passed: PassedPaths | None) -> None:
@@ -202,15 +202,15 @@ class _Exchange:
     def keep_alive(self, record: Record) -> None:
         """Do nothing, because there is no connection."""
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         self._head = head
-        self._writer = answer_writer(self._call, head, record.verdicts)
+        self._writer = answer_writer(self._call, head, record.guard_results)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
             self._send(frame)
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         return False
 
     def _send(self, frame: Frame) -> None:
@@ -218,14 +218,14 @@ class _Exchange:
         if not self._begun and (self._head.streamed or frame.last):
             data = writing.first_document(frame)
             answer = (self._played.record, self._head, self._client, self._writer.media_type)
-            verdicts, flagged = self._played.record.verdicts(), self._head.flagged
+            verdicts, flagged = self._played.record.guard_results(), self._head.is_flagged
             status = writing.answer_status(self._client, verdicts, flagged=flagged, data=data)
             status = self._head.passed.status if self._head.passed else status
             self._leave(status, headers.of_answer(*answer, None if self._head.streamed else data))
         self._played.body += written
 
-    async def refuse(self, error: ProxyError, record: Record) -> None:
-        refusal = writing.refusal(self._client, error, REQUEST, record.verdicts())
+    async def send_error(self, error: ProxyError, record: Record) -> None:
+        refusal = writing.refusal(self._client, error, REQUEST, record.guard_results())
         body = orjson.dumps(refusal.body)
         if self._begun:
             self._played.body += self._writer.fail(body)

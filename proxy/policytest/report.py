@@ -96,8 +96,8 @@ def _result_differences(expect: Expect, played: Played) -> Iterator[Difference]:
         "tags": dict(plan.tags) if plan else {},
         "rules": list(plan.rules) if plan else [],
         "shadow_rules": list(plan.shadow_rules) if plan else [],
-        "plan": [target.title for target in targets],
-        "targets": [attempt.target.title for attempt in record.attempts],
+        "plan": [target.id for target in targets],
+        "targets": [attempt.target.id for attempt in record.attempts],
         "status": played.status,
         "error": record.error.code if record.error else "none",
         "cost_usd": None if cost is None else Decimal(cost) / NANO,
@@ -107,9 +107,11 @@ def _result_differences(expect: Expect, played: Played) -> Iterator[Difference]:
         if want is not None and want != got:
             yield name, want, got
     for name, verdict in (expect.guards or {}).items():
-        verdicts = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
+        verdicts = [
+            r.verdict for stage, r in record.guard_results() if f"{stage}.{r.guard}" == name
+        ]
         if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
-            guards = (f"{stage}.{result.guard}" for stage, result in record.verdicts())
+            guards = (f"{stage}.{result.guard}" for stage, result in record.guard_results())
             yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _missing(guards)
     for name, want in (expect.charged or {}).items():
         if want != played.charged.get(name):

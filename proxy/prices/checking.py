@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy.errors.words import counted, quoted
-from proxy.money.usage import in_force
+from proxy.money.usage import price_on
 from proxy.policy import schema
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
@@ -56,7 +56,7 @@ def _targets(snapshot: Snapshot) -> Iterator[tuple[KeyPath, Target]]:
 
 def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
     for path, target in _targets(snapshot):
-        lack = target.lack_of_price(at)
+        lack = target.missing_price(at)
         if lack is not None:
             message = f'model {quoted(target.model)} has {lack}. Add "price:" to this target.'
             yield path, message
@@ -75,7 +75,7 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
             source, fix = " of this Headrace release", f"{fix} or update Headrace"
         yield ("price_table", "as_of"), f"the prices{source} are {age} old. {fix}."
     for path, target in _targets(snapshot):
-        price = in_force(target.prices, at)
+        price = price_on(target.prices, at)
         is_own = loaded.document.written((*path, "price")) == (*path, "price")
         if is_own and price is not None and price.since is not None:
             age_days = (at - price.since).days

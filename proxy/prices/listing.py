@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from proxy.money.usage import Price, in_force, listed
+from proxy.money.usage import Price, listed, price_on
 from proxy.policy import schema
 from proxy.policy.catalog import roster
 from proxy.policy.compile.targets import price_of
@@ -64,7 +64,7 @@ def _of_target(loaded: Loaded, target: Target, at: date) -> PriceLine:
     by = None if not target.prices else OWN
     if name is not None and dated(rows[name]) == target.prices:
         by = name
-    price = in_force(target.prices, at)
+    price = price_on(target.prices, at)
     return PriceLine(
         provider=provider, upstream=target.upstream.name, model=target.model, by=by, price=price
     )
@@ -79,7 +79,7 @@ def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[PriceLine]:
                     upstream=None,
                     model=name,
                     by=name,
-                    price=in_force(dated(rows), at),
+                    price=price_on(dated(rows), at),
                 )
 
 

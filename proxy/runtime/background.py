@@ -15,7 +15,7 @@ MAX_SIDE_TASKS = 1024
 
 
 @asynccontextmanager
-async def running_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Have ``work`` go on until the block is left, which cancels it. When it fails, the block is
     cancelled and raises an ``ExceptionGroup`` of why."""
     group = asyncio.TaskGroup()

@@ -44,7 +44,7 @@ def release() -> None:
         trim(0)
 
 
-def let_frames_go(error: BaseException) -> None:
+def drop_tracebacks(error: BaseException) -> None:
     """Take from an error that is kept its traceback, and what it came of with theirs. Their frames
     hold the call, which holds the error: a cycle that would keep every byte of it for long."""
     chain: list[BaseException | None] = [error]

@@ -37,7 +37,15 @@ BOUNDS: dict[str, Any] = {
 }
 """Time is kept here. With a timeout of its own the library sends by ``asyncio.wait_for``, which
 swallows cancellations in Python 3.11, and starts a task for every command."""
-FAULTS = (RedisError, OSError, TimeoutError, EOFError, ValueError, RuntimeError, AttributeError)
+REDIS_ERRORS = (
+    RedisError,
+    OSError,
+    TimeoutError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    AttributeError,
+)
 """What a trip may end in. The last four come of replies that are none, and of a cluster that says
 to ask a server which the library has not heard of."""
 Word = str | bytes | int
@@ -158,7 +166,7 @@ class Cluster:
                 yield
         except ResponseError:  # it did answer
             raise
-        except FAULTS:
+        except REDIS_ERRORS:
             self._failing = True
             raise
 

@@ -17,14 +17,14 @@ from proxy.dialects.family import FamilyWriter
 from proxy.dialects.hints import where_key_belongs
 from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.dialects.writing import answer_writer, first_document, has_content
-from proxy.errors import ClientGone, ProxyError, Unauthorized
+from proxy.errors import ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.server import headers
 from proxy.server.bodies import BodyShare
 from proxy.server.request import Bounds, Incoming
 from proxy.server.response import ResponseWriter, SilenceTimer
-from proxy.types import Call, Head, RequestHead
+from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ KEEPALIVE = Frame(())
 
 class HttpExchange:
     """Reads one call and writes one answer. ``origin`` is that of the page that asks, if one does,
-    and ``shown_to`` are headers that let a browser show it the answer; ``passed`` returns the paths
-    that policy has passed on."""
+    and ``shown_to`` are headers that let a browser show it the answer; ``passthrough`` returns the
+    paths that policy has passed on."""
 
     __slots__ = (
         "_call",
@@ -67,7 +67,7 @@ class HttpExchange:
         "shown_to",
     )
 
-    _head: Head
+    _head: ResponseHead
     _writer: FamilyWriter
     _record: Record
     _call: Call
@@ -103,17 +103,19 @@ class HttpExchange:
             self.request_id = incoming.given_id() or request_id
 
     @property
-    def gone(self) -> bool:
+    def is_disconnected(self) -> bool:
         return self._out.gone
 
     @property
-    def served(self) -> bool:
+    def is_complete(self) -> bool:
         return self._out.served
 
     @property
     def outcome(self) -> web.StreamResponse:
         """What the server is told once the call is over."""
-        return self._out.outcome if self._out.begun else web.Response(status=ClientGone.status)
+        return (
+            self._out.outcome if self._out.begun else web.Response(status=ClientDisconnected.status)
+        )
 
     def read_head(self) -> RequestHead:
         incoming = self._incoming
@@ -139,13 +141,13 @@ class HttpExchange:
         return head
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
-        if head.passed is not None:
+        if head.passthrough is not None:
             from proxy.server.passed import read_passed_call  # noqa: PLC0415  # few calls are such
 
             self._share.caller = caller
             self._call = await read_passed_call(head, self._incoming, self._share, caller)
         elif head.method != "POST" or head.endpoint in dialects.BODILESS:
-            self._call = Call(head, {}, caller=caller)
+            self._call = Call(head, {}, scheduling_key=caller)
         else:
             share, incoming = self._share, self._incoming
             share.caller = caller
@@ -170,7 +172,9 @@ class HttpExchange:
         if call.head.endpoint == "conversations":
             from proxy.dialects.responses.conversations import placed  # noqa: PLC0415  # few are
 
-            return await self._offload.run(call.size, partial(placed, call, self._ids), call.caller)
+            return await self._offload.run(
+                call.size, partial(placed, call, self._ids), call.scheduling_key
+            )
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
         plain = plain and not call.background
@@ -180,7 +184,7 @@ class HttpExchange:
         from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
 
         pinned = partial(leaning, call, self._ids)  # of a large one thousands of ids are opened
-        return await self._offload.run(call.size, pinned, call.caller)
+        return await self._offload.run(call.size, pinned, call.scheduling_key)
 
     def __enter__(self) -> Self:
         return self
@@ -202,15 +206,15 @@ class HttpExchange:
         if self._is_sending or out.served or not out.is_writable:
             return
         if not out.begun:
-            self._take_head(Head(streamed=True))
+            self._take_head(ResponseHead(streamed=True))
             self._begin(KEEPALIVE, None)
         out.write_event(self._writer.feed(KEEPALIVE))
 
-    def _take_head(self, head: Head) -> None:
+    def _take_head(self, head: ResponseHead) -> None:
         self._head = head
-        self._writer = answer_writer(self._call, head, self._record.verdicts)
+        self._writer = answer_writer(self._call, head, self._record.guard_results)
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         if not self._out.begun:  # by a keepalive, whose writer has numbered it
             self._take_head(head)
@@ -235,7 +239,7 @@ class HttpExchange:
             await out.write(held)
         self._is_sending = False
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         out, writer = self._out, self._writer
         if not out.is_ready or len(frames) > FEW:
             return False
@@ -255,14 +259,18 @@ class HttpExchange:
     async def _aside(self, frame: Frame) -> bytes:
         """Write a frame that takes long where it holds up nobody."""
         written = partial(self._writer.feed, frame)
-        return await self._offload.run(self._writer.weight(frame), written, self._call.caller)
+        return await self._offload.run(
+            self._writer.weight(frame), written, self._call.scheduling_key
+        )
 
     def _begin(self, frame: Frame, length: int | None) -> None:
         """Make the head of an answer, of a stream without a length."""
         record, head, client = self._record, self._head, self._client
-        flagged, shown = head.flagged, first_document(frame)
+        flagged, shown = head.is_flagged, first_document(frame)
         if head.passed is None:
-            status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
+            status = writing.answer_status(
+                client, record.guard_results(), flagged=flagged, data=shown
+            )
         else:
             status = head.passed.status
             length = head.passed.length if head.streamed else length
@@ -277,7 +285,7 @@ class HttpExchange:
         self._out.begin(status, fields, length)
         self._record.status = status
 
-    async def refuse(self, error: ProxyError, record: Record) -> None:
+    async def send_error(self, error: ProxyError, record: Record) -> None:
         self._record = record
         self._is_sending = True
         if record.first_sent is None:
@@ -286,16 +294,16 @@ class HttpExchange:
             incoming = self._incoming
             read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
             error.add(where_key_belongs(read, incoming.headers, incoming.query))
-        if not isinstance(error, ClientGone) and not self.gone:
+        if not isinstance(error, ClientDisconnected) and not self.is_disconnected:
             try:
                 await self._send_error(error)
-            except ClientGone:
-                record.status = ClientGone.status
-        record.status = record.status or ClientGone.status
+            except ClientDisconnected:
+                record.status = ClientDisconnected.status
+        record.status = record.status or ClientDisconnected.status
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record
-        refusal = writing.refusal(self._client, error, self.request_id, record.verdicts())
+        refusal = writing.refusal(self._client, error, self.request_id, record.guard_results())
         body = orjson.dumps(refusal.body)
         if not out.begun:
             fields = headers.of_refusal(record, error) | dict(refusal.headers)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from proxy.call.record import Record
-from proxy.dialects.base import Client
+from proxy.dialects.base import ClientDialect
 from proxy.errors import ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import usd_text
-from proxy.types import UNBILLED, Head, Json
+from proxy.types import UNBILLED, Json, ResponseHead
 from proxy.types.limit import Limit, LimitKind
-from proxy.types.outcome import READING, Outcome
+from proxy.types.outcome import READING, LimitDecision
 
 MAX_WARNING = 1024
 ERROR = "x-headrace-error"
@@ -33,8 +33,8 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
         headers["x-headrace-policy"] = record.revision
     if plan is not None and plan.deployment is not None:
         headers["x-headrace-deployment"] = plan.deployment
-    if record.admission is not None:
-        headers.update(of_limits(record.admission))
+    if record.limit_decision is not None:
+        headers.update(of_limits(record.limit_decision))
     if warnings := _warnings(record, flagged=flagged):
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
@@ -57,7 +57,7 @@ def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
     return {**of_every_response(record), ERROR: error.code}
 
 
-def of_limits(admission: Outcome) -> dict[str, str]:
+def of_limits(admission: LimitDecision) -> dict[str, str]:
     """Return the headers of the client's tightest rate of each kind that has some."""
     tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
     for index, claim in enumerate(admission.claims):
@@ -65,7 +65,7 @@ def of_limits(admission: Outcome) -> dict[str, str]:
         kind = limit.kind
         if kind.headers is not None and not limit.shadow:
             debt = admission.readings[index * READING]
-            left = limit.capacity + -debt // limit.unit_debt
+            left = limit.capacity + -debt // limit.debt_per_unit
             share = left / limit.capacity if left > 0 else 0.0
             if kind not in tightest or share < tightest[kind][0]:
                 tightest[kind] = share, limit, left if left > 0 else 0, debt
@@ -76,15 +76,15 @@ def of_limits(admission: Outcome) -> dict[str, str]:
             _, limit, left, debt = tightest[kind]
             headers[size] = str(limit.capacity)
             headers[remaining] = str(left)
-            headers[reset] = f"{-(-debt // limit.drain) / 1000:g}s"
+            headers[reset] = f"{-(-debt // limit.drain_per_ms) / 1000:g}s"
     return headers
 
 
 def of_answer(
-    record: Record, head: Head, client: Client, media_type: str, data: Json | None
+    record: Record, head: ResponseHead, client: ClientDialect, media_type: str, data: Json | None
 ) -> dict[str, str]:
     """Return the headers of an answer. The cost of a stream is known only at its end."""
-    headers = of_every_response(record, flagged=head.flagged)
+    headers = of_every_response(record, flagged=head.is_flagged)
     headers["content-type"] = media_type
     if head.headers:
         headers.update(head.headers)

@@ -24,11 +24,11 @@ async def read_passed_call(
     length = incoming.length()
     if length == 0:
         return read_passed(head, {}, caller=caller)
-    if head.passed is None or head.method == BODILESS:
+    if head.passthrough is None or head.method == BODILESS:
         raise BadRequest("A GET request must not have a body.")
     if not names_json(incoming.media_type):
         media_type = media_type_of(incoming.media_type)
-        head = replace(head, passed=replace(head.passed, media_type=media_type))
+        head = replace(head, passthrough=replace(head.passthrough, media_type=media_type))
         return unread_call(head, incoming.upload(length), caller)
     raw = await incoming.read_body()
     make = partial(read_passed, head, size=len(raw), caller=caller)

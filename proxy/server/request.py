@@ -19,7 +19,7 @@ from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.other_gateways import MEANINGS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.dialects.strict import counted, read_json
-from proxy.errors import BadRequest, RequestTimeout, TooLarge
+from proxy.errors import BadRequest, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
 from proxy.errors.wire import (
     CodingNotSupported,
@@ -250,8 +250,8 @@ class Incoming:
         if self.headers.get("content-encoding", "identity").lower() != "identity":
             raise UnsupportedMedia("The request body must not be compressed.")
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(too_large(self._bounds.body_bytes))
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(too_large(self._bounds.body_bytes))
 
     async def _continue(self, expect: str) -> None:
         """Ask for the body of a client that waits to be asked; HTTP/1.0 knows no such thing."""

@@ -14,7 +14,7 @@ from aiohttp import HttpVersion10, web
 from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
-from proxy.errors import ClientGone
+from proxy.errors import ClientDisconnected
 
 QUARTERS = 4  # ticks of a timer in the silence that it waits for
 PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
@@ -47,7 +47,8 @@ class ResponseWriter:
 
     ``has_written`` is set with each write, for who watches silences.
 
-    A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises ``ClientGone``.
+    A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises
+    ``ClientDisconnected``.
     """
 
     __slots__ = (
@@ -159,7 +160,7 @@ class ResponseWriter:
     def _send(self, data: bytes | memoryview, *, last: bool) -> None:
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
-            raise ClientGone
+            raise ClientDisconnected
         self.has_written = True
         head, self._head = self._head, b""
         if not self._chunked:
@@ -177,9 +178,9 @@ class ResponseWriter:
                 await self._request.writer.drain()
         except TimeoutError:
             self.abort()
-            raise ClientGone from None
+            raise ClientDisconnected from None
         except (ConnectionError, RuntimeError):
-            raise ClientGone from None
+            raise ClientDisconnected from None
 
     def abort(self) -> None:
         if self._protocol.transport is not None:

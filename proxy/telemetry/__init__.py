@@ -21,7 +21,7 @@ EMIT_EVERY_S = 0.05
 MAX_WAITING = 16  # calls: emitting them blocks the loop for some 3 ms
 
 
-class Sink(Protocol):
+class RecordSink(Protocol):
     """Receiver of records. ``end`` is called once per call, with a complete record.
 
     ``name`` is its label in metrics and logs: one of ``SINKS`` in ``catalog/labels.py``.
@@ -33,14 +33,14 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class BeginSink(Sink, Protocol):
+class BeginSink(RecordSink, Protocol):
     """Sink that also tracks active calls: ``begin`` is called at the start of each."""
 
     def begin(self, record: Record) -> None: ...
 
 
 @runtime_checkable
-class EndCounter(Sink, Protocol):
+class EndCounter(RecordSink, Protocol):
     """Sink whose count of ended calls survives a kill: ``count_end`` is called when a call ends,
     up to ``EMIT_EVERY_S`` seconds before ``end``."""
 
@@ -62,8 +62,8 @@ class Emitters:
     ends when the work is done.
     """
 
-    sinks: tuple[Sink, ...]
-    failed: Callable[[Sink, BaseException], None]
+    sinks: tuple[RecordSink, ...]
+    failed: Callable[[RecordSink, BaseException], None]
     soon: Callable[[Step], object] = lambda step: step()
     next_turn: Callable[[Step], object] | None = None
     unauthenticated: Quota | None = None
@@ -88,7 +88,7 @@ class Emitters:
 
     def end(self, record: Record) -> None:
         record.side_tasks, record.pending = None, ()  # a stored record must not hold them
-        if self.unauthenticated is not None and record.key is None and not record.bug:
+        if self.unauthenticated is not None and record.key is None and not record.is_internal_error:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
         for counter in self._end_counters:
@@ -114,7 +114,7 @@ class Emitters:
                 except Exception as error:  # noqa: BLE001  # telemetry must not break a call
                     self.failed(sink, error)
 
-    def _try(self, sink: Sink, step: Callable[[Record], None], record: Record) -> None:
+    def _try(self, sink: RecordSink, step: Callable[[Record], None], record: Record) -> None:
         try:
             step(record)
         except Exception as error:  # noqa: BLE001  # telemetry must not break a call
@@ -139,7 +139,7 @@ class Observation:
     ) -> None:
         record = self.record
         if error is not None and isinstance(error, Exception) and not isinstance(error, ProxyError):
-            record.bug = True
+            record.is_internal_error = True
             record.status = 500
         record.ended = record.now()
         if not record.pending:

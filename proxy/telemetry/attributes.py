@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.call.attempts import Attempt
-from proxy.call.facts import UNKNOWN, CallFacts
+from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import CapturedText, Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.dialects.upstream_request import parameters
-from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, few, word, word_of
+from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, word, word_of
 from proxy.money.usage import NANO, UNCOUNTED
 
 Value = str | bool | int | float | Sequence[str]
@@ -48,7 +48,7 @@ NUMERIC_PARAMETERS: Mapping[str, str] = {
 """Span attributes of request parameters that are numbers, by the field of the request."""
 
 
-def call_attributes(facts: CallFacts) -> Attributes:
+def call_attributes(facts: CallSummary) -> Attributes:
     """Return the attributes of the server span of a call."""
     has_attempts = bool(facts.attempts)
     cost_source = "table" if facts.cost is not None else "unknown"
@@ -88,7 +88,7 @@ def format_tags(tags: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags]
 
 
-def model_labels(record: Record, facts: CallFacts) -> dict[str, Value | None]:
+def model_labels(record: Record, facts: CallSummary) -> dict[str, Value | None]:
     """Return the attributes that the span and the metrics of a model call share."""
     target = record.attempts[-1].target
     return {
@@ -99,7 +99,7 @@ def model_labels(record: Record, facts: CallFacts) -> dict[str, Value | None]:
     }
 
 
-def model_attributes(record: Record, facts: CallFacts) -> Attributes:
+def model_attributes(record: Record, facts: CallSummary) -> Attributes:
     """Return the attributes of the span of a model call, which covers all its attempts."""
     last, tokens = record.attempts[-1], facts.tokens
     attributes = {
@@ -127,7 +127,7 @@ def model_attributes(record: Record, facts: CallFacts) -> Attributes:
     return attributes
 
 
-def first_chunk_s(record: Record, facts: CallFacts) -> float | None:
+def first_chunk_s(record: Record, facts: CallSummary) -> float | None:
     """Return the seconds from the first request to an upstream to the first chunk of a stream."""
     if facts.ttft_s is None or not facts.is_stream:
         return None
@@ -157,7 +157,7 @@ def _request_parameters(record: Record, last: Attempt) -> Attributes:
     """Return the parameters of the request, after the rules have changed them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
-    changes = record.plan.model_calls[last.leg].changes_for(last.target)
+    changes = record.plan.model_calls[last.model_call].overrides_for(last.target)
     body = parameters(record.call, last.target, changes)
     attributes: dict[str, Value | None] = {
         name: value
@@ -168,13 +168,13 @@ def _request_parameters(record: Record, last: Attempt) -> Attributes:
         attributes["gen_ai.request.stream"] = True
     stop = body.get("stop")
     if isinstance(stop, str | list):
-        texts = [stop] if isinstance(stop, str) else few(stop)
+        texts = [stop] if isinstance(stop, str) else first_items(stop)
         attributes["gen_ai.request.stop_sequences"] = [
             text[:MAX_WORD] for text in texts if isinstance(text, str)
         ] or None
-    pin = record.call.pin
+    pin = record.call.state_ref
     if pin is not None and pin.id and not pin.is_conversation and record.head.endpoint != "stored":
-        attributes["gen_ai.request.previous_response.id"] = word_of(pin.sealed, MAX_ID)
+        attributes["gen_ai.request.previous_response.id"] = word_of(pin.client_id, MAX_ID)
     if (choices := number(body.get("n"))) != 1:
         attributes["gen_ai.request.choice.count"] = choices
     if "reasoning_effort" in body:
@@ -200,8 +200,8 @@ def attempt_attributes(attempt: Attempt, method: str) -> Attributes:
         "headrace.upstream.error_cause": attempt.cause,
         "headrace.upstream.error_text": attempt.system_text,
         "headrace.upstream": attempt.target.upstream.name,
-        "headrace.attempt.why": attempt.why,
-        "headrace.attempt.lost": attempt.lost or None,
+        "headrace.attempt.why": attempt.reason,
+        "headrace.attempt.lost": attempt.lost_hedge or None,
         **address(attempt.target.upstream.base_url),
     }
 
@@ -213,7 +213,7 @@ def address(base_url: str) -> Attributes:
     return {"server.address": parts.hostname, "server.port": port}
 
 
-def call_events(facts: CallFacts) -> list[Event]:
+def call_events(facts: CallSummary) -> list[Event]:
     """Return the decisions of guards, limits, the cache and the router."""
     events: list[Event] = []
     for stage, result in facts.verdicts:
@@ -241,9 +241,9 @@ def call_events(facts: CallFacts) -> list[Event]:
         events.append(("headrace.limit", {"headrace.limit.name": facts.failure.limit}))
     if facts.cache_store is not None:
         events.append(("headrace.cache", {"headrace.cache.status": facts.cache}))
-    for skip in few(facts.skips):
+    for skip in first_items(facts.skips):
         skipped = {
-            "headrace.upstream": skip.target.title,
+            "headrace.upstream": skip.target.id,
             "headrace.upstream.skipped.reason": skip.reason,
         }
         events.append(("headrace.upstream.skipped", skipped))
@@ -264,7 +264,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
     """Return OpenInference's attributes, which Phoenix reads."""
     if of != "model":
         return {"openinference.span.kind": "CHAIN"}
-    facts = facts_of(record)
+    facts = summarize(record)
     tokens, model = facts.tokens, attributes.get("gen_ai.response.model")
     added: dict[str, Value | None] = {
         "openinference.span.kind": "EMBEDDING" if facts.endpoint == "embeddings" else "LLM",
@@ -289,7 +289,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
 
 def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
     """Return Langfuse's attributes, which it reads from every span."""
-    facts = facts_of(record)
+    facts = summarize(record)
     added: dict[str, Value | None] = {**_user_and_session(record)}
     if of == "model":
         added["gen_ai.usage.cost"] = usd(facts.cost)

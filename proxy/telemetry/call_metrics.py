@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.call.attempts import Attempt, Bill, Loss
-from proxy.call.facts import UNKNOWN, CallFacts
+from proxy.call.attempts import Attempt, Bill, LossReason
+from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.money.usage import NANO, TOKEN_TYPES
 from proxy.telemetry.catalog.spec import OTHER
 
@@ -40,7 +40,7 @@ class CallMetrics:
         self._series = SeriesCache(child)
         self._tags = tags
 
-    def count(self, facts: CallFacts) -> None:
+    def count(self, facts: CallSummary) -> None:
         """Count a finished call."""
         series, trace_id = self._series, facts.trace_id
         deployment, endpoint = facts.deployment or UNKNOWN, facts.endpoint or UNKNOWN
@@ -66,7 +66,7 @@ class CallMetrics:
         if len(facts.attempts) > 1:
             self._count_fallbacks(deployment, [each.attempt for each in facts.attempts])
 
-    def _count_key(self, facts: CallFacts) -> None:
+    def _count_key(self, facts: CallSummary) -> None:
         """Note the use of a key, or count a call without a valid one."""
         if facts.key is not None and facts.credential is not None:
             last_used = "headrace_key_last_used_timestamp_seconds"
@@ -91,7 +91,7 @@ class CallMetrics:
             series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens
             series["headrace_tagged_cost_usd_total", tag, value, deployment].value += cost / NANO
 
-    def _count_usage(self, deployment: str, facts: CallFacts) -> tuple[int, int]:
+    def _count_usage(self, deployment: str, facts: CallSummary) -> tuple[int, int]:
         """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
         is_used, cost, series = False, 0, self._series
         for attempt, fate, bill in facts.attempts:
@@ -114,7 +114,7 @@ class CallMetrics:
             series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO
         return (self._observe_totals(deployment, facts) if is_used else 0), cost
 
-    def _observe_totals(self, deployment: str, facts: CallFacts) -> int:
+    def _observe_totals(self, deployment: str, facts: CallSummary) -> int:
         """Observe the tokens of all attempts and their cost, if it is known. Return the tokens."""
         prompt, completion = facts.tokens.prompt_total, facts.tokens.completion_total
         for direction, count in (("input", prompt), ("output", completion)):
@@ -145,16 +145,16 @@ class CallMetrics:
         series["headrace_upstream_attempts_total", upstream, model, result, cause].value += 1
         durations = series["headrace_upstream_request_duration_seconds", upstream, model]
         durations.observe((attempt.ended or attempt.started) - attempt.started, trace_id)
-        for unit in attempt.left:
+        for unit in attempt.remaining:
             remaining = f"headrace_upstream_ratelimit_remaining_{unit}"
-            series[remaining, upstream, model].value = float(attempt.left[unit])
-        if attempt.why in REPEATS:
-            series["headrace_upstream_repeats_total", upstream, model, attempt.why].value += 1
+            series[remaining, upstream, model].value = float(attempt.remaining[unit])
+        if attempt.reason in REPEATS:
+            series["headrace_upstream_repeats_total", upstream, model, attempt.reason].value += 1
         if attempt.meter.invalid_usage:
             invalid = series["headrace_usage_invalid_total", upstream, model]
             invalid.value += attempt.meter.invalid_usage
 
-    def _count_bill(self, deployment: str, bill: Bill, loss: Loss | None) -> None:
+    def _count_bill(self, deployment: str, bill: Bill, loss: LossReason | None) -> None:
         target, source, series = bill.target, bill.usage.source, self._series
         provider, model = target.upstream.provider or UNKNOWN, target.model
         is_estimated = source == "partial_estimate"
@@ -179,7 +179,7 @@ class CallMetrics:
             lost = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
             lost.value += bill.cost / NANO
 
-    def _count_decisions(self, deployment: str, facts: CallFacts) -> None:
+    def _count_decisions(self, deployment: str, facts: CallSummary) -> None:
         """Count decisions of limits and guards, and rules in shadow mode."""
         series = self._series
         for rule in facts.shadow_rules:
@@ -193,7 +193,7 @@ class CallMetrics:
             series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1
             series["headrace_guard_duration_seconds", guard, stage].observe(result.seconds)
 
-    def _count_cache(self, deployment: str, facts: CallFacts) -> None:
+    def _count_cache(self, deployment: str, facts: CallSummary) -> None:
         series, saved = self._series, facts.saved
         if facts.cache_store is not None:
             series["headrace_cache_lookups_total", deployment, facts.cache].value += 1
@@ -208,7 +208,7 @@ class CallMetrics:
         if saved.cost:
             series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO
 
-    def _count_failures(self, deployment: str, facts: CallFacts) -> None:
+    def _count_failures(self, deployment: str, facts: CallSummary) -> None:
         """Count skipped targets, dropped tags and aborted streams."""
         for skip in facts.skips:
             target = (skip.target.upstream.name, skip.target.model)
@@ -223,7 +223,9 @@ class CallMetrics:
     def _count_fallbacks(self, deployment: str, attempts: list[Attempt]) -> None:
         """Count each fallback, from the attempt of the same model call before it."""
         for number, attempt in enumerate(attempts):
-            before = [other for other in attempts[:number] if other.leg == attempt.leg]
-            if attempt.why == "fallback" and before:
+            before = [
+                other for other in attempts[:number] if other.model_call == attempt.model_call
+            ]
+            if attempt.reason == "fallback" and before:
                 names = (before[-1].target.upstream.name, attempt.target.upstream.name)
                 self._series["headrace_fallbacks_total", deployment, *names].value += 1

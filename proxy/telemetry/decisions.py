@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from proxy.call.facts import CallFacts
+from proxy.call.facts import CallSummary
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.errors.words import MAX_NAME, word
 from proxy.ports import EventLog
 from proxy.runtime.spool import Spool, SpoolBounds
@@ -27,7 +27,7 @@ CLOSE_S = 2.0
 LOG_EVERY = 10_000  # lines between two events that log the last hash
 
 
-def decision(facts: CallFacts) -> Entry:
+def decision(facts: CallSummary) -> Entry:
     """Return the entry of a call."""
     # Refusing limits come first, because a long line keeps only the first ones.
     limits = sorted(facts.limits, key=lambda decided: not decided[1])
@@ -100,7 +100,7 @@ class Decisions:
 
     def end(self, record: Record) -> None:
         if record.reported:
-            self.put(decision(facts_of(record)))
+            self.put(decision(summarize(record)))
 
     def policy(self, result: str, revision: str) -> None:
         """Write an entry for a load of the policies, with the active revision."""

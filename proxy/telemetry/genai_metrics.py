@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from opentelemetry.metrics import Meter
 
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.money.usage import UNCOUNTED, Tokens
 from proxy.telemetry.attributes import OTHER_OPERATIONS, first_chunk_s, model_labels
 
@@ -57,7 +57,7 @@ class GenAiMetrics:
         """Record a call, whatever its sampling."""
         if not record.attempts:
             return
-        facts = facts_of(record)
+        facts = summarize(record)
         kind = KINDS.get(facts.endpoint or "", INFERENCE)
         labels: dict[str, Any] = model_labels(record, facts)
         error = {} if facts.error is None else {"error.type": facts.error}

@@ -8,17 +8,17 @@ from typing import Any, ClassVar, get_args
 
 from structlog.typing import FilteringBoundLogger
 
-from proxy.call.attempts import Attempt, Outcome
-from proxy.call.facts import UNKNOWN, CallFacts, Failure
+from proxy.call.attempts import Attempt, CallOutcome
+from proxy.call.facts import UNKNOWN, CallSummary, Failure
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.errors.words import MAX_NAME, MAX_WORDS, word
 from proxy.money.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.attributes import usd
 from proxy.telemetry.log_limits import LEVELS, LogLevel
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
 PARAMETERS = frozenset(
     {
@@ -29,7 +29,7 @@ PARAMETERS = frozenset(
 """Numeric parameters of a request that a rule may set or cap."""
 NUMBERS = frozenset({int, float})
 LEVEL_OF: Mapping[str, str] = {
-    **dict.fromkeys(get_args(Outcome), "info"),
+    **dict.fromkeys(get_args(CallOutcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
 NO_FAILURE = dict.fromkeys(
@@ -47,7 +47,7 @@ def in_ms(seconds: float) -> float:
 
 def canonical(record: Record) -> dict[str, Any]:
     """Return the line of a call as data. Unknown values are null, never zero."""
-    facts, body = record.facts or facts_of(record), record.call.body if record.call else {}
+    facts, body = record.facts or summarize(record), record.call.body if record.call else {}
     target = facts.served.target if facts.served else None
     saved, failure = facts.saved, facts.failure
     is_used = facts.source != "none"
@@ -93,7 +93,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(facts.attempts),
-        "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
+        "skipped": [skip.target.id for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
         "finish_reasons": facts.finish_reasons,
         "warnings": _warnings(record),
     }
@@ -124,7 +124,7 @@ def _counts(tokens: Tokens) -> dict[str, int]:
     named = zip(TOKEN_TYPES, tokens.counts(), strict=True)
     counts = {name: count for name, count in named if count}
     if tokens.cache_write_1h or tokens.web_searches:
-        counts |= tokens.beside()
+        counts |= tokens.extra_counts()
     return counts
 
 
@@ -137,7 +137,7 @@ def _warnings(record: Record) -> list[str]:
     return [*warnings, *record.warnings]
 
 
-def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
+def _verdicts(verdicts: GuardResults) -> list[dict[str, Any]]:
     """Return the results of guards: counts by kind, never a text."""
     return [
         {
@@ -154,7 +154,7 @@ def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
     ]
 
 
-def _findings(facts: CallFacts) -> list[dict[str, Any]]:
+def _findings(facts: CallSummary) -> list[dict[str, Any]]:
     """Return the verdicts of the upstreams' own guards."""
     return [
         {
@@ -188,7 +188,7 @@ class CallLog:
     def end(self, record: Record) -> None:
         if not record.reported:
             return
-        outcome, min_level = (record.facts or facts_of(record)).outcome, self.levels.number
+        outcome, min_level = (record.facts or summarize(record)).outcome, self.levels.number
         if self.ratio < 1 and outcome == "success" and not in_share(record.sample_id, self.ratio):
             return
         level = LEVEL_OF[outcome]
@@ -216,7 +216,7 @@ def _attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
         "span_id": attempt.span_id,
         "upstream": attempt.target.upstream.name,
         "model": attempt.target.model,
-        "why": attempt.why,
+        "why": attempt.reason,
         "status": attempt.status,
         "error": attempt.error,
         "upstream_error_cause": attempt.cause,

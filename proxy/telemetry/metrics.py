@@ -7,13 +7,13 @@ from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.money.usage import NANO
 from proxy.telemetry.call_metrics import CallMetrics
 from proxy.telemetry.registry import Registry, gauges
 from proxy.types import Endpoint, Target
-from proxy.types.outcome import Standing
-from proxy.types.roster import Roster
+from proxy.types.outcome import CounterState
+from proxy.types.roster import LabelCatalog
 
 if TYPE_CHECKING:
     from proxy.telemetry.exposition import Exposition
@@ -30,7 +30,7 @@ class Metrics:
     def __init__(self, version: str, registry: Registry | None = None) -> None:
         self._registry = registry or Registry()
         self._child = self._registry.child
-        self.roster = Roster()
+        self.roster = LabelCatalog()
         self._calls = CallMetrics(self._child, {})
         self._inflight = self._child("headrace_inflight_requests")
         self._registry.replace("headrace_build_info", {(version,): 1})
@@ -40,7 +40,7 @@ class Metrics:
         """Show a fingerprint of each secret, by its use."""
         self._registry.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
-    def admit(self, roster: Roster) -> Callable[[], None]:
+    def admit(self, roster: LabelCatalog) -> Callable[[], None]:
         """Allow the names of policies as labels. Call the result when the policies are active.
 
         Blocks for long with large policies, so call it off the event loop; the result is fast.
@@ -53,7 +53,7 @@ class Metrics:
                 for tag, value in (deployment.tags or {("none", "none")})
             }
         )
-        replaced: list[Roster] = []
+        replaced: list[LabelCatalog] = []
 
         def activate() -> None:
             activate_names()
@@ -68,7 +68,7 @@ class Metrics:
 
         return activate
 
-    def admit_candidate(self, roster: Roster) -> Callable[[], None]:
+    def admit_candidate(self, roster: LabelCatalog) -> Callable[[], None]:
         """Allow the rule names of a candidate as labels. Call the result when it is active."""
         return self._registry.admit(roster, "candidate", start=False)
 
@@ -99,14 +99,14 @@ class Metrics:
         """Show whether limits are counted without the shared store."""
         self._child("headrace_limit_store_degraded").value = float(degraded)
 
-    def stand(self, standings: Iterable[Standing], now: float) -> None:
+    def stand(self, standings: Iterable[CounterState], now: float) -> None:
         """Replace the gauges of limits and budgets. A counter without a call has none.
 
         ``now`` is in seconds since the epoch.
         """
         shown: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _LIMIT_GAUGES}
         for standing in standings:
-            if standing.fresh:
+            if standing.is_fresh:
                 continue
             limit = standing.limit
             amounts: tuple[float, ...] = (standing.remaining / limit.capacity,)
@@ -147,7 +147,7 @@ class Metrics:
 
     def end(self, record: Record) -> None:
         self._inflight.value -= 1
-        self._calls.count(record.facts or facts_of(record))
+        self._calls.count(record.facts or summarize(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the exposition in the best accepted format, and its media type."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.telemetry.catalog import METRICS, OVERFLOW
 from proxy.telemetry.catalog.spec import OTHER, CallbackGauge, Gauge, LabelSet, MetricSpec, Values
-from proxy.types.roster import Roster
+from proxy.types.roster import LabelCatalog
 
 MAX_SERIES = 50_000
 RETIRED_S = 900.0
@@ -44,11 +44,11 @@ class Registry:
         self._max_series = max_series
         self._metrics = {metric.name: metric for metric in METRICS}
         self._series: dict[str, dict[Values, Any]] = {name: {} for name in self._metrics}
-        self._admitted = [_Admitted(_allowed(Roster()), "nothing", is_active=True)]
+        self._admitted = [_Admitted(_allowed(LabelCatalog()), "nothing", is_active=True)]
         self._lock = threading.Lock()
         self._allowed: dict[LabelSet, frozenset[Values]] = {}
         self._merge_allowed()
-        self._start(Roster())
+        self._start(LabelCatalog())
 
     def child(self, name: str, *labels: str) -> Any:
         """Return the series of a metric by its labels, or the one for ``other``."""
@@ -67,7 +67,7 @@ class Registry:
         """Replace all series of a gauge by prepared ones."""
         self._series[name] = series
 
-    def admit(self, roster: Roster, source: str, *, start: bool = True) -> Callable[[], None]:
+    def admit(self, roster: LabelCatalog, source: str, *, start: bool = True) -> Callable[[], None]:
         """Allow the names of a roster as labels, and ``start`` the initial series at zero.
 
         Blocks for long with a large roster, so call it off the event loop. Call the result once the
@@ -124,7 +124,7 @@ class Registry:
             for label_set in LABEL_SETS
         }
 
-    def _start(self, roster: Roster) -> None:
+    def _start(self, roster: LabelCatalog) -> None:
         for metric in METRICS:
             for labels in metric.initial(roster):
                 self.child(metric.name, *labels)
@@ -149,7 +149,7 @@ def gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
     return {labels: Gauge(value) for labels, value in values.items()}
 
 
-def _allowed(roster: Roster) -> dict[LabelSet, frozenset[Values]]:
+def _allowed(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
     return {label_set: frozenset(label_set.allowed(roster)) for label_set in LABEL_SETS}
 
 

@@ -24,9 +24,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from proxy.call.facts import UNKNOWN, CallFacts
+from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.telemetry.attributes import (
     OUTCOME,
     Attributes,
@@ -88,7 +88,7 @@ class Traces:
         """Export the spans of a call. An error in its captured texts is raised after that."""
         if not record.reported:
             return
-        facts = facts_of(record)
+        facts = summarize(record)
         if not self._is_sampled(record, facts):
             return
         self._on_sample()
@@ -104,7 +104,7 @@ class Traces:
         if error is not None:
             raise error
 
-    def _is_sampled(self, record: Record, facts: CallFacts) -> bool:
+    def _is_sampled(self, record: Record, facts: CallSummary) -> bool:
         """Ask the sampler, with the client's span as parent if its key may decide."""
         context, parent = NO_PARENT, record.head.parent if record.head is not None else None
         if parent is not None and record.parent_sampled is not None:
@@ -122,7 +122,7 @@ class Traces:
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
 
-    def _spans(self, record: Record, facts: CallFacts, texts: Attributes) -> list[ReadableSpan]:
+    def _spans(self, record: Record, facts: CallSummary, texts: Attributes) -> list[ReadableSpan]:
         """Return the spans of a call: the attempts, the model call around them, and the call."""
         server_id, model_id = facts.server_span, record.ids.model_span
         spans = [

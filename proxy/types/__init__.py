@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from proxy.errors import RefusedByRule
+from proxy.errors import RejectedByRule
 from proxy.errors.words import Word
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.cache_rule import CACHE_STORES as CACHE_STORES
 from proxy.types.cache_rule import CacheRule as CacheRule
-from proxy.types.cache_rule import Semantic as Semantic
-from proxy.types.guard import UNGUARDED, Guarding
+from proxy.types.cache_rule import SemanticCacheRule as SemanticCacheRule
+from proxy.types.guard import NO_GUARDS, GuardPlan
 from proxy.types.limit import ClaimTemplate, Limit
 from proxy.types.target import Breaker as Breaker
 from proxy.types.target import ListedModel
-from proxy.types.target import Pin as Pin
 from proxy.types.target import Secret as Secret
+from proxy.types.target import StateRef as StateRef
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
 from proxy.types.target import Upstream as Upstream
@@ -28,7 +28,7 @@ from proxy.types.way import ABOUT_STATE as ABOUT_STATE
 from proxy.types.way import UNBILLED as UNBILLED
 from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint
-from proxy.types.way import Way as Way
+from proxy.types.way import TargetRoute as TargetRoute
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath, PassedRequest, Upload
@@ -38,7 +38,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @frozen
-class Parent:
+class TraceContext:
     """Where the caller stands in its own trace (W3C ``traceparent``), ids as lower-case hex.
 
     ``is_sampled`` is the caller's own decision. ``sample_id`` is the number by which the caller's
@@ -55,44 +55,44 @@ class Parent:
 class RequestHead:
     """What is known of a call before a byte of its body is read.
 
-    ``nonce`` is drawn by us for each call, ``request_id`` may be the client's.
-    ``tags`` are the caller's own, as pairs; a bare label has no value. ``user`` is the end user
-    that a header names. ``timeout_s`` is the time that the client allows. ``echo`` are response
-    headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
-    this kind that the call has come through. ``digest`` is the SHA-256 of the key's text, which is
-    kept nowhere. ``headers`` are those of the request that carry no credential, by lower-case
-    name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``internal_key`` is the
-    key of a call that the proxy makes itself. ``session`` is what the call is one of;
-    ``properties`` describe it in its log line and on its span, and decide nothing.
-    ``parameters`` are what its path and its query name, as far as the route knows them; ``route``
-    has the names alone. ``alternatives`` are deployments that were not drawn, as ``deployment``
-    was: the key must be allowed to use them, too. ``passed`` is what a request for a path that is
-    passed on says beside. ``method`` is that of HTTP, where a ``HEAD`` of ours is a ``GET``.
+    ``call_id`` is drawn by us for each call, ``request_id`` may be the client's. ``tags`` are the
+    caller's own, as pairs; a bare label has no value. ``user`` is the end user that a header names.
+    ``timeout_s`` is the time that the client allows. ``echo`` are response headers that the dialect
+    promises whatever happens. ``via`` are the marks of the proxies of this kind that the call has
+    come through. ``digest`` is the SHA-256 of the key's text, which is kept nowhere. ``headers``
+    are those of the request that carry no credential, by lower-case name, for the conditions of
+    rules; ``received_at`` is the moment it came, in UTC. ``internal_key`` is the key of a call that
+    the proxy makes itself. ``session`` is what the call is one of; ``properties`` describe it in
+    its log line and on its span, and decide nothing. ``parameters`` are what its path and its query
+    name, as far as the route knows them; ``route`` has the names alone. ``alternatives`` are
+    deployments that were not drawn, as ``deployment`` was: the key must be allowed to use them,
+    too. ``passthrough`` is what a request for a path that is passed on says beside. ``method`` is
+    that of HTTP, where a ``HEAD`` of ours is a ``GET``.
     """
 
     dialect: str
     endpoint: Endpoint
     route: str
     request_id: str
-    nonce: str = ""
+    call_id: str = ""
     digest: bytes | None = field(default=None, repr=False)
     deployment: str | None = None
     tags: tuple[tuple[str, str | None], ...] = ()
     user: str | None = None
-    refresh: bool = False
+    bypass_cache: bool = False
     timeout_s: float | None = None
-    parent: Parent | None = None
+    parent: TraceContext | None = None
     via: tuple[str, ...] = ()
     echo: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    at: datetime = EPOCH
+    received_at: datetime = EPOCH
     internal_key: str | None = None
     session: str | None = None
     properties: tuple[tuple[Word, Word], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
     alternatives: tuple[str, ...] = ()
-    passed: PassedRequest | None = None
+    passthrough: PassedRequest | None = None
     method: str = "POST"
 
     def parameter(self, name: str) -> str | None:
@@ -104,49 +104,53 @@ class RequestHead:
 class Call:
     """What the client asks, in OpenAI's form whatever dialect it came in.
 
-    ``body`` is never changed in place: it is what policy saw and what is forwarded. ``models`` are
-    the names asked for, several only in the multi-model dialect. ``wants_usage`` says that the
-    client expects a usage chunk at the end of its stream. ``names`` are those by which it wrote
-    fields that have several. ``size`` is that of the body as it came, in bytes; of a large one
-    ``quarters`` are the estimates of its fields, see ``proxy.money.estimate``. ``caller`` names its
-    turns: those of its key, or of a guard and the key for which it asks. ``pin`` is where
-    the state is kept that it leans on: no other target may be asked. ``item_ids`` are those of
-    items in ``body``, where names by their places here stand for them: as the client knows them,
-    each with the provider's own. ``signatures`` are those of tool calls in ``body``, by their ids.
-    ``upload`` is a body that nobody here reads, of a path that is passed on; ``body`` has nothing
-    then. ``background`` says that the answer is made later, and asked for by its id.
-    ``translations`` are a memo of what it became for a target: its limits count by that, and then
-    it is sent.
+    ``body`` is never changed in place: it is what policy saw and what is forwarded.
+    ``requested_models`` are the names asked for, several only in the multi-model dialect.
+    ``wants_usage`` says that the client expects a usage chunk at the end of its stream.
+    ``field_aliases`` are those by which it wrote fields that have several. ``size`` is that of the
+    body as it came, in bytes; of a large one ``field_quarters`` are the estimates of its fields,
+    see ``proxy.money.estimate``. ``scheduling_key`` names its turns: those of its key, or of a
+    guard and the key for which it asks. ``state_ref`` is where the state is kept that it leans on:
+    no other target may be asked. ``item_ids`` are those of items in ``body``, where names by their
+    places here stand for them: as the client knows them, each with the provider's own.
+    ``signatures`` are those of tool calls in ``body``, by their ids. ``upload`` is a body that
+    nobody here reads, of a path that is passed on; ``body`` has nothing then. ``background`` says
+    that the answer is made later, and asked for by its id. ``translations`` are a memo of what it
+    became for a target: its limits count by that, and then it is sent.
     """
 
     head: RequestHead
     body: Json
-    models: tuple[str, ...] = ()
+    requested_models: tuple[str, ...] = ()
     deployment: str | None = None
     stream: bool = False
     wants_usage: bool = False
     timeout_s: float | None = None
     warnings: tuple[str, ...] = ()
-    names: frozenset[str] = frozenset()
+    field_aliases: frozenset[str] = frozenset()
     size: int = 0
-    quarters: Mapping[str, int] = field(default_factory=dict)
-    caller: str = ""
-    pin: Pin | None = None
+    field_quarters: Mapping[str, int] = field(default_factory=dict)
+    scheduling_key: str = ""
+    state_ref: StateRef | None = None
     item_ids: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     signatures: Mapping[str, str] = field(default_factory=dict, repr=False)
     upload: Upload | None = None
     background: bool = False
-    translations: list[tuple[Target, Changes, Translated]] = memo(list)
+    translations: list[tuple[Target, ParameterOverrides, TranslatedRequest]] = memo(list)
 
     @property
-    def is_once(self) -> bool:
+    def creates_state(self) -> bool:
         """True if it stores a response or a part of a conversation, which must happen once."""
-        talks = self.pin.is_conversation if self.pin else self.head.endpoint == "conversations"
+        talks = (
+            self.state_ref.is_conversation
+            if self.state_ref
+            else self.head.endpoint == "conversations"
+        )
         return self.background or (talks and self.head.method == "POST")
 
 
 @frozen
-class Changes:
+class ParameterOverrides:
     """Changes of a request's parameters by rules: values to set, and upper bounds.
 
     ``changed`` caches the parameters that result, by way.
@@ -154,58 +158,63 @@ class Changes:
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    changed: dict[Way, dict[AskedNumbers, ChangedFields | None]] = memo(dict)
+    changed: dict[TargetRoute, dict[AskedNumbers, ChangedFields | None]] = memo(dict)
 
     def __bool__(self) -> bool:
         return bool(self.set or self.cap)
 
 
-UNCHANGED = Changes()
+UNCHANGED = ParameterOverrides()
 
 
 @frozen
-class Translated:
+class TranslatedRequest:
     """A body as an upstream can take it, and the names of the fields it had to leave behind.
 
-    ``assumed`` are the fields, each with its value, that it wants and nobody has said.
-    ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
-    answer nothing where a bound is 0; some others answer without end. ``most_answered`` are the
-    tokens that all answers to it may have. ``changed`` are the fields that rules have set, where
-    the body in OpenAI's form differs in nothing else; None where that takes a closer look.
+    ``default_fields`` are the fields, each with its value, that it wants and nobody has said.
+    ``supported_fields`` are the fields that the upstream is known to take. With
+    ``accepts_zero_bound`` it is known to answer nothing where a bound is 0; some others answer
+    without end. ``max_output_tokens`` are the tokens that all answers to it may have. ``changed``
+    are the fields that rules have set, where the body in OpenAI's form differs in nothing else;
+    None where that takes a closer look.
     """
 
     body: Json
-    dropped: tuple[str, ...]
-    obeyed: Collection[str]
-    takes_zero: bool
-    most_answered: int
+    dropped_fields: tuple[str, ...]
+    supported_fields: Collection[str]
+    accepts_zero_bound: bool
+    max_output_tokens: int
     changed: Mapping[str, Any] | None = None
-    assumed: tuple[str, ...] = ()
+    default_fields: tuple[str, ...] = ()
 
 
 @frozen
 class ModelCall:
     """One model of a call: the name the client asked for, and the targets to try in order.
 
-    The first ``pool`` targets are as good as each other; the one with the least to do goes first.
-    ``changes`` are made of a request for any target but those that have ``others``, by title.
-    ``rules`` are those that apply, as ``policy/rule``; ``shadow_rules`` are those in shadow that
-    hold.
-    ``by`` names the rule behind each of their effects, such as ``cap max_tokens``.
+    The first ``pool_size`` targets are as good as each other; the one with the least to do goes
+    first. ``overrides`` are made of a request for any target but those that have
+    ``target_overrides``, by title. ``rules`` are those that apply, as ``policy/rule``;
+    ``shadow_rules`` are those in shadow that hold. ``rule_by_effect`` names the rule behind each of
+    their effects, such as ``cap max_tokens``.
     """
 
     model: str
     targets: tuple[Target, ...]
-    pool: int = 1
-    changes: Changes = UNCHANGED
+    pool_size: int = 1
+    overrides: ParameterOverrides = UNCHANGED
     rules: tuple[str, ...] = ()
     shadow_rules: tuple[str, ...] = ()
-    by: Mapping[str, str] = field(default_factory=dict)
-    others: Mapping[str, Changes] = field(default_factory=dict)
+    rule_by_effect: Mapping[str, str] = field(default_factory=dict)
+    target_overrides: Mapping[str, ParameterOverrides] = field(default_factory=dict)
 
-    def changes_for(self, target: Target) -> Changes:
+    def overrides_for(self, target: Target) -> ParameterOverrides:
         """Return what rules make of a request for one target."""
-        return self.others.get(target.title, self.changes) if self.others else self.changes
+        return (
+            self.target_overrides.get(target.id, self.overrides)
+            if self.target_overrides
+            else self.overrides
+        )
 
 
 @frozen
@@ -222,7 +231,7 @@ class Retry:
 
 
 @frozen
-class Refusal:
+class RuleRefusal:
     """What a rule says against a call."""
 
     rule: str
@@ -244,15 +253,15 @@ class ScopedLimit:
 
 @frozen
 class Plan:
-    """What policy decided for one call. ``listing`` is set when policy itself is the answer.
+    """What policy decided for one call. ``model_list`` is set when policy itself is the answer.
 
     ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call. Without
-    ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client
-    may have asked anew what is kept. ``by`` names the rule behind each effect on the whole call.
-    ``question_frames`` are what of a question's key is the same for all calls that share the plan,
-    by dialect and endpoint, and ``claim_templates`` what of their claims: each is made with the
-    first of them. ``rules`` are those that apply to any model, and ``shadow_rules`` those in shadow
-    that hold for any, once each. ``passed`` is the path of a call that is passed on.
+    ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client may
+    have asked anew what is kept. ``rule_by_effect`` names the rule behind each effect on the whole
+    call. ``question_frames`` are what of a question's key is the same for all calls that share the
+    plan, by dialect and endpoint, and ``claim_templates`` what of their claims: each is made with
+    the first of them. ``rules`` are those that apply to any model, and ``shadow_rules`` those in
+    shadow that hold for any, once each. ``passthrough`` is the path of a call that is passed on.
     """
 
     revision: str
@@ -260,16 +269,16 @@ class Plan:
     deployment: str | None
     tags: Mapping[str, str]
     model_calls: tuple[ModelCall, ...]
-    listing: tuple[ListedModel, ...] | None = None
+    model_list: tuple[ListedModel, ...] | None = None
     dropped_tags: int = 0
     warnings: tuple[str, ...] = ()
     retry: Retry | None = None
     hedge_after: float | None = None
-    refusal: Refusal | None = None
-    bounds: tuple[ScopedLimit, ...] = ()
+    refusal: RuleRefusal | None = None
+    limits: tuple[ScopedLimit, ...] = ()
     cache: CacheRule | None = None
     may_refresh: bool = False
-    guards: Guarding = UNGUARDED
+    guards: GuardPlan = NO_GUARDS
     by: Mapping[str, str] = field(default_factory=dict)
     passed: PassedPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -283,10 +292,10 @@ class Plan:
         shadow_rules = _once(each.shadow_rules for each in self.model_calls)
         object.__setattr__(self, "shadow_rules", shadow_rules)
 
-    def permit(self) -> None:
-        """Raise ``RefusedByRule`` where a rule refuses the call."""
+    def raise_if_refused(self) -> None:
+        """Raise ``RejectedByRule`` where a rule refuses the call."""
         if self.refusal is not None:
-            raise RefusedByRule(self.refusal.message, self.refusal.status)
+            raise RejectedByRule(self.refusal.message, self.refusal.status)
 
 
 def _once(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
@@ -306,15 +315,16 @@ class PassedHead:
 
 
 @frozen
-class Head:
+class ResponseHead:
     """What an answer is, before its first frame: a stream of events or one whole document.
 
-    ``headers`` are those of the upstream that its dialect allows a client to see; ``flagged`` says
-    that a guard of the upstream found fault with it, and let it pass. One that is ``passed`` on has
-    a head of its own; of what nobody reads the frames have bytes, and no document.
+    ``headers`` are those of the upstream that its dialect allows a client to see; ``is_flagged``
+    says that a guard of the upstream found fault with it, and let it pass. One that is
+    ``passthrough`` on has a head of its own; of what nobody reads the frames have bytes, and no
+    document.
     """
 
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
-    flagged: bool = False
+    is_flagged: bool = False
     passed: PassedHead | None = None

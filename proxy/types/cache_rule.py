@@ -8,7 +8,7 @@ from proxy.runtime.frozen import frozen
 
 
 @frozen
-class Semantic:
+class SemanticCacheRule:
     """When a prompt gets the cached response to a similar one.
 
     The deployment ``embeddings`` turns prompts into vectors, within ``deadline`` seconds. They
@@ -46,4 +46,4 @@ class CacheRule:
     by_user: bool = False
     tool_calls: bool = False
     store: str = "memory"
-    semantic: Semantic | None = None
+    semantic: SemanticCacheRule | None = None

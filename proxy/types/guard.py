@@ -48,14 +48,14 @@ class Busy(Exception):
 class Detector(Protocol):
     """One way of looking at a text.
 
-    ``reach`` bounds what a stream must hold back: a finding, together with all that it depends on
-    around it (a word's edge is one character), lies within so many characters; None where only the
-    whole text can tell. From the beginning of a finding on, or from where none is under way, the
-    same is found as from the beginning of the text.
+    ``lookback`` bounds what a stream must hold back: a finding, together with all that it depends
+    on around it (a word's edge is one character), lies within so many characters; None where only
+    the whole text can tell. From the beginning of a finding on, or from where none is under way,
+    the same is found as from the beginning of the text.
     """
 
     @property
-    def reach(self) -> int | None: ...
+    def lookback(self) -> int | None: ...
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all findings by their start, without overlaps, in time linear in the text."""
@@ -65,7 +65,7 @@ MayFind = Callable[[bytes], bool]
 """Takes texts in UTF-8, each on lines of its own; False only if none of them has a finding."""
 
 
-class Sieve(NamedTuple, Generic[Hits]):
+class SharedPrefilter(NamedTuple, Generic[Hits]):
     """A set of patterns: what ``match`` returns of lines is ``nothing`` only if none of them has a
     line that one of the patterns hits."""
 
@@ -92,7 +92,7 @@ class Preparable(Protocol):
 
 
 @frozen
-class Question:
+class PromptContext:
     """What a call asked, in plain text, for guards that judge an answer by it; empty where it did
     not say: its system prompt, the last that its user said, and what the answer has to rest on."""
 
@@ -102,13 +102,13 @@ class Question:
 
 
 class ContextualDetector(Protocol):
-    """A way of looking that depends on the call. ``reach`` is that of the detectors that it
+    """A way of looking that depends on the call. ``lookback`` is that of the detectors that it
     returns, at the most; None where one of them, or a service, is to see whole texts."""
 
     @property
-    def reach(self) -> int | None: ...
+    def lookback(self) -> int | None: ...
 
-    def about(self, question: Question) -> Detector | Service | None:
+    def about(self, question: PromptContext) -> Detector | Service | None:
         """Return the detector for one call; None where the call has nothing to judge by."""
 
 
@@ -132,7 +132,7 @@ class Piece(Protocol):
     def role(self) -> str | None: ...
 
 
-class GuardEgress(Protocol):
+class GuardClient(Protocol):
     """The ways out of the process that the guards of one call have."""
 
     @property
@@ -155,27 +155,27 @@ class Service(Protocol):
     """A way of looking that waits for somebody else, who sees whole texts only."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings in each text. Whatever it raises means that it could not look."""
 
 
-Looking = Detector | ContextualDetector | Service
+AnyDetector = Detector | ContextualDetector | Service
 
 
-def is_detector(detector: Looking) -> TypeGuard[Detector]:
+def is_detector(detector: AnyDetector) -> TypeGuard[Detector]:
     return hasattr(detector, "find")
 
 
-def is_contextual(detector: Looking) -> TypeGuard[ContextualDetector]:
+def is_contextual(detector: AnyDetector) -> TypeGuard[ContextualDetector]:
     return hasattr(detector, "about")
 
 
-def is_weighted(detector: Looking) -> TypeGuard[Weighty]:
+def is_weighted(detector: AnyDetector) -> TypeGuard[Weighty]:
     return hasattr(detector, "weight")
 
 
-def is_prefiltered(detector: Looking) -> TypeGuard[Prefiltered]:
+def is_prefiltered(detector: AnyDetector) -> TypeGuard[Prefiltered]:
     return hasattr(detector, "may_find")
 
 
@@ -183,7 +183,7 @@ def is_preparable(detector: object) -> TypeGuard[Preparable]:
     return hasattr(detector, "prepare")
 
 
-def is_service(detector: Looking) -> TypeGuard[Service]:
+def is_service(detector: AnyDetector) -> TypeGuard[Service]:
     return hasattr(detector, "ask")
 
 
@@ -198,17 +198,17 @@ class GuardRule:
     messages of ``roles_left_out``. ``cased`` gives the detector texts with their capitals.
     ``message`` is what a client reads of a block; ``digest`` stands for all that was said of it.
     With ``restore`` what it masks in a question is put back into the answer, but into addresses of
-    ``restore_hosts`` alone. ``to`` is where it routes a call.
+    ``restore_hosts`` alone. ``route_targets`` is where it routes a call.
 
     It ``enforces`` if a finding changes or stops a text, or changes where the call goes; it
-    ``stops`` if a text with a finding is not shown: the call ends there, or is asked again. It is
-    ``strict`` if a failure of the detector stops a text. ``may_find`` is its detector's where it
-    looks for places in texts of any kind; ``sieves`` are what that one asks first of lines of
-    ASCII, and nothing else where none of them hits; none where it asks something else.
+    ``can_block`` if a text with a finding is not shown: the call ends there, or is asked again. It
+    is ``fails_closed`` if a failure of the detector stops a text. ``may_find`` is its detector's
+    where it looks for places in texts of any kind; ``sieves`` are what that one asks first of lines
+    of ASCII, and nothing else where none of them hits; none where it asks something else.
     """
 
     name: str
-    detector: Looking
+    detector: AnyDetector
     action: Action = "block"
     shadow: bool = False
     on_error: Literal["closed", "open"] = "closed"
@@ -222,13 +222,15 @@ class GuardRule:
     kind: str = ""
     restore: bool = False
     restore_hosts: frozenset[str] = frozenset()
-    to: tuple[Target, ...] = ()
+    route_targets: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
     may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
-    sieves: tuple[Sieve[Any], ...] = field(init=False, repr=False, compare=False, default=())
+    sieves: tuple[SharedPrefilter[Any], ...] = field(
+        init=False, repr=False, compare=False, default=()
+    )
     enforces: bool = field(init=False, repr=False, compare=False)
-    masks: bool = field(init=False, repr=False, compare=False)
-    stops: bool = field(init=False, repr=False, compare=False)
+    can_mask: bool = field(init=False, repr=False, compare=False)
+    can_block: bool = field(init=False, repr=False, compare=False)
     strict: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -238,7 +240,7 @@ class GuardRule:
         object.__setattr__(self, "masks", self.action == "mask" and enforces)
         object.__setattr__(self, "stops", self.action in ("block", "retry") and enforces)
         object.__setattr__(self, "strict", enforces and self.on_error == "closed")
-        bounded = is_detector(detector) and detector.reach is not None
+        bounded = is_detector(detector) and detector.lookback is not None
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
             may_find = detector.may_find
             object.__setattr__(self, "may_find", may_find)
@@ -251,7 +253,7 @@ class GuardRule:
             return True
         detector = self.detector
         if is_detector(detector) or is_contextual(detector):
-            return detector.reach is None
+            return detector.lookback is None
         return True
 
     def applies(self, role: str | None, kind: str) -> bool:
@@ -281,7 +283,7 @@ class GuardResult(NamedTuple):
     detections: tuple[DetectionFormat, ...] = ()
 
 
-Verdicts = Sequence[tuple[Stage, GuardResult]]
+GuardResults = Sequence[tuple[Stage, GuardResult]]
 
 
 @frozen
@@ -292,7 +294,7 @@ class CostCap:
     """
 
     name: str
-    most: int
+    max_nano_usd: int
     action: Action = "block"
     shadow: bool = False
     on_error: Literal["closed", "open"] = "closed"
@@ -306,7 +308,7 @@ class CostCap:
         return self.action == "block" and not self.shadow
 
     @property
-    def strict(self) -> bool:
+    def fails_closed(self) -> bool:
         """True if a call whose cost is unknown is stopped."""
         return self.enforces and self.on_error == "closed"
 
@@ -361,30 +363,30 @@ class StageRules:
 
 
 @frozen
-class Guarding:
+class GuardPlan:
     """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
-    pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost. Without
+    pass what no rule can read: tokens, pictures, sounds. ``cost_caps`` bound its cost. Without
     ``capture`` no text is shown in traces.
 
-    What follows from these is worked out once. ``detours`` is where a guard may route the call.
-    With ``keeps_answers`` a streamed answer, or its texts, is kept until it has ended: a rule may
-    want another one in its place, asks somebody about all of it, or judges it as a whole.
+    What follows from these is worked out once. ``route_targets`` is where a guard may route the
+    call. With ``keeps_answers`` a streamed answer, or its texts, is kept until it has ended: a rule
+    may want another one in its place, asks somebody about all of it, or judges it as a whole.
     ``digest`` is the same for the same rules, so that no answer is shown again under others.
     """
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
     opaque: bool = False
-    ceilings: tuple[CostCap, ...] = ()
+    cost_caps: tuple[CostCap, ...] = ()
     capture: Capture | None = None
-    of_input: StageRules = field(init=False, repr=False, compare=False)
+    input_stage: StageRules = field(init=False, repr=False, compare=False)
     of_output: StageRules = field(init=False, repr=False, compare=False)
-    detours: tuple[Target, ...] = field(init=False, repr=False, compare=False)
+    route_targets: tuple[Target, ...] = field(init=False, repr=False, compare=False)
     keeps_answers: bool = field(init=False, repr=False, compare=False)
     digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        to = tuple(target for rule in self.input for target in rule.to if rule.enforces)
+        to = tuple(target for rule in self.input for target in rule.route_targets if rule.enforces)
         digest = " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
         object.__setattr__(self, "of_input", StageRules.of(self.input))
         object.__setattr__(self, "of_output", StageRules.of(self.output))
@@ -396,4 +398,4 @@ class Guarding:
         return bool(self.input or self.output)
 
 
-UNGUARDED = Guarding()
+NO_GUARDS = GuardPlan()

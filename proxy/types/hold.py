@@ -8,7 +8,7 @@ from typing import Protocol, TypeGuard
 from proxy.types.guard import Finding, MayFind
 
 
-class Hold(Protocol):
+class PartialMatcher(Protocol):
     """What of a text that goes on may still be part of a finding. It is asked where the last
     character of what has come is white space, be it a space or the end of a line, or a letter of a
     script that puts no space between words."""
@@ -37,20 +37,20 @@ class Hold(Protocol):
         one than it is now, by what follows; the end of the text where there is nothing."""
 
 
-class Holding(Protocol):
+class HasPartialMatcher(Protocol):
     """A detector that can tell what of a text it has to hold. ``hold`` is None where one as it is
     made can not: then a stream holds back its reach."""
 
     @property
-    def hold(self) -> Hold | None: ...
+    def hold(self) -> PartialMatcher | None: ...
 
 
-def hold_of(detector: object) -> Hold | None:
+def partial_matcher_of(detector: object) -> PartialMatcher | None:
     """Return what tells how much of a stream a detector has to hold, None where nothing does."""
     return detector.hold if _is_holding(detector) else None
 
 
-def _is_holding(detector: object) -> TypeGuard[Holding]:
+def _is_holding(detector: object) -> TypeGuard[HasPartialMatcher]:
     return hasattr(detector, "hold")
 
 

@@ -23,7 +23,7 @@ from proxy.types.windows import Calendar
 
 Counting = Literal["rate", "budget", "lease"]
 OnStoreError = Literal["local", "open", "closed"]
-MOST = 2**53 - 1
+MAX_AMOUNT = 2**53 - 1
 SPANS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 LEASE_S = 30
 RENEW_S = LEASE_S / 3  # two of them may fail
@@ -32,14 +32,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 class CallSize(NamedTuple):
     """What one target may use of a call: the tokens of its prompt, and the most that its answers
-    may have, by the ``body`` that it is sent. ``most_cost`` are the nano-USD that it may cost,
+    may have, by the ``body`` that it is sent. ``fixed_cost`` are the nano-USD that it may cost,
     where the policy says so."""
 
     target: Target
     prompt: int
-    answers: int
+    output: int
     body: Mapping[str, Any]
-    most_cost: int | None = None
+    fixed_cost: int | None = None
 
 
 class LimitKind:
@@ -48,8 +48,8 @@ class LimitKind:
 
     ``name`` is its key in policies, and the ``type`` that a refused client reads; people read so
     many of a ``unit``. A ``rate`` drains, a ``budget`` is money by the windows of a calendar, and
-    what is held by a ``lease`` comes back when the call has ended. One that is ``estimated`` counts
-    the work of upstreams, of which a kept answer costs none; of any other a call claims one.
+    what is held by a ``lease`` comes back when the call has ended. One that is ``is_usage_based``
+    counts the work of upstreams, of which a kept answer costs none; of any other a call claims one.
     ``counter`` begins the names of its counters, where that is not its own name, and ``scale`` says
     how many of what is counted a policy counts as one. By ``headers`` clients read of their
     tightest rate its size, what is left, and when all of it is free again.
@@ -57,8 +57,8 @@ class LimitKind:
 
     name: ClassVar[str]
     unit: ClassVar[str]
-    counting: ClassVar[Counting] = "rate"
-    estimated: ClassVar[bool] = False
+    counter_type: ClassVar[Counting] = "rate"
+    is_usage_based: ClassVar[bool] = False
     counter: ClassVar[str | None] = None
     scale: ClassVar[int] = 1
     headers: ClassVar[tuple[str, str, str] | None] = None
@@ -66,11 +66,11 @@ class LimitKind:
     def __repr__(self) -> str:
         return self.name
 
-    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+    def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         """Return the most that one model call may use, by what each of its targets may."""
         return 1
 
-    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         """Return what a call has used that has ended, by all its tokens and nano-USD, each None
         where that is unknown; None where its estimate stands."""
         return 1
@@ -83,7 +83,7 @@ class LimitKind:
         """Return so much of it, with its unit."""
         return counted(amount, self.unit)
 
-    def allowance(self, limit: Limit) -> str:
+    def describe(self, limit: Limit) -> str:
         """Return what a limit allows, in words: ``600 requests per minute, burst 100``. A rate
         lets its ``burst`` come at once, and no more of its amount before that drains."""
         window = limit.window if isinstance(limit.window, int) else 1
@@ -130,23 +130,23 @@ class Limit:
     on_store_error: OnStoreError = "local"
     key: str = field(init=False, repr=False, compare=False)
     capacity: int = field(init=False, repr=False, compare=False)
-    warn: int = field(init=False, repr=False, compare=False)
+    warn_amount: int = field(init=False, repr=False, compare=False)
     is_budget: bool = field(init=False, repr=False, compare=False)
     is_leased: bool = field(init=False, repr=False, compare=False)
-    unit_debt: int = field(init=False, repr=False, compare=False, default=1)
-    drain: int = field(init=False, repr=False, compare=False, default=1)
+    debt_per_unit: int = field(init=False, repr=False, compare=False, default=1)
+    drain_per_ms: int = field(init=False, repr=False, compare=False, default=1)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a valid name of a limit")
-        if not 0 < self.amount <= MOST:
-            raise ValueError(f"{self.name}: amount must be between 1 and {MOST}")
+        if not 0 < self.amount <= MAX_AMOUNT:
+            raise ValueError(f"{self.name}: amount must be between 1 and {MAX_AMOUNT}")
         if self.warn_at is not None and not 0 < self.warn_at <= 1:
             raise ValueError(f"{self.name}: warn_at must be greater than 0 and at most 1")
         if self.lease_s < 1:
             raise ValueError(f"{self.name}: a lease must last at least 1 second")
-        object.__setattr__(self, "is_budget", self.kind.counting == "budget")
-        object.__setattr__(self, "is_leased", self.kind.counting == "lease")
+        object.__setattr__(self, "is_budget", self.kind.counter_type == "budget")
+        object.__setattr__(self, "is_leased", self.kind.counter_type == "lease")
         self._check_window()
         self._derive()
 
@@ -155,17 +155,18 @@ class Limit:
             raise ValueError(f"{self.name}: a budget requires a calendar window")
         if self.is_leased and self.window is not None:
             raise ValueError(f"{self.name}: {self.kind.name} must not have a window")
-        rate = self.kind.counting == "rate"
+        rate = self.kind.counter_type == "rate"
         if rate and (not isinstance(self.window, int) or self.window < 1):
             raise ValueError(f"{self.name}: a rate requires a window of whole seconds")
-        if self.burst is not None and (not rate or not 0 < self.burst <= MOST):
+        if self.burst is not None and (not rate or not 0 < self.burst <= MAX_AMOUNT):
             raise ValueError(f"{self.name}: only a rate may have a burst, which must be at least 1")
 
     def _derive(self) -> None:
         """Work out the whole numbers that counters reckon with.
 
-        A rate's debt drains by ``drain`` each millisecond and grows by ``unit_debt`` with each
-        unit: the fraction window / amount in lowest terms, so that no unit is ever rounded.
+        A rate's debt drains by ``drain_per_ms`` each millisecond and grows by ``debt_per_unit``
+        with each unit: the fraction window / amount in lowest terms, so that no unit is ever
+        rounded.
         """
         capacity = self.burst or self.amount
         share = Decimal(str(self.warn_at)) if self.warn_at is not None else Decimal(0)
@@ -173,7 +174,7 @@ class Limit:
             common = gcd(self.window * 1000, self.amount)
             object.__setattr__(self, "unit_debt", self.window * 1000 // common)
             object.__setattr__(self, "drain", self.amount // common)
-        if capacity * self.unit_debt > MOST:
+        if capacity * self.debt_per_unit > MAX_AMOUNT:
             raise ValueError(
                 f"{self.name}: amount and burst are too large for this window: round them"
             )
@@ -206,7 +207,7 @@ class LimitRefusal:
     def named(self) -> str:
         """The limit with its allowance and the part of the caller's own labels that it counts."""
         owner = f" for {ascii_word(self.scope.replace('|', ', '), MAX_NAME)}" if self.scope else ""
-        return f'"{self.limit.name}" ({self.limit.kind.allowance(self.limit)}{owner})'
+        return f'"{self.limit.name}" ({self.limit.kind.describe(self.limit)}{owner})'
 
 
 @frozen
@@ -214,20 +215,20 @@ class Claim:
     """What one call asks of one counter: an ``amount`` as estimated, at least 0.
 
     ``scope`` says whose counter it is, such as ``key:support-widget`` or ``tag.team:support``. It
-    is ``personal`` where it names a user. One that ``only_counts`` always fits: what a call may
-    turn out to owe was used before it came.
+    is ``is_per_user`` where it names a user. One that ``is_count_only`` always fits: what a call
+    may turn out to owe was used before it came.
     """
 
     limit: Limit
     scope: str
     amount: int
-    personal: bool = False
-    only_counts: bool = False
+    is_per_user: bool = False
+    is_count_only: bool = False
 
 
 class ClaimTemplate(NamedTuple):
     """What all calls that share a plan claim of one counter: the ``claim`` itself where it is the
-    same of each. It is ``personal`` where it names a user: then ``scope`` has a place for that.
+    same of each. It is ``is_per_user`` where it names a user: then ``scope`` has a place for that.
     ``model_calls`` are the indexes of those that it counts."""
 
     claim: Claim | None

@@ -17,13 +17,13 @@ budget's reset, else -1; milliseconds to wait, 0 when it fits and ``NEVER`` when
 
 
 @frozen
-class Standing:
+class CounterState:
     """Where a counter stands after the call was counted, or as it is when the call was refused.
 
     ``used`` may exceed the capacity, as calls are settled to what they really used. ``reset_s``
     is the time until a rate is whole again or a budget's window ends, None for concurrency.
-    ``refuses`` says that the claim does not fit. ``warned`` says that this call reached
-    ``warn_at``: a budget says so once a window. ``fresh`` says that a budget's counter did not
+    ``would_refuse`` says that the claim does not fit. ``is_warned`` says that this call reached
+    ``warn_at``: a budget says so once a window. ``is_fresh`` says that a budget's counter did not
     exist before: it is a new window, or the store has lost the old counter.
     """
 
@@ -31,9 +31,9 @@ class Standing:
     scope: str
     used: int
     reset_s: float | None
-    refuses: bool
-    warned: bool
-    fresh: bool
+    would_refuse: bool
+    is_warned: bool
+    is_fresh: bool
 
     @property
     def remaining(self) -> int:
@@ -41,7 +41,7 @@ class Standing:
 
 
 @frozen
-class Outcome:
+class LimitDecision:
     """The answer to the claims of one call, in their order; ``READING`` numbers for each.
 
     ``store_away`` says that limits which are closed without their store refuse for that alone.
@@ -74,10 +74,10 @@ class Outcome:
         )
 
     @property
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[CounterState, ...]:
         return tuple([self.standing(index) for index in range(len(self.claims))])
 
-    def standing(self, index: int) -> Standing:
+    def standing(self, index: int) -> CounterState:
         """Return where the counter of one claim stands."""
         at = index * READING
         return _standing(self.claims[index], self.readings[at : at + READING])
@@ -85,7 +85,7 @@ class Outcome:
     def used(self) -> list[int]:
         """Return how much of the limit of each claim is used."""
         levels = self.readings[::READING]
-        return [-(-levels[n] // claim.limit.unit_debt) for n, claim in enumerate(self.claims)]
+        return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 
     def decisions(self) -> list[tuple[Limit, bool]]:
         """Return the limit of each claim, and whether it refuses or, in shadow, would."""
@@ -93,26 +93,26 @@ class Outcome:
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 
 
-def _standing(claim: Claim, reading: Sequence[int]) -> Standing:
+def _standing(claim: Claim, reading: Sequence[int]) -> CounterState:
     level, reset, wait, flags = reading
     limit, used = claim.limit, level
     if isinstance(limit.window, int):
-        used, reset = -(-level // limit.unit_debt), -(-level // limit.drain)
-    return Standing(
+        used, reset = -(-level // limit.debt_per_unit), -(-level // limit.drain_per_ms)
+    return CounterState(
         limit=limit,
         scope=claim.scope,
         used=used,
         reset_s=reset / 1000 if reset >= 0 else None,
-        refuses=wait != 0,
-        warned=bool(flags & WARNED),
-        fresh=bool(flags & FRESH),
+        would_refuse=wait != 0,
+        is_warned=bool(flags & WARNED),
+        is_fresh=bool(flags & FRESH),
     )
 
 
-def outcome(claims: Sequence[Claim], readings: Sequence[int]) -> Outcome:
+def outcome(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
     """Admit unless a limit that is in force has the call wait."""
     waits = readings[WAIT::READING]
     refused = any(waits) and any(
         wait and not claim.limit.shadow for claim, wait in zip(claims, waits, strict=True)
     )
-    return Outcome(not refused, claims, readings)
+    return LimitDecision(not refused, claims, readings)

@@ -22,7 +22,7 @@ WISHES = frozenset({"reasoning", "reasoning_effort", "thinking"})
 _OFF = (None, False, "none", "disabled", "off", 0)
 
 
-def reasons(model: str, body: Mapping[str, Any]) -> bool:
+def is_reasoning_model(model: str, body: Mapping[str, Any]) -> bool:
     """True if the model is known to reason by its name, or the request asks it to."""
     return _asked(body) or (bool(_NAMES.search(model)) and not _NOT.search(model))
 

@@ -34,7 +34,7 @@ class ListedDeployment:
 
 
 @frozen
-class Roster:
+class LabelCatalog:
     """``tags`` gives the values of each tag, none for one whose values only a pattern bounds.
 
     ``credentials`` are pairs of a key and the short form of one of its digests.

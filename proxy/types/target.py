@@ -10,10 +10,10 @@ from hashlib import sha256
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import LIMITED
 from proxy.fields.rules import FieldRules, Verdict, field_rules
-from proxy.money.usage import Price, in_force
+from proxy.money.usage import Price, price_on
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.providers import OPENAI, Provider
-from proxy.types.way import Endpoint, TargetEndpoint, Way
+from proxy.types.way import Endpoint, TargetEndpoint, TargetRoute
 
 NO_PRICE = "no known price"
 CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")
@@ -120,7 +120,7 @@ class Upstream:
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
     rules: FieldRules = field(init=False, repr=False, compare=False)
-    ways: dict[tuple[str, Endpoint, Endpoint | None], Way] = memo(dict)
+    ways: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = memo(dict)
 
     def __post_init__(self) -> None:
         """Prepare the rules for request fields, once per revision."""
@@ -168,23 +168,25 @@ class Target:
         return bool(self.prices) and all(price.is_free for price in self.prices)
 
     @property
-    def title(self) -> str:
+    def id(self) -> str:
         """Its name for people, and in what is told of a call."""
         return f"{self.upstream.name}/{self.model}"
 
-    def lack_of_price(self, on: date | None = None) -> str | None:
+    def missing_price(self, on: date | None = None) -> str | None:
         """Return what its price lacks, in words; None where it is whole.
 
         Without a day any price that it has may count. Embeddings are what a model's name calls so.
         """
         prices = self.prices
         if on is not None:
-            price = in_force(prices, on)
+            price = price_on(prices, on)
             if price is None:
                 return f"no price in force on {on}"
             prices = (price,)
         embeds = "embed" in self.model.lower()
-        return min((lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
+        return (
+            min((missing_price(price, embeds) or "" for price in prices), default=NO_PRICE) or None
+        )
 
 
 @frozen
@@ -199,26 +201,26 @@ class ListedModel:
 
 
 @frozen
-class Pin:
+class StateRef:
     """Target that keeps the state of a call. ``target`` is a target's title; for a conversation it
     is an upstream's name, because all targets of that upstream share conversations.
 
-    ``id`` is the provider's id, empty if only the place is pinned. ``sealed`` is the client's id,
-    sent in the field ``param`` (None for the id of a response).
+    ``id`` is the provider's id, empty if only the place is pinned. ``client_id`` is the client's
+    id, sent in the field ``param`` (None for the id of a response).
     """
 
-    sealed: str
+    client_id: str
     deployment: str
     target: str
     id: str = field(repr=False)
     param: str | None = None
     is_conversation: bool = False
 
-    def reaches(self, target: Target) -> bool:
+    def matches(self, target: Target) -> bool:
         """True if a target of the deployment has the state."""
-        return self.target == (target.upstream.name if self.is_conversation else target.title)
+        return self.target == (target.upstream.name if self.is_conversation else target.id)
 
-    def is_beside(self, other: Pin) -> bool:
+    def is_beside(self, other: StateRef) -> bool:
         """True if a target has this state and that of another pin."""
         if self.deployment != other.deployment:
             return False
@@ -229,10 +231,10 @@ class Pin:
 
 
 def titles(targets: Iterable[Target]) -> str:
-    return ", ".join([target.title for target in targets])
+    return ", ".join([target.id for target in targets])
 
 
-def lack(price: Price, embeds: bool) -> str | None:
+def missing_price(price: Price, embeds: bool) -> str | None:
     """Return what is missing of all that a call surely uses: the prompt, and the answer, unless the
     model only ``embeds``. None for a price that is whole."""
     if price.input is None:

@@ -17,7 +17,7 @@ ABOUT_STATE: frozenset[Endpoint] = frozenset({"stored", "conversations"})
 UNBILLED: frozenset[Endpoint] = ABOUT_STATE | {"count_tokens"}
 """Endpoints of calls for which no model works: they cost nothing, and count for limits of calls
 alone. Of their answers none is kept."""
-USES_NOTHING = frozenset({"DELETE", "GET", "HEAD"})
+MODEL_FREE_METHODS = frozenset({"DELETE", "GET", "HEAD"})
 """Methods by which what is passed on puts no model to work."""
 TargetEndpoint = Literal["completions", "chat", "responses"]
 """What a target may speak alone."""
@@ -36,7 +36,7 @@ AskedNumbers = tuple[str, tuple[tuple[str, int], ...]]
 
 
 @dataclass(eq=False, slots=True)
-class Way:
+class TargetRoute:
     """Worked out when the first request goes this way, and kept with the upstream.
 
     ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.

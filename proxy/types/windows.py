@@ -36,7 +36,7 @@ class Calendar:
         except (KeyError, OSError, ValueError):  # an unknown name, a folder's, or no name at all
             raise ValueError(f"unknown time zone {self.zone}") from None
 
-    def around(self, wall_ms: int) -> Bounds:
+    def window_bounds(self, wall_ms: int) -> Bounds:
         """Return the window that a moment lies in, and its neighbours."""
         if length := _FIXED_MS.get(self.unit):
             begin = wall_ms - wall_ms % length
@@ -50,7 +50,7 @@ class Calendar:
 
     def next_start(self, wall_ms: int) -> datetime:
         """Return when the window after that of a moment begins, in the time of the zone."""
-        return datetime.fromtimestamp(self.around(wall_ms)[2] / 1000, self._tzinfo())
+        return datetime.fromtimestamp(self.window_bounds(wall_ms)[2] / 1000, self._tzinfo())
 
     def _first(self, day: date) -> date:
         if self.unit == "week":

@@ -13,28 +13,28 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from proxy.call.attempts import Why
+from proxy.call.attempts import AttemptReason
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS, LEANING
 from proxy.dialects.statuses import meaning_of
 from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
-    BadField,
     CircuitOpen,
+    InvalidField,
     ProxyError,
+    StaleConnection,
     UpstreamBusy,
     UpstreamError,
-    UpstreamStale,
 )
-from proxy.ports import Answer, Review, Settlements
-from proxy.runtime.freed import let_frames_go
+from proxy.ports import BillingRegistry, Review, UpstreamResponse
+from proxy.runtime.freed import drop_tracebacks
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.runtime.turn import LoopTurns
-from proxy.types import Call, Head, Plan, Target
+from proxy.types import Call, Plan, ResponseHead, Target
 from proxy.upstream.answer_reader import reader_of, remaining, shown_of
 from proxy.upstream.fan_out import FanOut
-from proxy.upstream.forwarded import Forwarded, OpenAttempt, Settle
+from proxy.upstream.forwarded import HttpUpstreamResponse, OpenAttempt, Settle
 from proxy.upstream.health import Health
 from proxy.upstream.hedge import HedgedRequest
 from proxy.upstream.local_responses import (
@@ -73,18 +73,22 @@ class Upstreams:
     share: Callable[[], MemoryShare] | None = None
     turns: LoopTurns = field(default_factory=LoopTurns)
     ids: ResponseIds | None = None
-    settlements: Settlements | None = None
+    settlements: BillingRegistry | None = None
 
-    def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
+    def open(
+        self, plan: Plan, call: Call, record: Record, review: Review
+    ) -> Awaitable[UpstreamResponse]:
         if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
             return self._begin(plan, call, record, 0)
         return self._open(plan, call, record, review)
 
-    async def _open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
+    async def _open(
+        self, plan: Plan, call: Call, record: Record, review: Review
+    ) -> UpstreamResponse:
         """Return what is no answer of one upstream: that of policy itself, or of several."""
-        if plan.listing is not None:
+        if plan.model_list is not None:
             is_list = call.head.parameter("model") is None
-            return LocalResponse(partial(list_models, plan.listing, is_list=is_list))
+            return LocalResponse(partial(list_models, plan.model_list, is_list=is_list))
         if is_counted_here(plan, call):
             record.warn([ESTIMATED])
             return LocalResponse(partial(count_tokens, call, self.offload))
@@ -95,20 +99,22 @@ class Upstreams:
         ]
         return FanOut(begin, review, HEADS[False])
 
-    def _begin(self, plan: Plan, call: Call, record: Record, leg: int) -> Awaitable[Forwarded]:
+    def _begin(
+        self, plan: Plan, call: Call, record: Record, leg: int
+    ) -> Awaitable[HttpUpstreamResponse]:
         """Return the first answer that begins. Raise the most useful failure when none does."""
         model_leg = plan.model_calls[leg]
         context = AttemptContext(plan=plan, call=call, record=record, leg=leg, model_leg=model_leg)
         targets = model_leg.targets
-        if model_leg.pool > 1:
-            targets = self.health.least_loaded_first(targets, model_leg.pool)
+        if model_leg.pool_size > 1:
+            targets = self.health.least_loaded_first(targets, model_leg.pool_size)
         if plan.hedge_after is None:
             return self._first_of(context, targets, "first")
         return self._hedged(context, targets, plan.hedge_after)
 
     async def _hedged(
         self, context: AttemptContext, targets: Sequence[Target], after: float
-    ) -> Forwarded:
+    ) -> HttpUpstreamResponse:
         """Ask the next target too when the first is slow; a single target is asked twice."""
         others = targets[1:] or targets
         may = partial(self.health.may_retry, targets[0].upstream)
@@ -119,26 +125,28 @@ class Upstreams:
         except ProxyError:  # the end of one attempt may be that of the call
             context.record.lose_dropped(context.leg)
             raise
-        context.record.serve(context.leg, answer.asked.attempt)
+        context.record.use_attempt(context.leg, answer.asked.attempt)
         return answer
 
     async def _first_of(
-        self, context: AttemptContext, targets: Sequence[Target], why: Why
-    ) -> Forwarded:
+        self, context: AttemptContext, targets: Sequence[Target], why: AttemptReason
+    ) -> HttpUpstreamResponse:
         """Ask target by target, each again after failures that the policy says may pass."""
         failures: list[ProxyError] = []
-        once = context.call.head.endpoint in LEANING and context.call.is_once
+        once = context.call.head.endpoint in LEANING and context.call.creates_state
         at, tries, fresh = 0, 1, once
         while True:
             target = targets[at]
             try:
                 return await self._try(context, target, why, fresh=fresh)
-            except UpstreamStale:  # nothing was taken, so this is safe, and no try of the policy's
+            except (
+                StaleConnection
+            ):  # nothing was taken, so this is safe, and no try of the policy's
                 why, fresh = "retry", True
                 continue
-            except (UpstreamError, BadField) as failure:
+            except (UpstreamError, InvalidField) as failure:
                 seconds = self._delay(context, target, failure, tries)
-                let_frames_go(failure)
+                drop_tracebacks(failure)
                 if seconds is None:
                     failures.append(failure)
             if seconds is not None:
@@ -146,7 +154,7 @@ class Upstreams:
                 why, tries = "retry", tries + 1
                 continue
             at, why, tries, fresh = at + 1, "fallback", 1, once
-            if failures[-1].final or context.time_left() <= 0 or at == len(targets):
+            if failures[-1].is_final or context.time_left() <= 0 or at == len(targets):
                 raise most_useful(failures)
             if not _is_safe_again(context, failures[-1]):
                 raise most_useful(failures)
@@ -163,15 +171,15 @@ class Upstreams:
         return seconds if self.health.may_retry(target.upstream) else None
 
     async def _try(
-        self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
-    ) -> Forwarded:
+        self, context: AttemptContext, target: Target, why: AttemptReason, *, fresh: bool
+    ) -> HttpUpstreamResponse:
         """Ask one target; return its answer once its first frame is there."""
         call = context.call
         if call.size <= LARGE_BYTES:
             request = _written(context, target)
         else:
             written = partial(_written, context, target)
-            request = await self.offload.run(call.size, written, call.caller)
+            request = await self.offload.run(call.size, written, call.scheduling_key)
         if request.dropped or request.assumed:
             context.record.warn(_warnings(request))
         asked = self._take_place(context, target, request, why)
@@ -180,11 +188,11 @@ class Upstreams:
         try:
             reply = await self._send(asked, context.time_left(), fresh=fresh)
             attempt.status = reply.status
-            attempt.left = remaining(reply.headers)
+            attempt.remaining = remaining(reply.headers)
             answer = self._answer(context, asked, reply)
             if answer is None:
                 await _refuse(asked, reply)
-            attempt.began = asked.record.now()
+            attempt.response_at = asked.record.now()
             await answer.begin()
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
             if reply is not None:
@@ -194,20 +202,20 @@ class Upstreams:
             finally:
                 asked.leave()
         if context.plan.hedge_after is None:  # of a hedge it is not known yet who wins
-            asked.record.serve(context.leg, attempt)
+            asked.record.use_attempt(context.leg, attempt)
         return answer
 
     def _take_place(
-        self, context: AttemptContext, target: Target, request: UpstreamRequest, why: Why
+        self, context: AttemptContext, target: Target, request: UpstreamRequest, why: AttemptReason
     ) -> OpenAttempt:
         """Begin an attempt. Raise ``CircuitOpen`` or ``UpstreamBusy``, once that is noted."""
         call, record = context.call, context.record
         try:
-            slot = self.health.take(target, request.endpoint, call.caller)
+            slot = self.health.take(target, request.endpoint, call.scheduling_key)
         except (CircuitOpen, UpstreamBusy) as skipped:
-            record.skip(target, skipped.code)
+            record.add_skip(target, skipped.code)
             raise
-        attempt = record.attempt(target, context.leg, self.new_span_id(), why)
+        attempt = record.start_attempt(target, context.leg, self.new_span_id(), why)
         attempt.most_answered = request.most_answered
         if request.endpoint == "passthrough":
             from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
@@ -247,7 +255,7 @@ class Upstreams:
 
     def _answer(
         self, context: AttemptContext, asked: OpenAttempt, reply: Reply
-    ) -> Forwarded | None:
+    ) -> HttpUpstreamResponse | None:
         """Return the answer that a reply is, None where it is a refusal. One that is whole, is kept
         to its end, or is said again there, has a share of the memory for answers. Bytes of a
         passthrough response take no such memory."""
@@ -269,14 +277,14 @@ class Upstreams:
             reader = reader_of(asked, reply, self.ids)
             head = HEADS[streamed]
             if shown or flagged:
-                head = replace(head, headers=shown, flagged=flagged)
+                head = replace(head, headers=shown, is_flagged=flagged)
             is_repeated = endpoint == "responses"
             is_held = reader.holds or is_repeated or context.plan.guards.keeps_answers
         share = None
         if is_held and self.share is not None:
             share = self.share()
-            share.charge_to(asked.call.caller)
-        return Forwarded(
+            share.charge_to(asked.call.scheduling_key)
+        return HttpUpstreamResponse(
             head=head,
             reply=reply,
             reader=reader,
@@ -310,7 +318,7 @@ def _is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
         from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
         return passed.is_safe_again(context, path, failure)
-    return not context.call.is_once or is_untaken(failure, context.record.attempts)
+    return not context.call.creates_state or is_untaken(failure, context.record.attempts)
 
 
 def _warnings(request: UpstreamRequest) -> list[str]:
@@ -320,9 +328,9 @@ def _warnings(request: UpstreamRequest) -> list[str]:
 
 
 def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
-    """Return the call as a target wants it. Raise ``BadField``."""
+    """Return the call as a target wants it. Raise ``InvalidField``."""
     call = context.call
-    if call.head.passed is not None:
+    if call.head.passthrough is not None:
         from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
         return passed.request_of(context, target)
@@ -337,8 +345,8 @@ def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
         )
 
         return build_conversation_request(call, target, spoken)
-    return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
+    return build_request(call, target, asks, spoken, context.model_leg.overrides_for(target))
 
 
-HEADS = {streamed: Head(streamed) for streamed in (False, True)}
+HEADS = {streamed: ResponseHead(streamed) for streamed in (False, True)}
 """Those of answers of which there is nothing else to say."""

@@ -14,7 +14,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import FrameReader, Rewrite, StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.errors import UpstreamInvalid
-from proxy.errors.words import MAX_WORD, few
+from proxy.errors.words import MAX_WORD, first_items
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 
@@ -54,7 +54,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
         stream=call.stream and not is_stream,
         inspect=_reads_texts(asked),
         crossing=is_crossing,
-        model_call=asked.attempt.leg,
+        model_call=asked.attempt.model_call,
         finishes=tuple(words.items()),
     )
     rewrite: Rewrite | None = server.to_chat
@@ -76,7 +76,7 @@ def check_encoding(asked: OpenAttempt, reply: Reply) -> None:
     """Raise ``UpstreamInvalid`` for a compressed response, which nobody requested."""
     headers = reply.headers
     if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
-        asked.attempt.began = asked.record.now()  # the upstream has worked for it
+        asked.attempt.response_at = asked.record.now()  # the upstream has worked for it
         raise UpstreamInvalid("The upstream sent a compressed response, which was not requested.")
 
 
@@ -84,7 +84,7 @@ def _reads_texts(asked: OpenAttempt) -> bool:
     """Return True if guards inspect the texts of the answer or restore values in them."""
     plan = asked.record.plan
     guards = None if plan is None else plan.guards
-    return guards is not None and (guards.of_output.in_force or guards.of_input.restores)
+    return guards is not None and (guards.of_output.in_force or guards.input_stage.restores)
 
 
 def _sealing(asked: OpenAttempt, ids: ResponseIds) -> Rewrite:
@@ -107,8 +107,8 @@ def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> AnswerIds:
         ids=ids,
         key=record.key or "",
         deployment=deployment or "",
-        target=asked.target.title,
-        pin=asked.call.pin,
+        target=asked.target.id,
+        pin=asked.call.state_ref,
         upstream=asked.target.upstream.name,
     )
 
@@ -130,7 +130,7 @@ def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
         for name in names
         if len(name) <= MAX_WORD and len(headers[name]) <= MAX_SHOWN and " " not in headers[name]
     ]
-    return tuple(few(allowed))
+    return tuple(first_items(allowed))
 
 
 def remaining(headers: Mapping[str, str]) -> dict[str, int]:

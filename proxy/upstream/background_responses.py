@@ -13,9 +13,9 @@ from proxy.dialects.responses.usage import chat_usage
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, word_of
 from proxy.money.usage import read_usage
-from proxy.ports import Settlements
+from proxy.ports import BillingRegistry
 from proxy.runtime.frozen import frozen
-from proxy.types import Json, Pin
+from proxy.types import Json, StateRef
 from proxy.types.events import Frame
 from proxy.upstream.forwarded import OpenAttempt
 
@@ -37,7 +37,7 @@ class BackgroundBilling:
     """Decides who pays for background responses. ``settlements`` knows the billed responses, and
     ``ids`` opens the sealed ids of clients."""
 
-    settlements: Settlements
+    settlements: BillingRegistry
     ids: ResponseIds
 
     async def settle(self, asked: OpenAttempt, frames: Sequence[Frame]) -> None:
@@ -50,7 +50,7 @@ class BackgroundBilling:
         if pin is None:  # no client can retrieve it
             return
         attempt = asked.attempt
-        attempt.response_id = word_of(pin.sealed, MAX_ID)
+        attempt.response_id = word_of(pin.client_id, MAX_ID)
         attempt.is_billed, attempt.bill = False, None
         if not has_bill({**response, "usage": usage}):
             return
@@ -58,11 +58,11 @@ class BackgroundBilling:
         if attempt.is_billed and response.get("status") == "failed":
             attempt.error = UpstreamUnavailable.code  # paid for nothing
 
-    def _pin(self, asked: OpenAttempt, given: object) -> Pin | None:
+    def _pin(self, asked: OpenAttempt, given: object) -> StateRef | None:
         """Return the reference of a response by its id, None if the id is not sealed."""
         call = asked.call
         if call.head.endpoint == "stored":
-            return call.pin
+            return call.state_ref
         return self.ids.open(given, asked.record.key or "") if isinstance(given, str) else None
 
     async def _bill(self, asked: OpenAttempt, own: str, usage: Json | None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import StaleConnection, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.reply import Take, nothing
 from proxy.upstream.wire.connection import Connection
@@ -227,7 +227,7 @@ class HttpClient:
             stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
             self._pool.give_back(origin, connection)
             if stale and isinstance(error, UpstreamUnavailable):
-                raise UpstreamStale().caused(error.cause, error.system_text) from None
+                raise StaleConnection().caused(error.cause, error.system_text) from None
             raise
         return HttpReply(
             status=head.status,

@@ -10,13 +10,13 @@ from operator import itemgetter
 from typing import Self
 
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.ports import Answer, HandOn, Review
-from proxy.runtime.freed import let_frames_go
-from proxy.types import Head
+from proxy.ports import HandOn, Review, UpstreamResponse
+from proxy.runtime.freed import drop_tracebacks
+from proxy.types import ResponseHead
 from proxy.types.events import Fault, Frame
 from proxy.upstream.retry import most_useful
 
-Begin = Callable[[], Awaitable[Answer]]
+Begin = Callable[[], Awaitable[UpstreamResponse]]
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class FanOut:
 
     begin: Sequence[Begin]
     review: Review
-    head: Head
+    head: ResponseHead
     _done: asyncio.Queue[tuple[int, Frame | ProxyError]] = field(default_factory=asyncio.Queue)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class FanOut:
             if not last:
                 raise UpstreamInvalid("The upstream sent an empty response.")
         except ProxyError as error:
-            let_frames_go(error)
+            drop_tracebacks(error)
             self._done.put_nowait((model_call, error))
             return
         self._done.put_nowait((model_call, last[0]))

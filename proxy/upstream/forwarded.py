@@ -18,8 +18,8 @@ from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,
     RequestTimeout,
-    UpstreamRefused,
-    UpstreamStale,
+    StaleConnection,
+    UpstreamRejected,
     UpstreamTimeout,
 )
 from proxy.errors.words import MAX_ID, ascii_word
@@ -28,9 +28,9 @@ from proxy.ports import HandOn
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.runtime.turn import LoopTurns
-from proxy.types import Call, Head, Json, Target
+from proxy.types import Call, Json, ResponseHead, Target
 from proxy.types.events import Delta, Extension, Frame
-from proxy.upstream.health import Slot
+from proxy.upstream.health import TargetSlot
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.preamble import is_preamble
 from proxy.upstream.refusal import blame
@@ -53,7 +53,7 @@ class OpenAttempt:
     request: UpstreamRequest
     attempt: Attempt
     record: Record
-    slot: Slot
+    slot: TargetSlot
 
     def fail(self, error: BaseException) -> BaseException:
         """Record the failure of the attempt. Return the error to raise, without any part of our
@@ -67,7 +67,7 @@ class OpenAttempt:
             error = RequestTimeout("The timeout that the request set has passed.")
             self.attempt.error = error.code
             return error
-        if isinstance(error, UpstreamRefused):
+        if isinstance(error, UpstreamRejected):
             error = blame(error, self.call, self.target)
         if isinstance(error, ProxyError):
             conceal(error, self.target.upstream)
@@ -81,7 +81,7 @@ class OpenAttempt:
                 self.attempt.bill = None
         else:
             self.attempt.error = "cancelled"
-        if isinstance(error, UpstreamStale):
+        if isinstance(error, StaleConnection):
             return error  # the target is not at fault
         if not is_late or self.record.now() - self.attempt.started > own / 2:
             self.slot.failed(error)  # otherwise earlier attempts used up the time
@@ -89,16 +89,16 @@ class OpenAttempt:
 
     def _name_by_client(self, error: ProxyError) -> None:
         """Replace the provider's ids of stored objects in a message by those of the client."""
-        pin = self.call.pin
+        pin = self.call.state_ref
         if pin is not None and pin.id:
-            error.message = error.message.replace(pin.id, pin.sealed)
+            error.message = error.message.replace(pin.id, pin.client_id)
         for given, own in self.call.item_ids:
             if own in error.message:  # a client may send an id as long as a body
                 error.message = error.message.replace(own, ascii_word(given, MAX_ID))
 
     def sent(self) -> None:
         """Record that the upstream has the whole request and may work on it."""
-        self.attempt.sent = self.record.now()
+        self.attempt.sent_at = self.record.now()
 
     def leave(self) -> None:
         """Record the end of the attempt and release its slot."""
@@ -110,7 +110,7 @@ Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Forwarded:
+class HttpUpstreamResponse:
     """The response of an upstream. Its attempt ends when the response is left.
 
     ``offload`` reads large documents. ``share`` is its share of the memory for responses, None if
@@ -120,7 +120,7 @@ class Forwarded:
     The response owns the reply once it is entered; before that, its creator does.
     """
 
-    head: Head
+    head: ResponseHead
     reply: Reply
     reader: FrameReader
     asked: OpenAttempt
@@ -181,7 +181,7 @@ class Forwarded:
                     await self._read_in_thread(self._documents.popleft())
                 elif self._is_burst:  # a read without frames is counted nowhere else
                     self._is_burst = False
-                    await self.turns.rest(self.asked.call.caller)
+                    await self.turns.rest(self.asked.call.scheduling_key)
                 elif self._ends == "over" or self.asked.attempt.finished:
                     raise StopAsyncIteration
                 elif self._ends == "closed":
@@ -293,7 +293,9 @@ class Forwarded:
         """Read a large document in a thread."""
         read = partial(self.reader.read, document)
         try:
-            self._frames = await self.offload.run(len(document), read, self.asked.call.caller)
+            self._frames = await self.offload.run(
+                len(document), read, self.asked.call.scheduling_key
+            )
         except ProxyError as fault:
             self._frames, self._fault = self.reader.left(), fault
 

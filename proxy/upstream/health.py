@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from proxy.errors import (
-    AnswerTooLarge,
     CircuitOpen,
     ProxyError,
+    ResponseTooLarge,
     UpstreamBusy,
     UpstreamError,
     UpstreamForbids,
@@ -30,7 +30,7 @@ MAX_CALLERS = 4096  # that fail now, at all endpoints of all targets
 BUSY_S = 1.0
 RETRY_SHARE = 0.2
 RETRIES_SAVED = 10.0
-TELLS_NOTHING = (UpstreamForbids, UpstreamNotFound, AnswerTooLarge, NoPlace)
+TELLS_NOTHING = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, NoPlace)
 Circuit = Literal["closed", "half_open", "open"]
 OnChange = Callable[[Target, Endpoint, Circuit], None]
 
@@ -86,7 +86,7 @@ class EndpointStates(NamedTuple):
 
 
 @dataclass(slots=True)
-class Slot:
+class TargetSlot:
     """The place of one request at a target; ``give_back`` it once, whatever way it ended."""
 
     health: Health
@@ -120,7 +120,7 @@ class Slot:
         says that it works. A call that is forbidden may be so for what it asks, or for whom, a
         model is unknown by the name that a policy has for it, an answer is too large for somebody
         who asked for it, and where all connections are in use nobody was asked."""
-        if isinstance(error, ProxyError) and error.final:
+        if isinstance(error, ProxyError) and error.is_final:
             self.worked = True
         elif isinstance(error, UpstreamError) and not isinstance(error, TELLS_NOTHING):
             self.worked, self.reached = False, error.reached
@@ -138,7 +138,7 @@ class Health:
     _upstreams: dict[str, UpstreamState] = field(default_factory=dict)
     _endpoints: dict[tuple[str, str, Endpoint], EndpointStates] = field(default_factory=dict)
 
-    def take(self, target: Target, endpoint: Endpoint, caller: str) -> Slot:
+    def take(self, target: Target, endpoint: Endpoint, caller: str) -> TargetSlot:
         """Take a place. Raises ``CircuitOpen`` or ``UpstreamBusy``: then nothing was asked.
 
         Where a circuit is open for all, a caller that has failed itself probes for itself alone:
@@ -167,7 +167,7 @@ class Health:
         whole.under_way += 1
         if whole.retries < RETRIES_SAVED:
             whole.retries = min(RETRIES_SAVED, whole.retries + RETRY_SHARE)
-        return Slot(
+        return TargetSlot(
             health=self,
             target=target,
             endpoint=endpoint,
@@ -228,7 +228,7 @@ class Health:
         whole.retries -= 1 + RETRY_SHARE  # the retry is no traffic that saves up for another
         return True
 
-    def learn(self, slot: Slot) -> None:
+    def learn(self, slot: TargetSlot) -> None:
         """Open, keep or close the circuit by how a request went; one that tells nothing, as its
         client left, leaves things as they are."""
         circuit = slot.circuit
@@ -250,12 +250,12 @@ class Health:
         if slot.probe or before != (circuit.open_until, circuit.open_for):
             self.on_change(slot.target, slot.endpoint, circuit.shown)
 
-    def _close(self, slot: Slot) -> None:
+    def _close(self, slot: TargetSlot) -> None:
         self._forget(self._name(slot))
         circuit = slot.circuit
         circuit.failures, circuit.open_until, circuit.probing_until = 0, None, 0.0
 
-    def _count(self, slot: Slot, breaker: Breaker) -> None:
+    def _count(self, slot: TargetSlot, breaker: Breaker) -> None:
         """Count a failure: that of a request for its caller and, up to a share, for all; that no
         connection was had for all alone."""
         circuit, until = slot.circuit, self._rested(slot.target)
@@ -275,10 +275,10 @@ class Health:
         circuit.open_for += own.open_until is None
         own.open_until = until
 
-    def _name(self, slot: Slot) -> tuple[str, str, Endpoint, str]:
+    def _name(self, slot: TargetSlot) -> tuple[str, str, Endpoint, str]:
         return slot.target.upstream.name, slot.target.model, slot.endpoint, slot.caller
 
-    def _caller(self, slot: Slot) -> CircuitState:
+    def _caller(self, slot: TargetSlot) -> CircuitState:
         """Return the circuit of one caller that fails. Of too many the oldest is forgotten."""
         state = self._callers.get(self._name(slot))
         if state is None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from proxy.call.attempts import Why
+from proxy.call.attempts import AttemptReason
 from proxy.errors import ProxyError
-from proxy.runtime.freed import let_frames_go
+from proxy.runtime.freed import drop_tracebacks
 from proxy.runtime.frozen import frozen
-from proxy.upstream.forwarded import Forwarded
+from proxy.upstream.forwarded import HttpUpstreamResponse
 from proxy.upstream.retry import most_useful
 
-Run = asyncio.Task["Forwarded | ProxyError"]
-Begin = Callable[[Why], Awaitable[Forwarded]]
+Run = asyncio.Task["HttpUpstreamResponse | ProxyError"]
+Begin = Callable[[AttemptReason], Awaitable[HttpUpstreamResponse]]
 
 
 @frozen
@@ -29,7 +29,7 @@ class HedgedRequest:
     may: Callable[[], bool]
     spare: bool
 
-    async def run(self, first: Begin, second: Begin) -> Forwarded:
+    async def run(self, first: Begin, second: Begin) -> HttpUpstreamResponse:
         """Return the answer that begins first. When all fail, the most useful failure is raised."""
         runs: list[Run] = []
         winner: Run | None = None
@@ -48,21 +48,21 @@ class HedgedRequest:
                         run.cancel()
         except asyncio.CancelledError as left:
             winner = None  # nobody takes it: it is closed with the others
-            let_frames_go(left)  # the group's own frame holds what it passes on, and the call
+            drop_tracebacks(left)  # the group's own frame holds what it passes on, and the call
             raise
         finally:
             await _close([run for run in runs if run is not winner])
-        if winner is not None and isinstance(answer := winner.result(), Forwarded):
+        if winner is not None and isinstance(answer := winner.result(), HttpUpstreamResponse):
             return answer
         outcomes = [run.result() for run in runs if not run.cancelled()]
         raise most_useful([outcome for outcome in outcomes if isinstance(outcome, ProxyError)])
 
 
-async def _settled(begin: Begin, why: Why) -> Forwarded | ProxyError:
+async def _settled(begin: Begin, why: AttemptReason) -> HttpUpstreamResponse | ProxyError:
     try:
         return await begin(why)
     except ProxyError as failure:
-        let_frames_go(failure)
+        drop_tracebacks(failure)
         return failure
 
 
@@ -81,7 +81,7 @@ async def _winner(runs: list[Run]) -> Run | None:
 
 def _is_final(run: Run) -> bool:
     outcome = run.result()
-    return isinstance(outcome, ProxyError) and outcome.final
+    return isinstance(outcome, ProxyError) and outcome.is_final
 
 
 def _failed(run: Run) -> bool:
@@ -93,7 +93,7 @@ async def _close(runs: list[Run]) -> None:
     for run in runs:
         if not run.cancelled() and run.exception() is None:
             answer = run.result()
-            if isinstance(answer, Forwarded):
-                answer.asked.attempt.lost = True
+            if isinstance(answer, HttpUpstreamResponse):
+                answer.asked.attempt.lost_hedge = True
                 async with answer:
                     pass

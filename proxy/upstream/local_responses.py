@@ -10,15 +10,15 @@ from typing import Any, Self
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.document import COUNT, document_frame
-from proxy.money.estimate import body_quarters, whole_tokens
+from proxy.money.estimate import estimate_quarters, to_tokens
 from proxy.ports import HandOn
 from proxy.runtime.offload import Offload
-from proxy.types import Call, Head, Json, Plan
+from proxy.types import Call, Json, Plan, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.target import ListedModel
 
 ESTIMATED = f"{COUNT} estimated"
-WHOLE = Head(streamed=False)
+WHOLE = ResponseHead(streamed=False)
 PICTURE = 1600  # tokens of the largest picture that a model does not scale down
 FILE_BYTES = 64 * 1024  # of a file in base64 that count as one picture
 
@@ -28,7 +28,7 @@ class LocalResponse:
     """One JSON document that ``produce`` returns."""
 
     produce: Callable[[], Awaitable[Json]]
-    head: Head = WHOLE
+    head: ResponseHead = WHOLE
 
     async def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         yield (document_frame(await self.produce()),)
@@ -56,7 +56,7 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
 
 async def count_tokens(call: Call, offload: Offload) -> Json:
     """Return the token estimate that limits use. ``offload`` estimates large requests."""
-    return {COUNT: await offload.run(call.size, partial(estimated, call), call.caller)}
+    return {COUNT: await offload.run(call.size, partial(estimated, call), call.scheduling_key)}
 
 
 def is_counted_here(plan: Plan, call: Call) -> bool:
@@ -72,7 +72,7 @@ def estimated(call: Call) -> int:
     length of their base64."""
     found: list[int] = []
     texts = _without_data(call.body, found)
-    return whole_tokens(body_quarters(texts)) + sum(found)
+    return to_tokens(estimate_quarters(texts)) + sum(found)
 
 
 def _without_data(value: Any, found: list[int]) -> Any:

@@ -20,9 +20,9 @@ from proxy.dialects.passed_answer import (
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import ProxyError
 from proxy.money.usage import Json, Tokens, read_usage
-from proxy.types import Head, Target
+from proxy.types import ResponseHead, Target
 from proxy.types.passthrough import PassedPath
-from proxy.types.way import USES_NOTHING
+from proxy.types.way import MODEL_FREE_METHODS
 from proxy.upstream.answer_reader import ANSWER_BYTES, check_encoding, shown_of
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
@@ -37,7 +37,7 @@ MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
 
 def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
     """Return the request of a passthrough call for a target. Raises ``BadRequest``."""
-    passed, path = context.call.head.passed, context.plan.passed
+    passed, path = context.call.head.passthrough, context.plan.passed
     if passed is None or path is None:
         raise RuntimeError("the call is not passed on")
     spoken = DIALECTS[target.upstream.dialect]
@@ -47,7 +47,7 @@ def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
 def new_meter(method: str) -> Meter:
     """Return a meter that estimates nothing. The usage is unknown if the response reports none. A
     method that runs no model uses nothing, whatever its response says."""
-    return Meter(unreported="none" if method in USES_NOTHING else "unknown", estimates=False)
+    return Meter(unreported="none" if method in MODEL_FREE_METHODS else "unknown", estimates=False)
 
 
 def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError) -> bool:
@@ -61,7 +61,7 @@ def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError
     return is_untaken(failure, context.record.attempts)
 
 
-def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
+def head_of(asked: OpenAttempt, reply: Reply) -> ResponseHead | None:
     """Return the head of a passthrough response, None for an error status."""
     if not 200 <= reply.status < 300:
         return None
@@ -69,13 +69,13 @@ def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
     most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
     passed = passed_head(reply.status, reply.headers, most)
     shown = (*shown_of(asked, reply), *shown_headers(reply.headers))
-    return Head(streamed=not passed.read, headers=shown, passed=passed)
+    return ResponseHead(streamed=not passed.read, headers=shown, passed=passed)
 
 
-def reader_of(asked: OpenAttempt, head: Head) -> FrameReader:
+def reader_of(asked: OpenAttempt, head: ResponseHead) -> FrameReader:
     """Return the reader of a passthrough response."""
-    leg, upstream = asked.attempt.leg, asked.target.upstream
-    find_usage = no_tokens if asked.request.method in USES_NOTHING else passed_tokens
+    leg, upstream = asked.attempt.model_call, asked.target.upstream
+    find_usage = no_tokens if asked.request.method in MODEL_FREE_METHODS else passed_tokens
     if head.passed is None or head.streamed:
         media_type = "" if head.passed is None else head.passed.media_type
         return PassedBytes(leg, media_type, find_usage)

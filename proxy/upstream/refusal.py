@@ -20,7 +20,7 @@ from proxy.errors import (
     UpstreamError,
     UpstreamInvalid,
     UpstreamNotFound,
-    UpstreamRefused,
+    UpstreamRejected,
     UpstreamUnavailable,
 )
 from proxy.types import Call, Target, Upstream
@@ -71,7 +71,7 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
     error = _parse(await _body(reply))
     meaning = meaning_of_error(server.statuses, server.denials, error, status)
     refused = error_of(meaning, error, status)
-    if isinstance(refused, UpstreamRefused):
+    if isinstance(refused, UpstreamRejected):
         refused.in_words = error != ErrorBody() and not _is_bare(error)
     if isinstance(refused, UpstreamUnavailable):
         refused.retry_after_s = retry_after(reply.headers)
@@ -123,7 +123,7 @@ def _parse(body: bytes) -> ErrorBody:
         return ErrorBody()
 
 
-def blame(error: UpstreamRefused, call: Call, target: Target) -> UpstreamRefused:
+def blame(error: UpstreamRejected, call: Call, target: Target) -> UpstreamRejected:
     """Return the error of an upstream that finds a request at fault, or one of another kind where
     the fault is that of the policy, which names a model or a path that the upstream does not know.
 
@@ -137,12 +137,12 @@ def blame(error: UpstreamRefused, call: Call, target: Target) -> UpstreamRefused
     return found
 
 
-def _is_policys_fault(error: UpstreamRefused, call: Call, target: Target) -> bool:
+def _is_policys_fault(error: UpstreamRejected, call: Call, target: Target) -> bool:
     if error.upstream_code in MODEL_CODES or error.upstream_type in MODEL_CODES:
         return error.param in (None, "model")  # elsewhere stands a model that the client names
     if error.upstream_status not in UNKNOWN:
         return False
-    if not error.in_words and call.head.passed is None:
+    if not error.in_words and call.head.passthrough is None:
         return True  # some balancer that has lost what is behind it
     if _is_about_what_is_kept(call):
         return False
@@ -152,11 +152,11 @@ def _is_policys_fault(error: UpstreamRefused, call: Call, target: Target) -> boo
 def _is_about_what_is_kept(call: Call) -> bool:
     """True if a client says in the path or its query which thing of those that an upstream keeps is
     meant, or leans on one."""
-    passed = call.head.passed
+    passed = call.head.passthrough
     if passed is None:
-        return call.pin is not None
+        return call.state_ref is not None
     names = {name for name, _ in parse_qsl(passed.query)}
-    return passed.path != call.head.route or not names <= NO_NAMES or call.pin is not None
+    return passed.path != call.head.route or not names <= NO_NAMES or call.state_ref is not None
 
 
 def _has_ids(body: dict[str, Any]) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record
 from proxy.errors import (
-    AnswerTooLarge,
-    BadField,
     CircuitOpen,
+    InvalidField,
     ProxyError,
+    ResponseTooLarge,
     UpstreamBusy,
     UpstreamError,
     UpstreamInvalid,
@@ -23,8 +23,8 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Retry
 
 NOT_ASKED = (CircuitOpen, UpstreamBusy)
-BEYOND_RETRIES = (AnswerTooLarge, *NOT_ASKED)
-UNDONE = (BadField, *NOT_ASKED, UpstreamNotFound, UpstreamRejectedKey)
+BEYOND_RETRIES = (ResponseTooLarge, *NOT_ASKED)
+UNDONE = (InvalidField, *NOT_ASKED, UpstreamNotFound, UpstreamRejectedKey)
 """Requests that were not sent, or that an upstream refused before any work: for our credential,
 our account, the model or the path."""
 UNDONE_STATUSES = frozenset({429, 503, 529})
@@ -96,7 +96,7 @@ def is_untaken(failure: ProxyError, attempts: list[Attempt]) -> bool:
     """
     if isinstance(failure, UNDONE):
         return True
-    return attempts[-1].sent is None or attempts[-1].status in UNDONE_STATUSES
+    return attempts[-1].sent_at is None or attempts[-1].status in UNDONE_STATUSES
 
 
 def most_useful(failures: Sequence[ProxyError]) -> ProxyError:
@@ -108,9 +108,9 @@ def most_useful(failures: Sequence[ProxyError]) -> ProxyError:
     a thing comes last of all, as any other of them may do it later.
     """
     for failure in failures:
-        if failure.final:
+        if failure.is_final:
             return failure
-    asked = [error for error in failures if not isinstance(error, (*NOT_ASKED, BadField))]
+    asked = [error for error in failures if not isinstance(error, (*NOT_ASKED, InvalidField))]
     passing = [error for error in asked if error.should_retry is not False]
     if passing:
         return passing[-1]

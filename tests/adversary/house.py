@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
-from proxy.limits.claims import claims_of
+from proxy.limits.claims import estimate_claims
 from proxy.settings import LedgerAt
 from tests.adversary.grammar import BOUNDS, FORBIDDEN, ROUTING, Hostile
 from tests.conftest import Proxy, running_proxy, world
@@ -238,7 +238,9 @@ class House:
         if not bodies:
             free = record.billing.tokens.total == 0 and not record.billing.cost
             return [] if free else ["a call that was not forwarded costs something"]
-        claims = {claim.limit.name: claim.amount for claim in claims_of(record.plan, record.call)}
+        claims = {
+            claim.limit.name: claim.amount for claim in estimate_claims(record.plan, record.call)
+        }
         broken = []
         if claims["tokens"] < total:
             broken.append(f"claimed {claims['tokens']} tokens, used {total}")

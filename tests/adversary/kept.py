@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.ledger.rows import entry_of, rows_of
 from proxy.money.usage import Price
 from proxy.policy.catalog import roster
@@ -98,7 +98,7 @@ class Remains:
             "the record": deep(record, *OF_THE_CALL),
             "a recent call": deep(past),
             "a candidate's examples": deep(candidate),
-            "a decision": len(orjson.dumps(decision(facts_of(record)))),
+            "a decision": len(orjson.dumps(decision(summarize(record)))),
             "a ledger entry": deep(entry),
             "the rows of a call": deep(rows.calls[0]),
             "the spans": encode_spans(spans.received).ByteSize(),

@@ -15,9 +15,9 @@ import pytest
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.dialects.upstream_request import build_request
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.limits.claims import estimated
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
+from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, Target, Upstream
 from tests.for_each import for_each
 
 # By hand, and not from the table of the product: what servers are known to obey.
@@ -101,7 +101,7 @@ def called(door: str, said: dict[str, Any]) -> Call:
     return read_call(parse_head("POST", path, headers, came), body)
 
 
-def sent(call: Call, target: Target, changes: Changes = UNCHANGED) -> dict[str, Any]:
+def sent(call: Call, target: Target, changes: ParameterOverrides = UNCHANGED) -> dict[str, Any]:
     asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     body: dict[str, Any] = json.loads(build_request(call, target, asked, spoken, changes).body)
     return body
@@ -140,12 +140,12 @@ def crossings(door: str) -> Iterator[Crossing]:
     for said in combinations():
         try:
             call = called(door, said)
-        except BadField:
+        except InvalidField:
             continue
         for target in TARGETS:
             try:
                 body = sent(call, target)
-            except BadField:
+            except InvalidField:
                 continue
             yield said, call, target, body
 
@@ -166,7 +166,7 @@ def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
 def test_a_cap_holds_under_every_name_and_never_raises_a_bound(door: str) -> None:
     each = cycle(product(("max_tokens", "max_completion_tokens"), (CAP, 4096)))
     for (said, call, target, free), (name, most) in zip(crossings(door), each, strict=False):
-        body = sent(call, target, Changes(cap={name: most}))
+        body = sent(call, target, ParameterOverrides(cap={name: most}))
         where = (said, target, name, most, body)
         assert all(0 <= value <= most for value in said_in(body)), where
         assert may_use(body, target) <= most, where
@@ -191,7 +191,7 @@ def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_value_that_a_rule_sets_is_the_only_bound(door: str) -> None:
     for said, call, target, _ in crossings(door):
-        body = sent(call, target, Changes(set={"max_tokens": CAP}))
+        body = sent(call, target, ParameterOverrides(set={"max_tokens": CAP}))
         where = (said, target, body)
         assert set(said_in(body)) <= {at(body, FLOOR), CAP}, where
         assert may_use(body, target) == CAP, where
@@ -227,7 +227,7 @@ def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) ->
 @for_each("budget", BUDGETS)
 @for_each("does", ["cap", "set"])
 def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None:
-    changes = Changes(**{does: {"max_tokens": 100}})
+    changes = ParameterOverrides(**{does: {"max_tokens": 100}})
     for bound, value in product((None, 10, 900), (-1, 0, 20, 5000)):
         said = {budget: value} | ({} if bound is None else {"max_tokens": bound})
         body = sent(called("openai-chat", said), OPEN, changes)
@@ -243,6 +243,6 @@ def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None
 
 def test_the_bound_that_a_cap_adds_is_not_lowered_to_a_budget() -> None:
     said = {"reasoning.max_tokens": 50}
-    body = sent(called("openai-chat", said), OPEN, Changes(cap={"max_tokens": 400}))
+    body = sent(called("openai-chat", said), OPEN, ParameterOverrides(cap={"max_tokens": 400}))
 
     assert (body["reasoning"]["max_tokens"], body["max_completion_tokens"]) == (50, 400)

@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 
 from proxy.dialects.passed_form import check_form_field
 from proxy.dialects.permitted import permitted
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.types import Json, Target, Upstream
@@ -68,7 +68,7 @@ PLACES: dict[str, Callable[[Json], Json]] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_is_checked_in_every_place(tool: str, place: str) -> None:
-    with pytest.raises(BadField, match="clients may not set this field"):
+    with pytest.raises(InvalidField, match="clients may not set this field"):
         permitted(PLACES[place](TOOLS[tool]), UPSTREAM)
 
 
@@ -106,7 +106,7 @@ ACCOUNT_WIDE: dict[str, Json] = {
 
 @pytest.mark.parametrize(("param", "body"), ACCOUNT_WIDE.items(), ids=list(ACCOUNT_WIDE))
 def test_an_id_of_the_account_is_refused_unless_accepted(param: str, body: Json) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         permitted(body, UPSTREAM)
     accepting = Upstream("a", "openai", "https://example.com", accepts=frozenset({param}))
 
@@ -129,7 +129,7 @@ OUTER: dict[str, Callable[[Json], Json]] = {
 @pytest.mark.parametrize("outer", OUTER)
 @for_each("name", ANYWHERE)
 def test_each_refused_field_is_refused_at_any_depth(name: str, outer: str) -> None:
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         permitted(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
 
 
@@ -140,7 +140,7 @@ def test_a_nested_model_is_the_targets(outer: str) -> None:
     assert permitted(body, UPSTREAM, "gpt-4o") == (body, [])
     named: list[object] = ["gpt-4o-mini", {"id": "gpt-4o-mini"}, {"ID": "a", "speed": "standard"}]
     for value in named:
-        with pytest.raises(BadField, match='must be "gpt-4o"'):
+        with pytest.raises(InvalidField, match='must be "gpt-4o"'):
             permitted(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
     for value in ({"id": "gpt-4o"}, {"type": "string"}):
         body = OUTER[outer]({"model": value})
@@ -156,12 +156,12 @@ NO_CODE_OUTPUTS: tuple[object, ...] = (
 @pytest.mark.parametrize("outer", OUTER)
 @for_each("type_", NO_CODE_OUTPUTS)
 def test_a_type_hides_no_file(type_: object, outer: str) -> None:
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         permitted(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
 
 
 def test_a_refusal_names_the_field_and_the_setting() -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         permitted({"input": [{"content": [FILE]}]}, UPSTREAM)
 
     assert (refused.value.param, str(refused.value)) == (
@@ -245,7 +245,7 @@ def test_free_form_names_hide_nothing_in_a_tool(name: str, place: str) -> None:
     inner = {"server_url": ELSEWHERE}
     tools: list[Json] = [{name: inner}, {name: [inner]}, {"mcp": {name: inner}}]
     for tool in tools:
-        with pytest.raises(BadField, match="clients may not set this field"):
+        with pytest.raises(InvalidField, match="clients may not set this field"):
             permitted(PLACES[place]({"type": "mcp", **tool}), UPSTREAM)
 
 
@@ -331,7 +331,7 @@ SPELLINGS = (
 @for_each("separator", SEPARATORS)
 @for_each("spelling", SPELLINGS)
 def test_a_form_field_is_checked_under_any_separator(spelling: str, separator: str) -> None:
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         check_form_field(spelling.format(separator), "other", Target(UPSTREAM, "gpt-4o"))
 
 

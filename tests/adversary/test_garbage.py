@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.upstream.forwarded import Forwarded
+from proxy.upstream.forwarded import HttpUpstreamResponse
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
@@ -188,7 +188,9 @@ def kept(others: list[Any]) -> list[Any]:
     collector finds these where a generator that was not read to its end holds them, as it calls
     what ends that first."""
     not_ours = {id(each) for each in others}
-    alive = [each for each in gc.get_objects() if isinstance(each, Forwarded) or is_body(each)]
+    alive = [
+        each for each in gc.get_objects() if isinstance(each, HttpUpstreamResponse) or is_body(each)
+    ]
     return [each for each in alive if id(each) not in not_ours]
 
 

@@ -153,8 +153,8 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     record.call, record.ended = call, SENT_AT + case.ended_after
     plan = Plan("1", "key", "chat", {}, (ModelCall("m", (target,)),))
     record.hidden_output = lambda attempt: hidden_output(plan, call, attempt)
-    attempt = record.attempt(target, 0, "s")
-    attempt.sent = attempt.began = SENT_AT
+    attempt = record.start_attempt(target, 0, "s")
+    attempt.sent_at = attempt.response_at = SENT_AT
     attempt.ended, attempt.error = record.ended, error
     _, attempt.most_answered = estimated(call, target) or (0, 0)
     if case.thoughts:
@@ -163,7 +163,7 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     if case.text:
         text = Delta(Part("text", 1), "y" * 4 * case.text)
         attempt.meter.feed(Frame((text,)), SENT_AT + case.text_after)
-    record.serve(0, attempt)
+    record.use_attempt(0, attempt)
     return record
 
 

@@ -115,7 +115,7 @@ def planned(snapshot: Snapshot, *models: str) -> Plan:
 def holds(plan: Plan) -> tuple[list[Any], ...]:
     """Give what of a plan does not depend on which model is asked, in its order."""
     guards = plan.guards
-    parts = (plan.bounds, guards.input, guards.output, guards.ceilings)
+    parts = (plan.limits, guards.input, guards.output, guards.cost_caps)
     return tuple(list(part) for part in parts)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.upstream_request import build_request
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Endpoint, Json, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider
 from tests.for_each import for_each
@@ -106,7 +106,7 @@ def test_mutated_request_is_sent_or_refused(form: str, row: Provider) -> None:
         try:
             call = read_call(head, {"model": "m", **made}, 10)
             build_request(call, target, DIALECTS[dialect], DIALECTS[spoken])
-        except BadField as error:
+        except InvalidField as error:
             refused.append(error.param)
         else:
             sent += 1

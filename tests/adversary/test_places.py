@@ -215,7 +215,7 @@ async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(for
                 continue
             events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
             watching = Engine(Ticks()).watch([rule(name, "flag")], lambda: pytest.fail("asked"))
-            released = [await watching.feed(frame) for frame in made.read(*events)]
+            released = [await watching.inspect(frame) for frame in made.read(*events)]
             shown = made.documents([frame for frames in released for frame in frames])
 
             [result] = watching.results()

@@ -193,7 +193,9 @@ def key_in(snapshot: Snapshot) -> VirtualKey:
 
 def reached(plan: Plan) -> list[str]:
     return [
-        target.title for leg in plan.model_calls for target in (*leg.targets, *plan.guards.detours)
+        target.id
+        for leg in plan.model_calls
+        for target in (*leg.targets, *plan.guards.route_targets)
     ]
 
 
@@ -201,12 +203,12 @@ def added(plan: Plan) -> Iterator[str]:
     """Yield which parts of what the rule adds hold for the model that is reached."""
     guards = plan.guards
     yield from (each.name for each in (*guards.input, *guards.output))
-    yield from (each.name for each in guards.ceilings)
-    yield from (bound.limit.name for bound in plan.bounds)
+    yield from (each.name for each in guards.cost_caps)
+    yield from (bound.limit.name for bound in plan.limits)
     for leg in plan.model_calls:
-        for target in (*leg.targets, *guards.detours):
-            if target.title == "local/large":
-                changes = leg.changes_for(target)
+        for target in (*leg.targets, *guards.route_targets):
+            if target.id == "local/large":
+                changes = leg.overrides_for(target)
                 yield from (f"cap {name}" for name in changes.cap)
                 yield from (f"set {name}" for name in changes.set)
 
@@ -258,7 +260,7 @@ def test_omits_later_target_with_other_rules(later: Json, does: Json) -> None:
 
     [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
 
-    assert [target.title for target in leg.targets] == ["local/small", "local/tiny"]
+    assert [target.id for target in leg.targets] == ["local/small", "local/tiny"]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +287,7 @@ def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
 
     [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
 
-    assert [target.title for target in leg.targets] == ["local/small", "local/large"]
+    assert [target.id for target in leg.targets] == ["local/small", "local/large"]
 
 
 @for_each("when", [name for name in CONDITIONS if "not" not in name and name not in WIDE])
@@ -305,7 +307,7 @@ def test_parameters_are_changed_at_the_target_of_that_model_alone() -> None:
     for name in ("a fallback", "the next of a draw", "a balanced pool"):
         plan = decide(snapshot_of(written(WAYS[name], rule)), call_of(WAYS[name]))
         [leg] = plan.model_calls
-        caps = {target.title: leg.changes_for(target).cap for target in leg.targets}
+        caps = {target.id: leg.overrides_for(target).cap for target in leg.targets}
         assert caps == {"local/small": {}, "local/large": {"max_tokens": 7}}, name
 
 
@@ -316,8 +318,8 @@ def test_what_holds_for_what_is_asked_holds_for_what_takes_its_place() -> None:
         said = Way(model, deployment=deployment)
         [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
         for target in leg.targets:
-            assert leg.changes_for(target) == leg.changes, model
-        assert leg.changes.set == {"temperature": 0}
+            assert leg.overrides_for(target) == leg.overrides, model
+        assert leg.overrides.set == {"temperature": 0}
 
 
 OWN: Json = {
@@ -346,7 +348,7 @@ def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limit
     plan = decide(snapshot_of(written(said, rule)), call_of(said))
 
     assert bool(plan.guards.input) is guarded
-    assert bool(plan.bounds) is limited
+    assert bool(plan.limits) is limited
 
 
 @for_each("model", ["free", "FREE", "answers", "large", "small"])
@@ -356,7 +358,7 @@ def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
     said = Way(model, HEADER, policy=OWN)
     plan = decide(snapshot_of(written(said, rule, named)), call_of(said))
 
-    assert len(plan.guards.input) == len(plan.bounds) == 1
+    assert len(plan.guards.input) == len(plan.limits) == 1
 
 
 def test_who_asks_by_the_name_of_a_deployment_may_be_let_off() -> None:

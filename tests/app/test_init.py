@@ -17,7 +17,7 @@ from proxy.guards.matching.injection_rules import LanguageBook, english
 from proxy.guards.matching.phrase_rules import PhraseRules
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from proxy.server.admin import Readiness
 from proxy.server.drain import Calls
 from proxy.settings import Address, Settings
@@ -76,7 +76,7 @@ async def test_a_stop_ends_what_is_being_loaded(tmp_path: Path) -> None:
     calls.begin(asyncio.current_task())
     work = app.load_rest(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
 
-    async with running_beside(work):
+    async with run_in_background(work):
         await asyncio.sleep(0)
 
     assert not readiness.ready

@@ -149,7 +149,7 @@ def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
     documents = [legacy(" Paris.")] if not about.streamed else [legacy(" Par"), legacy("is.")]
     about = replace(about, family="completions")
     head = RequestHead(name, "completions", "/", "req_1")
-    call = Call(head, {"prompt": "p"}, models=("m",), stream=stream, wants_usage=True)
+    call = Call(head, {"prompt": "p"}, requested_models=("m",), stream=stream, wants_usage=True)
     lines = [orjson.dumps({**document, **found, **used}) for document in documents]
     answer = read(dump(KEY, about, lines), call)
     assert answer is not None

@@ -10,7 +10,7 @@ import pytest
 from proxy.cache.flight import Flight, Listener
 from proxy.call.record import Record
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
-from proxy.types import Call, Head, Json, RequestHead
+from proxy.types import Call, Json, RequestHead, ResponseHead
 from proxy.types.events import STOP, Frame
 from tests.doubles import PATIENCE_S
 from tests.for_each import for_each
@@ -158,13 +158,13 @@ class Straight:
         self.frames: list[Frame] = []
         self.ready = True
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         """A head is not shown here."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self.frames += frames
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         self.frames += frames if self.ready else ()
         return self.ready
 
@@ -220,7 +220,7 @@ async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(plac
 class Breaking(Straight):
     """One that cannot write what it is to show."""
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         raise KeyError("inside")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import ProxyError, Refused
-from proxy.ports import Watch
+from proxy.errors import ProxyError, RequestError
+from proxy.ports import OutputGuards
 from proxy.types.events import Delta, Frame
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
@@ -207,10 +207,10 @@ class Masking(Unguarded):
         self.blocks = blocks
         self.seen = 0
 
-    def watch(self) -> Watch:
+    def guard_output(self) -> OutputGuards:
         return self
 
-    async def feed(self, frame: Frame) -> Sequence[Frame]:
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
         self.seen += 1
         text = json.dumps(frame.doc)
         if "Paris" not in text:
@@ -242,7 +242,7 @@ async def test_what_is_kept_is_what_was_shown_and_is_not_inspected_again(
 
 async def test_what_was_blocked_is_not_kept(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(stream(legacy_events(" The", " city", " of Paris.", ".")))
-    guard = Masking(Refused("blocked"))
+    guard = Masking(RequestError("blocked"))
     async with cached_proxy(tmp_path / "policies", upstream, guards=guard) as cached:
         shown = [await ask(cached, streamed=True) for _ in range(2)]
 

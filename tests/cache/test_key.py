@@ -16,8 +16,8 @@ from proxy.money.usage import Price
 from proxy.types import (
     CacheRule,
     Call,
-    Changes,
     ModelCall,
+    ParameterOverrides,
     Plan,
     RequestHead,
     Retry,
@@ -78,8 +78,8 @@ OTHERS: dict[str, Callable[[], bytes]] = {
     "order within a field": lambda: key(said(response_format={"b": 1, "a": 2})),
     "the model that policy names": lambda: key(plan=planned(model="gpt-4o")),
     "the rules that apply": lambda: key(plan=planned(rules=("house/cheap",))),
-    "what rules set": lambda: key(plan=planned(changes=Changes(set={"temperature": 0}))),
-    "what rules cap": lambda: key(plan=planned(changes=Changes(cap={"max_tokens": 9}))),
+    "what rules set": lambda: key(plan=planned(changes=ParameterOverrides(set={"temperature": 0}))),
+    "what rules cap": lambda: key(plan=planned(changes=ParameterOverrides(cap={"max_tokens": 9}))),
     "the target's model": lambda: key(plan=planned(targets=(replace(TARGET, model="x"),))),
     "the target's endpoint": lambda: key(plan=planned(targets=(replace(TARGET, endpoint="chat"),))),
     "another target": lambda: key(plan=planned(targets=(TARGET, replace(TARGET, model="x")))),
@@ -123,7 +123,7 @@ def test_a_header_that_reaches_the_upstream_is_a_part_of_the_question(name: str)
 _ORDER = "order within a field"
 SAME: dict[str, Callable[[], bytes]] = {
     "order of the fields": lambda: key(replace(CALL, body=dict(reversed(BODY.items())))),
-    "request id": lambda: key(replace(CALL, head=replace(HEAD, request_id="req_2", nonce="n"))),
+    "request id": lambda: key(replace(CALL, head=replace(HEAD, request_id="req_2", call_id="n"))),
     "streaming": lambda: key(replace(said(stream=True, stream_options={}), stream=True)),
     "the user's header": lambda: key(replace(CALL, head=replace(HEAD, user="anna"))),
     "the caller's tags": lambda: key(replace(CALL, head=replace(HEAD, tags=(("team", "x"),)))),
@@ -132,7 +132,7 @@ SAME: dict[str, Callable[[], bytes]] = {
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
     "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
     "limits": lambda: key(
-        plan=replace(PLAN, bounds=(ScopedLimit(Limit("c", KINDS["concurrency"], 2)),))
+        plan=replace(PLAN, limits=(ScopedLimit(Limit("c", KINDS["concurrency"], 2)),))
     ),
     "retries and hedges": lambda: key(
         plan=replace(PLAN, retry=Retry(1, frozenset(), 0.1, 1.0), hedge_after=1.0)

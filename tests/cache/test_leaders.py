@@ -12,9 +12,9 @@ from proxy.app.context import new_record
 from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
-from proxy.errors import ClientGone
-from proxy.ports import Shown
-from proxy.types import Head
+from proxy.errors import ClientDisconnected
+from proxy.ports import Sink
+from proxy.types import ResponseHead
 from proxy.types.events import STOP, Frame
 from tests.cache.test_cache_call import (
     COST,
@@ -82,16 +82,16 @@ class Going:
         self.frames: list[Frame] = []
         self._takes = takes
 
-    async def begin(self, head: Head, record: Record) -> None:
+    async def start(self, head: ResponseHead, record: Record) -> None:
         """A head is not shown here."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
         if not self._takes:
-            raise ClientGone
+            raise ClientDisconnected
         self._takes -= 1
         self.frames += frames
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         return False
 
 
@@ -103,8 +103,8 @@ async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answe
     shown, gate = asyncio.Event(), asyncio.Event()
     leader, other = Going(takes=1), Going()
 
-    async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=True), new_record())
+    async def forward(to: Sink) -> None:
+        await to.start(ResponseHead(streamed=True), new_record())
         await to.send([Frame((), "chat", {"choices": []})])
         await shown.wait()
         await to.send([Frame((), "chat", {"choices": []})])

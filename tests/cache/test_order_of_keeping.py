@@ -13,8 +13,8 @@ from proxy.app.context import new_record
 from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
-from proxy.ports import Shown, Watch
-from proxy.types import Call, Head, Plan
+from proxy.ports import OutputGuards, Sink
+from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import STOP, Finish, Frame
 from tests.cache.test_cache_call import (
     ROUTE,
@@ -42,13 +42,13 @@ class Order:
         self.values: list[bytes] = []
         self._bug = bug
 
-    async def begin(self, head: Head, record: Record) -> None: ...
+    async def start(self, head: ResponseHead, record: Record) -> None: ...
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self.seen.append("shown")
         asyncio.get_running_loop().call_soon(self.seen.append, "over")
 
-    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+    def try_send(self, frames: Sequence[Frame]) -> bool:
         return False
 
     async def get(self, key: bytes) -> bytes | None:
@@ -87,8 +87,8 @@ async def served(
     cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32, changed)}, cached.clock)
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
-    async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=False), new_record())
+    async def forward(to: Sink) -> None:
+        await to.start(ResponseHead(streamed=False), new_record())
         events = Finish(0, "stop"), STOP
         await to.send([Frame(events, "chat", {"choices": [choice]}, last=True)])
 
@@ -134,7 +134,7 @@ class Broken(Unguarded):
     def __init__(self) -> None:
         self.bugs = 1
 
-    def watch(self) -> Watch:
+    def guard_output(self) -> OutputGuards:
         if self.bugs:
             self.bugs -= 1
             raise KeyError("inside")

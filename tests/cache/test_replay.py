@@ -13,7 +13,7 @@ from proxy.cache.recorder import recorder_of
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.money.usage import Tokens
-from proxy.types import CacheRule, Head
+from proxy.types import CacheRule, ResponseHead
 from proxy.types.events import Delta, FamilyName, Frame, Kind, Part
 from tests.golden.pipeline import PAIRS, Pipeline, call_of, documents_of, written
 from tests.golden.recording import read
@@ -50,7 +50,7 @@ def shown(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
 
 def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> bytes | None:
     """Return what the cache stores of an answer to a client."""
-    recorder = recorder_of(Head(stream), call_of(client, stream=stream), RULE, 1)
+    recorder = recorder_of(ResponseHead(stream), call_of(client, stream=stream), RULE, 1)
     for frame in frames:
         recorder.feed(frame)
     if not recorder.whole:

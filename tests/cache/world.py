@@ -57,8 +57,8 @@ class RuledCaller:
         return self.caller.credential
 
     @property
-    def may_trace(self) -> bool:
-        return self.caller.may_trace
+    def controls_sampling(self) -> bool:
+        return self.caller.controls_sampling
 
     def decide(self, call: Call) -> Plan:
         return self.ruled(self.caller.decide(call))
@@ -75,7 +75,7 @@ class RuledPolicies:
     def revision(self) -> str:
         return self.in_force.revision
 
-    def in_force_now(self) -> RuledPolicies:
+    def active(self) -> RuledPolicies:
         return self
 
     async def read(self, head: RequestHead) -> RuledPolicies:

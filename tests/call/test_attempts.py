@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import get_args
 
-from proxy.call.attempts import LOSS_OF_OUTCOME, TIMED_OUT, Attempt, Loss, Money, Outcome, loss
+from proxy.call.attempts import (
+    LOSS_OF_OUTCOME,
+    TIMED_OUT,
+    Attempt,
+    CallOutcome,
+    LossReason,
+    SpendUse,
+    loss,
+)
 from proxy.types import Target, Upstream
 from tests.for_each import for_each
 
@@ -12,7 +20,7 @@ TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9"), "m")
 
 
 def attempt(error: str | None = None, *, lost: bool = False, began: float | None = None) -> Attempt:
-    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost=lost, began=began)
+    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost_hedge=lost, response_at=began)
 
 
 @for_each(
@@ -42,24 +50,26 @@ def attempt(error: str | None = None, *, lost: bool = False, began: float | None
         ("abandoned", attempt("cancelled"), "blocked", "guard"),
     ],
 )
-def test_has_one_cause(use: Money, made: Attempt, outcome: Outcome, why: Loss | None) -> None:
+def test_has_one_cause(
+    use: SpendUse, made: Attempt, outcome: CallOutcome, why: LossReason | None
+) -> None:
     assert loss(made, use, outcome) == why
 
 
 def test_every_outcome_has_a_cause_for_what_was_abandoned() -> None:
-    assert set(LOSS_OF_OUTCOME) == set(get_args(Outcome))
+    assert set(LOSS_OF_OUTCOME) == set(get_args(CallOutcome))
 
 
 def test_what_an_upstream_was_at_work_for_is_counted() -> None:
     made = attempt()
-    assert not made.is_counted
+    assert not made.is_billable
     made.error = "cancelled"
-    assert not made.is_counted  # its request had not left
-    made.sent = 1.0
-    assert made.is_counted
+    assert not made.is_billable  # its request had not left
+    made.sent_at = 1.0
+    assert made.is_billable
     for made.error in TIMED_OUT:
-        assert made.is_counted
+        assert made.is_billable
     made.error = "upstream_unavailable"
-    assert not made.is_counted
-    made.began = 2.0
-    assert made.is_counted
+    assert not made.is_billable
+    made.response_at = 2.0
+    assert made.is_billable

@@ -10,24 +10,24 @@ from typing import Any
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record, TraceIds
 from proxy.errors import (
-    BadField,
-    ClientGone,
+    ClientDisconnected,
     GuardUnavailable,
+    InvalidField,
     LimitExceeded,
     LimitStoreUnavailable,
     Overloaded,
-    Stopping,
+    ShuttingDown,
     UpstreamForbids,
     UpstreamInvalid,
     UpstreamNotFound,
-    UpstreamRefused,
+    UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.money.usage import Price
 from proxy.runtime.background import SideTasks
-from proxy.types import Parent, RequestHead, Target, Upstream
+from proxy.types import RequestHead, Target, TraceContext, Upstream
 from tests.for_each import for_each
 
 PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
@@ -45,15 +45,15 @@ def record() -> Record:
     ("error", "outcome"),
     [
         (None, "success"),
-        (BadField("n", "x"), "client_error"),
-        (ClientGone(), "client_abort"),
+        (InvalidField("n", "x"), "client_error"),
+        (ClientDisconnected(), "client_abort"),
         (UpstreamTimeout("idle"), "timeout"),
         (UpstreamInvalid("x"), "upstream_error"),
         (UpstreamUnavailable("x", upstream_status=503), "upstream_error"),
         (UpstreamForbids("x", upstream_status=402), "upstream_error"),
         (UpstreamNotFound("x", upstream_status=404), "upstream_error"),
-        (UpstreamRefused("x", upstream_status=400), "client_error"),
-        (Stopping(), "proxy_error"),
+        (UpstreamRejected("x", upstream_status=400), "client_error"),
+        (ShuttingDown(), "proxy_error"),
         (LimitExceeded("x", "calls", "requests", 1.0), "limited"),
         (LimitStoreUnavailable("calls", 1.0), "proxy_error"),
         (Overloaded(), "proxy_error"),
@@ -69,7 +69,7 @@ def test_every_end_has_its_word(error: Any, outcome: str) -> None:
 
 def test_a_bug_is_the_proxys_own() -> None:
     told = record()
-    told.bug = True
+    told.is_internal_error = True
 
     assert told.outcome == "proxy_error"
 
@@ -84,17 +84,17 @@ def test_a_client_is_told_each_thing_once_and_of_a_few_things_alone() -> None:
 
 
 def begun(told: Record, *prices: Price, leg: int = 0) -> Attempt:
-    attempt = told.attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
-    attempt.sent = attempt.began = 1.0
+    attempt = told.start_attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
+    attempt.sent_at = attempt.response_at = 1.0
     attempt.finished = True
-    told.serve(leg, attempt)
+    told.use_attempt(leg, attempt)
     return attempt
 
 
 def test_a_caller_in_a_trace_is_joined() -> None:
     told = record()
 
-    told.join(RequestHead(**{**_fields(HEAD), "parent": Parent("f" * 32, "e" * 16)}))
+    told.set_head(RequestHead(**{**_fields(HEAD), "parent": TraceContext("f" * 32, "e" * 16)}))
 
     assert told.ids.trace_id == "f" * 32
     assert told.ids.server_span == "b" * 16
@@ -106,16 +106,16 @@ def _fields(head: RequestHead) -> dict[str, Any]:
 
 def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
     told = record()
-    failed, beaten, cancelled = (told.attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3))
-    other_leg = told.attempt(Target(UP, "m"), 1, "1" * 16)
-    failed.error, beaten.error, beaten.lost = "upstream_idle_timeout", "cancelled", True
+    failed, beaten, cancelled = (told.start_attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3))
+    other_leg = told.start_attempt(Target(UP, "m"), 1, "1" * 16)
+    failed.error, beaten.error, beaten.lost_hedge = "upstream_idle_timeout", "cancelled", True
     begun(told, PRICE)
     cancelled.error = other_leg.error = "cancelled"
 
-    told.ask_again()
+    told.start_guard_retry()
     begun(told, PRICE)
     told.attempts[-1].error = "upstream_invalid_response"
-    begun(told, PRICE).why = "retry"
+    begun(told, PRICE).reason = "retry"
 
     assert [(fate.use, fate.loss) for _, fate, _ in told.billing.attempts] == [
         ("abandoned", "upstream_broke"),

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.call.record import Record
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.errors.words import word
 from proxy.money.usage import Tokens
 from proxy.types import Target, Upstream
@@ -22,8 +22,8 @@ TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini
 def ended(*attempts: tuple[float, float], total: float) -> Record:
     record = replace(new_record(), started=100.0)
     for begun, done in attempts:
-        attempt = record.attempt(TARGET, 0, "1" * 16)
-        attempt.started, attempt.began, attempt.ended = 100 + begun, 100 + begun, 100 + done
+        attempt = record.start_attempt(TARGET, 0, "1" * 16)
+        attempt.started, attempt.response_at, attempt.ended = 100 + begun, 100 + begun, 100 + done
     record.ended = 100 + total
     return record
 
@@ -35,15 +35,15 @@ def ended(*attempts: tuple[float, float], total: float) -> Record:
 def test_overhead_is_all_time_but_the_upstreams(
     attempts: tuple[tuple[float, float], ...], total: float, overhead: float
 ) -> None:
-    assert facts_of(ended(*attempts, total=total)).overhead_s == pytest.approx(overhead)
+    assert summarize(ended(*attempts, total=total)).overhead_s == pytest.approx(overhead)
 
 
 def test_the_first_token_is_counted_from_the_request() -> None:
     record = ended((0.1, 0.9), total=1)
-    record.serve(0, record.attempts[0])
+    record.use_attempt(0, record.attempts[0])
     record.attempts[0].meter.feed(whole_frame(legacy()), 100.4)
 
-    facts = facts_of(record)
+    facts = summarize(record)
     assert facts.ttft_s == pytest.approx(0.4)
     assert facts.finish_reasons == ["stop"]
     assert facts.tokens == Tokens(input=5, output=3)
@@ -52,7 +52,7 @@ def test_the_first_token_is_counted_from_the_request() -> None:
 def test_a_call_that_reached_nothing_has_unknowns() -> None:
     record = ended(total=1)
 
-    facts = facts_of(record)
+    facts = summarize(record)
     assert facts.deployment is facts.dialect is None
     assert facts.served is None
     assert facts.ttft_s is None
@@ -60,27 +60,27 @@ def test_a_call_that_reached_nothing_has_unknowns() -> None:
 
 @pytest.mark.parametrize("attempts", [(), ((0.1, 0.9),), ((0.1, 0.2), (0.2, 0.9))])
 def test_summary_covers_the_call(attempts: tuple[tuple[float, float], ...]) -> None:
-    facts = facts_of(ended(*attempts, total=1.0))
+    facts = summarize(ended(*attempts, total=1.0))
 
     assert [each.name for each in fields(facts) if not hasattr(facts, each.name)] == []
 
 
 def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
     record = ended((0.0, 1.0), total=1.0)
-    record.serve(0, record.attempts[0])
+    record.use_attempt(0, record.attempts[0])
     for index, why in enumerate(("stop", "length", "because of Paris")):
         record.attempts[0].meter.finish_reasons[index] = word(why)
 
-    assert facts_of(record).finish_reasons == ["length", "other", "stop"]
+    assert summarize(record).finish_reasons == ["length", "other", "stop"]
 
 
 def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
     record = ended((0.0, 1.0), total=1.0)
     passed = GuardResult("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
     masked = passed._replace(verdict="masked", findings={"aws": 1})
-    record.guarded("output", [passed, masked, passed, masked, passed])
+    record.add_guard_results("output", [passed, masked, passed, masked, passed])
 
-    assert facts_of(record).verdicts == [
+    assert summarize(record).verdicts == [
         ("output", passed._replace(bytes=30, fields=3, seconds=1.5)),
         ("output", masked._replace(bytes=20, fields=2, seconds=1.0, findings={"aws": 2})),
     ]
@@ -89,7 +89,7 @@ def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
 def test_what_is_told_of_a_call_is_worked_out_once_when_it_has_ended() -> None:
     record = ended((0.1, 0.9), total=1)
     record.ended = None
-    running = facts_of(record)
+    running = summarize(record)
     record.ended = 101.0
 
-    assert facts_of(record) is facts_of(record) is not running
+    assert summarize(record) is summarize(record) is not running

@@ -15,7 +15,7 @@ from proxy.dialects.bounds import (
     most_tokens,
     typed,
 )
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.checks import MAX_TOKENS
 from proxy.fields.field_table import fields_of
 from tests.for_each import for_each
@@ -83,7 +83,7 @@ def test_groups_of_options_are_found_within_one_another() -> None:
 @for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
 @for_each("name", sorted(NUMBERS))
 def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, value: Any) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         check_groups({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"

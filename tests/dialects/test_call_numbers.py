@@ -17,7 +17,7 @@ from proxy.dialects.call_numbers import (
     ObjectEnd,
     named_by_us,
 )
-from proxy.errors import AnswerTooLarge
+from proxy.errors import ResponseTooLarge
 from tests.doubles import Json
 from tests.for_each import for_each
 
@@ -79,7 +79,7 @@ def test_a_call_without_an_id_gets_one(id_: object, answer: object, shown: str) 
 
 
 def test_calls_are_bounded() -> None:
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         numbers(*(part(index=at) for at in range(MOST_CALLS + 1)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import completions
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from tests.for_each import for_each
 
 
@@ -27,7 +27,7 @@ def test_a_flag_becomes_a_count(asked: dict[str, Any], count: dict[str, Any]) ->
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1]]])
 def test_a_chat_takes_one_text_as_prompt(prompt: Any) -> None:
-    with pytest.raises(BadField, match="prompt"):
+    with pytest.raises(InvalidField, match="prompt"):
         completions.chat_request({"prompt": prompt})
 
 
@@ -48,7 +48,7 @@ def test_text_parts_of_a_message_are_joined() -> None:
     ],
 )
 def test_what_is_not_text_cannot_become_a_prompt(message: dict[str, Any]) -> None:
-    with pytest.raises(BadField, match="messages"):
+    with pytest.raises(InvalidField, match="messages"):
         completions.legacy_request({"messages": [message]})
 
 

@@ -18,7 +18,7 @@ from proxy.dialects.documents import (
     _decoder,
 )
 from proxy.dialects.pieces import PieceReader, decode_pieces
-from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.offload import LARGE_BYTES
 from tests.dialects.test_pieces import DOCUMENTS, SIZES, VALUES
 from tests.for_each import for_each
@@ -109,7 +109,7 @@ def test_numbers_of_vectors_do_not_count_and_are_not_made() -> None:
 def test_all_else_beside_vectors_counts(beside: Any) -> None:
     raw = vectors(300, [0.123456789] * 300, beside=beside)
 
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         Documents(most_values=1000, vectors=True).read(raw)
 
 
@@ -137,7 +137,7 @@ def test_more_logprobs_pass(values: int, logprobs: int, *, good: bool, large: bo
     if good:
         assert Documents(1000).read(raw)
     else:
-        with pytest.raises(AnswerTooLarge, match="max_answer_values"):
+        with pytest.raises(ResponseTooLarge, match="max_answer_values"):
             Documents(1000).read(raw)
 
 
@@ -160,5 +160,5 @@ def test_more_than_the_limit_is_refused() -> None:
     body = GatheredDocument(3)
     body.feed(b"abc")
 
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         body.feed(b"d")

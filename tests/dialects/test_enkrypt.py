@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.errors import BadField, Unauthorized
+from proxy.errors import InvalidField, Unauthorized
 
 HEADERS = {
     "apikey": "ek",
@@ -21,7 +21,7 @@ def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
     head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
     assert head.digest == sha256(b"ek").digest()
-    assert (head.deployment, head.refresh) == ("support-chat", True)
+    assert (head.deployment, head.bypass_cache) == ("support-chat", True)
     assert head.tags == (("a", None), ("b", None))
     assert head.echo == (("x-enkrypt-correlation-id", "req_1"),)
 
@@ -43,7 +43,7 @@ def test_a_bad_key_is_answered_as_its_gateway_does() -> None:
 
 
 def test_other_errors_keep_the_detections_readable() -> None:
-    refusal = REFUSE(BadField("n", "must be an integer"), "req_1")
+    refusal = REFUSE(InvalidField("n", "must be an integer"), "req_1")
 
     assert "message" not in refusal.body
     assert refusal.body["error"]["param"] == "n"

@@ -16,12 +16,12 @@ from proxy.dialects.findings import (
 from proxy.dialects.hooks import hook_results
 from proxy.errors import UpstreamFinding
 from proxy.guards.kinds.table import KINDS
-from proxy.types.guard import GuardResult, Verdicts
+from proxy.types.guard import GuardResult, GuardResults
 from tests.for_each import for_each
 
 MAILS = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")
 TOPIC = GuardResult("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")
-OURS: Verdicts = [
+OURS: GuardResults = [
     ("input", MAILS._replace(detections=KINDS["pii"].detections)),
     ("output", TOPIC._replace(detections=KINDS["topic"].detections)),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import fireworks, read_call
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import RequestHead
 
 HEAD = RequestHead("fireworks", "completions", "/inference/v1/completions", "req_1")
@@ -37,7 +37,7 @@ def test_a_model_of_several_parts_is_one_name() -> None:
 
 
 def test_two_output_bounds_exclude_each_other() -> None:
-    with pytest.raises(BadField, match="max_completion_tokens"):
+    with pytest.raises(InvalidField, match="max_completion_tokens"):
         read(max_tokens=1, max_completion_tokens=1)
 
 

@@ -14,7 +14,7 @@ from proxy.dialects.documents import Documents
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.openai import OPENAI
-from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, RequestHead
 from proxy.types.events import STOP, Delta, Frame, Part
@@ -193,5 +193,5 @@ def test_a_document_that_is_no_answer_is_invalid(wire: bytes) -> None:
 
 
 def test_a_whole_answer_is_bounded() -> None:
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         whole_reader(limit=10).feed(b"a" * 11)

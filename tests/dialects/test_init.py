@@ -137,7 +137,7 @@ def test_what_a_path_names_counts_before_the_model_of_a_body(model: Any) -> None
 
     call = read_call(head, body)
 
-    assert (call.models, call.body["model"]) == (("gpt",), "gpt")
+    assert (call.requested_models, call.body["model"]) == (("gpt",), "gpt")
     assert bool(call.warnings) == (model not in (None, "gpt"))
 
 
@@ -193,5 +193,9 @@ def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere
     here = translate(scale, scale, ways, call.body, target("scale"))
     there = translate(scale, openai, ways, call.body, target("openai"))
 
-    assert (here.body["stop"], here.body["stop_sequences"], here.dropped) == (["a"], ["b"], ())
-    assert (there.body["stop"], there.dropped) == (["a"], ("stop_sequences",))
+    assert (here.body["stop"], here.body["stop_sequences"], here.dropped_fields) == (
+        ["a"],
+        ["b"],
+        (),
+    )
+    assert (there.body["stop"], there.dropped_fields) == (["a"], ("stop_sequences",))

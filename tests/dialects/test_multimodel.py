@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import multimodel, read_call
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.doubles import legacy
 from tests.for_each import for_each
@@ -30,7 +30,7 @@ def test_one_model_and_a_list_of_it_are_the_same_question() -> None:
     ("name", "value"), [("stream", True), ("n", 2), ("model", ["m", "m"]), ("model", ["m"] * 17)]
 )
 def test_what_this_api_has_no_word_for_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         read(**{name: value})
 
     assert refused.value.param == name

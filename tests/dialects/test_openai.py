@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import openai
-from proxy.errors import BadField, UpstreamUnavailable
+from proxy.errors import InvalidField, UpstreamUnavailable
 from proxy.errors.wire import MethodNotAllowed
 from tests.for_each import for_each
 
@@ -22,7 +22,7 @@ from tests.for_each import for_each
     ],
 )
 def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         rule(body)
 
     assert refused.value.param == param

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.passed import build_passed, media_type_of, read_passed
-from proxy.errors import BadField, BadRequest
+from proxy.errors import BadRequest, InvalidField
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
 from proxy.types.passthrough import PassedPath, PassedRequest
 from tests.for_each import for_each
@@ -24,7 +24,9 @@ def built(
     path: PassedPath, asked: str, query: str = "", *, upstream: Upstream = OPENAI, **body: Any
 ) -> Any:
     passed = PassedRequest(asked, query)
-    head = replace(HEAD, passed=passed, headers={"openai-beta": "assistants=v2", "cookie": "a"})
+    head = replace(
+        HEAD, passthrough=passed, headers={"openai-beta": "assistants=v2", "cookie": "a"}
+    )
     call = Call(head=head, body=body, size=len(body) and 10)
     dialect = DIALECTS[upstream.dialect]
     return build_passed(call, passed, path, Target(upstream, "rerank-1"), dialect)
@@ -63,7 +65,7 @@ def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
     for odd, error in (
         ("limit=%ff", BadRequest),
         ("&".join(["limit=1"] * 65), BadRequest),
-        ("limit=" + "a" * 257, BadField),
+        ("limit=" + "a" * 257, InvalidField),
     ):
         with pytest.raises(error):
             built(FILE, "/v1/files/a", odd)
@@ -75,7 +77,7 @@ def test_the_body_names_the_targets_model_and_nothing_that_is_the_policys() -> N
     assert made.body == b'{"model":"rerank-1","top_n":2}'
     assert made.headers["content-type"] == "application/json"
     assert made.fresh
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         built(RERANK, "/v1/rerank", api_base="http://x")
     dropping = replace(OPENAI, drops=frozenset({"session"}))
     assert built(RERANK, "/v1/rerank", upstream=dropping, session="s").dropped == ("session",)
@@ -95,16 +97,16 @@ def test_few_headers_of_a_client_pass() -> None:
 
 
 def test_names_are_bounded() -> None:
-    assert read_passed(HEAD, {"model": "m"}).models == ("m",)
-    assert read_passed(HEAD, {}).models == ()
+    assert read_passed(HEAD, {"model": "m"}).requested_models == ("m",)
+    assert read_passed(HEAD, {}).requested_models == ()
     for name in ("model", "user"):
         for odd in ("a" * 257, ["a"], 1):
-            with pytest.raises(BadField):
+            with pytest.raises(InvalidField):
                 read_passed(HEAD, {name: odd})
 
 
 def test_a_media_type_is_a_short_line() -> None:
     assert media_type_of("multipart/form-data; boundary=x") == "multipart/form-data; boundary=x"
     for odd in ("", "a" * 300, "a\tb", "\xff", " a"):
-        with pytest.raises(BadField):
+        with pytest.raises(InvalidField):
             media_type_of(odd)

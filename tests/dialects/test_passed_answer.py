@@ -15,7 +15,7 @@ from proxy.dialects.passed_answer import (
     passed_head,
     shown_headers,
 )
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types.events import UsageReport
 from proxy.upstream.passed import passed_tokens
@@ -89,7 +89,7 @@ def test_no_document_is_no_answer_of_one() -> None:
     broken = document(b'{"a"')
     with pytest.raises(UpstreamInvalid):
         broken.read(broken.close()[0])
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         document(b"a" * 1001)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.dialects.passed_form import MOST_PARTS, FormParts, FormUpload, is_form
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Target, Upstream
 from tests.for_each import for_each
 
@@ -149,7 +149,7 @@ def test_ambiguous_json_chooses_nothing(form: bytes, chosen: bytes, field: str) 
     for encoding in encodings:
         value = form % chosen.decode().encode(encoding)
         head, _, end = part(field, "\0").encode().partition(b"\0")
-        with pytest.raises(BadField) as refused:
+        with pytest.raises(InvalidField) as refused:
             FormParts(b"x1", TARGET).feed(head + value + end + END.encode())
         assert str(refused.value.param).startswith(field.partition("[")[0])
 
@@ -188,7 +188,7 @@ async def test_a_form_passes_as_it_came(text: str, size: int) -> None:
 @for_each("text", BAD.values(), ids=BAD)
 async def test_what_is_odd_or_not_the_clients_never_passes_whole(text: str, size: int) -> None:
     upload, got = FormUpload(Pieces(text, size), TYPE, TARGET), b""
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         while piece := await upload.read():
             got += piece
     assert len(got) < max(1, len(text.encode()))
@@ -199,7 +199,7 @@ async def test_what_an_upstream_accepts_passes() -> None:
     text = part("provider") + END
 
     assert await passed(text, 5, Target(accepting, "m"))
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         await passed(text, 5)
 
 
@@ -220,6 +220,6 @@ def test_it_keeps_little_of_what_passes() -> None:
 )
 def test_a_type_names_one_boundary(media_type: str) -> None:
     assert is_form(media_type)
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         FormUpload(Pieces("", 1), media_type, TARGET)
     assert not is_form("application/octet-stream")

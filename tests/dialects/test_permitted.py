@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.permitted import permitted
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS, LIMITED
 from proxy.types import Json, Upstream
@@ -69,7 +69,7 @@ def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name(
 
 def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
     body = {"tools": [{"retrieval": {"anything": 1}}]}
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         permitted(body, upstream())
 
     accepting = upstream(accepts={"tools[].retrieval"})
@@ -78,13 +78,13 @@ def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
 
 @pytest.mark.parametrize("body", [{"apiKey": "a"}, {"extra_body": {"apiKey": "a"}}], ids=str)
 def test_another_spelling_is_told_beside_the_name_that_it_stands_for(body: Json) -> None:
-    with pytest.raises(BadField, match=r"api_key: .*, also not as .apiKey., unless"):
+    with pytest.raises(InvalidField, match=r"api_key: .*, also not as .apiKey., unless"):
         permitted(body, upstream())
 
 
 @pytest.mark.parametrize("name", sorted(LIMITED))
 def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> None:
-    with pytest.raises(BadField, match="price"):
+    with pytest.raises(InvalidField, match="price"):
         permitted({name: "dearer"}, upstream())
 
     for body in ({name: "dearer"}, {"options": {name: "dearer"}}):

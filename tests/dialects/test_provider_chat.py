@@ -10,7 +10,7 @@ import pytest
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.provider_chat import SHORT_ID, UNKNOWN_THOUGHT, provider_chat
 from proxy.dialects.upstream_request import build_request
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import RequestHead, Target, Upstream
 from proxy.types.providers import MAX_TOKENS, PROVIDERS, Provider, Thoughts
 from tests.for_each import for_each
@@ -60,7 +60,7 @@ def test_fields_get_the_names_of_the_provider(given: Json, expected: Json) -> No
 def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> None:
     for name, own in PROVIDERS[provider].renamed:
         for body in ({own: odd}, {own: odd, name: 5}):
-            with pytest.raises(BadField, match="must be an integer") as refused:
+            with pytest.raises(InvalidField, match="must be an integer") as refused:
                 provider_chat(body, PROVIDERS[provider])
             assert refused.value.param == own
 

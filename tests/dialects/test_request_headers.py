@@ -82,4 +82,4 @@ def test_our_own_headers_count_in_every_dialect() -> None:
 
     head = parse_head("POST", "/v5/completions", headers, Received("req_1"))
 
-    assert (head.deployment, head.refresh, head.dialect) == ("support-chat", True, "scale")
+    assert (head.deployment, head.bypass_cache, head.dialect) == ("support-chat", True, "scale")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, read_call, scale
-from proxy.errors import BadField, NotFound, UpstreamRefused
+from proxy.errors import InvalidField, NotFound, UpstreamRejected
 from proxy.types import RequestHead
 
 HEAD = RequestHead("scale", "completions", "/v5/completions", "req_1")
@@ -41,7 +41,7 @@ def test_token_log_probabilities_ask_for_the_chosen_token() -> None:
 
 
 def test_two_guides_exclude_each_other() -> None:
-    with pytest.raises(BadField, match="guided_regex"):
+    with pytest.raises(InvalidField, match="guided_regex"):
         read(guided_json={}, guided_regex="a")
 
 
@@ -80,7 +80,7 @@ def test_model_may_name_deployment(model: str, name: str, deployment: str | None
 
 
 def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:
-    refused = UpstreamRefused("a.0: too long", upstream_status=422, param="a.0")
+    refused = UpstreamRejected("a.0: too long", upstream_status=422, param="a.0")
 
     said = DIALECTS["scale"].client.refuse(refused, "req_1")
 
@@ -91,7 +91,7 @@ def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:
 def test_a_wrong_field_is_a_422_and_other_errors_keep_their_status() -> None:
     refuse = DIALECTS["scale"].client.refuse
 
-    field = refuse(BadField("n", "must be an integer"), "req_1")
+    field = refuse(InvalidField("n", "must be an integer"), "req_1")
     other = refuse(NotFound("no such model"), "req_1")
 
     assert (field.status, field.body["detail"][0]["loc"]) == (422, ["body", "n"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.sequencer import MAX_FRAMES, Sequencer
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
     STOP,
     Begin,
@@ -162,7 +162,7 @@ def test_deltas_that_wait_are_joined_in_their_document() -> None:
 def test_what_waits_is_bounded() -> None:
     sequencer = Sequencer()
     sequencer.feed(one(Begin(Part("text", 0))))
-    with pytest.raises(AnswerTooLarge, match="interleaved"):
+    with pytest.raises(ResponseTooLarge, match="interleaved"):
         for number in range(MAX_FRAMES + 1):
             sequencer.feed(one(Begin(Part("text", number + 1))))
 

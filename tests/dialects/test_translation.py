@@ -8,8 +8,8 @@ import pytest
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.translation import translate
-from proxy.errors import BadField
-from proxy.types import Changes, Target, Upstream
+from proxy.errors import InvalidField
+from proxy.types import ParameterOverrides, Target, Upstream
 from tests.for_each import for_each
 
 LEGACY: Any = ("completions", "completions")
@@ -65,7 +65,7 @@ def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent:
     fitted = translate(DIALECTS["openai"], DIALECTS[dialect], endpoints, body, goes)
 
     assert ("client_metadata" in fitted.body) == is_sent
-    assert ("client_metadata" in fitted.dropped) != is_sent
+    assert ("client_metadata" in fitted.dropped_fields) != is_sent
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_drops_field_of_same_name(came: str, goes: str, value: Any) -> None:
 
     fitted = translate(DIALECTS[came], DIALECTS[goes], ways, body, target(goes))
 
-    assert "context_management" in fitted.dropped
+    assert "context_management" in fitted.dropped_fields
     assert "context_management" not in fitted.body
 
 
@@ -97,7 +97,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
 
     fitted = translate(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, there)
 
-    assert fitted.dropped == ("provider",)
+    assert fitted.dropped_fields == ("provider",)
     assert not fitted.body.keys() & set(names)
 
 
@@ -115,7 +115,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
     ],
 )
 def test_refuses_shaping_field_by_name(came: str, goes: str, field: dict[str, Any]) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         crossed(came, goes, **field)
 
     assert refused.value.param in field
@@ -130,11 +130,11 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
         target("openai", accepts=frozenset({"top_k"})),
     )
 
-    assert (fitted.body["top_k"], fitted.dropped) == (40, ())
+    assert (fitted.body["top_k"], fitted.dropped_fields) == (40, ())
 
 
 def test_an_upstream_without_the_endpoint_is_named() -> None:
-    with pytest.raises(BadField, match="no embeddings endpoint"):
+    with pytest.raises(InvalidField, match="no embeddings endpoint"):
         translate(
             DIALECTS["openai"],
             DIALECTS["scale"],
@@ -198,7 +198,7 @@ def test_names_dropped_fields(
         DIALECTS["openai"], DIALECTS[dialect], ("chat", "completions"), body, target(dialect)
     )
 
-    assert (fitted.body.get("max_tokens"), fitted.dropped) == (bound, dropped)
+    assert (fitted.body.get("max_tokens"), fitted.dropped_fields) == (bound, dropped)
 
 
 ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
@@ -220,7 +220,7 @@ def test_responses_has_one_answer(came: str, endpoint: Any, body: dict[str, Any]
 
     for number in (None, 1):
         assert asked(number).body["model"] == "m"
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         asked(2)
     assert refused.value.param == "n"
 
@@ -246,7 +246,7 @@ def test_thoughts_that_a_chat_sends_back_are_dropped_and_named(goes: str, endpoi
 
     fitted = translate(openai, to_dialect, ("chat", endpoint), body, target(goes))
 
-    assert fitted.dropped == ("reasoning_content", "thinking")
+    assert fitted.dropped_fields == ("reasoning_content", "thinking")
     assert "Hm." not in str(fitted.body)
     assert "thinking" not in str(fitted.body)
 
@@ -256,21 +256,25 @@ def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None
 
     fitted = translate(openai, openai, ("chat", "chat"), body, target("openai"))
 
-    assert (fitted.body["messages"], fitted.dropped) == (THOUGHTS, ())
+    assert (fitted.body["messages"], fitted.dropped_fields) == (THOUGHTS, ())
 
 
 @for_each(
     ("fields", "most", "changes", "bound", "assumed"),
     [
-        ({}, (), Changes(), 8192, ("max_tokens 8192",)),
-        ({}, (("max_tokens", 32000),), Changes(), 32000, ("max_tokens 32000",)),
-        ({"max_output_tokens": 9}, (), Changes(), 9, ()),
-        ({}, (), Changes(cap={"max_tokens": 500}), 500, ()),
-        ({}, (), Changes(set={"max_tokens": 32000}), 32000, ()),
+        ({}, (), ParameterOverrides(), 8192, ("max_tokens 8192",)),
+        ({}, (("max_tokens", 32000),), ParameterOverrides(), 32000, ("max_tokens 32000",)),
+        ({"max_output_tokens": 9}, (), ParameterOverrides(), 9, ()),
+        ({}, (), ParameterOverrides(cap={"max_tokens": 500}), 500, ()),
+        ({}, (), ParameterOverrides(set={"max_tokens": 32000}), 32000, ()),
     ],
 )
 def test_an_upstream_of_messages_has_a_bound_and_one_that_nobody_said_is_told(
-    fields: dict[str, Any], most: Any, changes: Changes, bound: int, assumed: tuple[str, ...]
+    fields: dict[str, Any],
+    most: Any,
+    changes: ParameterOverrides,
+    bound: int,
+    assumed: tuple[str, ...],
 ) -> None:
     openai, anthropic = DIALECTS["openai"], DIALECTS["anthropic"]
     body = {"model": "m", "input": "Where?", **fields}
@@ -278,5 +282,5 @@ def test_an_upstream_of_messages_has_a_bound_and_one_that_nobody_said_is_told(
 
     fitted = translate(openai, anthropic, ("responses", "chat"), body, to, changes)
 
-    assert (fitted.body["max_tokens"], fitted.assumed) == (bound, assumed)
-    assert fitted.most_answered == bound
+    assert (fitted.body["max_tokens"], fitted.default_fields) == (bound, assumed)
+    assert fitted.max_output_tokens == bound

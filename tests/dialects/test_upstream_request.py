@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.upstream_request import build_request, translated
-from proxy.errors import BadField
+from proxy.dialects.upstream_request import build_request, translate_request
+from proxy.errors import InvalidField
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.types import Changes, RequestHead, Secret, Target, Upstream
+from proxy.types import ParameterOverrides, RequestHead, Secret, Target, Upstream
 
 UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secret("sk"))
 
@@ -80,7 +80,7 @@ def test_embeddings_are_refused_where_there_are_none() -> None:
     call = read_call(head, {"model": "m", "input": "x"})
     scale = Target(replace(UPSTREAM, dialect="scale"), "served")
 
-    with pytest.raises(BadField, match="no embeddings"):
+    with pytest.raises(InvalidField, match="no embeddings"):
         build_request(call, scale, DIALECTS["openai"], DIALECTS["scale"])
 
 
@@ -89,20 +89,20 @@ def test_a_call_is_put_into_a_targets_form_once_and_anew_where_anything_differs(
     asked = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
     call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), asked)
     target, other = Target(UPSTREAM, "served"), Target(UPSTREAM, "other")
-    capped = Changes(set={"temperature": 0})
+    capped = ParameterOverrides(set={"temperature": 0})
 
-    made = translated(call, target, openai, openai, capped)
+    made = translate_request(call, target, openai, openai, capped)
     sent = build_request(call, target, openai, openai, capped)
 
-    assert translated(call, target, openai, openai, capped) is made
+    assert translate_request(call, target, openai, openai, capped) is made
     assert json.loads(sent.body) == {**made.body, "stream_options": {"include_usage": True}}
     assert "stream_options" not in made.body
-    assert "temperature" not in translated(call, target, openai, openai).body
-    assert translated(call, other, openai, openai, capped).body["model"] == "other"
+    assert "temperature" not in translate_request(call, target, openai, openai).body
+    assert translate_request(call, other, openai, openai, capped).body["model"] == "other"
     masked = replace(call, body={**call.body, "messages": [{"role": "user", "content": "***"}]})
-    [message] = translated(masked, target, openai, openai, capped).body["messages"]
+    [message] = translate_request(masked, target, openai, openai, capped).body["messages"]
     assert message["content"] == "***"
     large = replace(call, size=LARGE_BYTES + 1)
-    assert translated(large, target, openai, openai) is not translated(
+    assert translate_request(large, target, openai, openai) is not translate_request(
         large, target, openai, openai
     )

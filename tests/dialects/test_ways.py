@@ -12,10 +12,10 @@ from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.translation import translate
-from proxy.dialects.upstream_request import parameters, translated
+from proxy.dialects.upstream_request import parameters, translate_request
 from proxy.dialects.ways import MOST_KEPT, passed_on, target_endpoint, way_of
-from proxy.errors import BadField, Refused
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, RequestHead, Target, Upstream
+from proxy.errors import InvalidField, RequestError
+from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, RequestHead, Target, Upstream
 from tests.for_each import for_each
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings")
@@ -37,12 +37,12 @@ LISTS: tuple[dict[str, Any], ...] = (
 )
 CHANGES = (
     UNCHANGED,
-    Changes(cap={"max_tokens": 9, "n": 1}),
-    Changes(cap={"temperature": 0.7, "max_completion_tokens": 3}),
-    Changes(set={"max_tokens": 5, "seed": 1}),
-    Changes(set={"temperature": 3}, cap={"max_tokens": 0}),
-    Changes(set={"odd": 1, "model": "other"}),
-    Changes(set={"max_tokens": 1000}, cap={"max_tokens": 50}),
+    ParameterOverrides(cap={"max_tokens": 9, "n": 1}),
+    ParameterOverrides(cap={"temperature": 0.7, "max_completion_tokens": 3}),
+    ParameterOverrides(set={"max_tokens": 5, "seed": 1}),
+    ParameterOverrides(set={"temperature": 3}, cap={"max_tokens": 0}),
+    ParameterOverrides(set={"odd": 1, "model": "other"}),
+    ParameterOverrides(set={"max_tokens": 1000}, cap={"max_tokens": 50}),
 )
 
 
@@ -66,7 +66,7 @@ def calls(draw: st.DrawFn) -> Call:
         body.setdefault(name, draw(st.sampled_from([None, *fitting])))
     try:
         return read_call(RequestHead(dialect, endpoint, "/", "r"), body)
-    except Refused:
+    except RequestError:
         assume(condition=False)
         raise
 
@@ -80,7 +80,7 @@ def calls(draw: st.DrawFn) -> Call:
     st.sampled_from(CHANGES),
 )
 def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
-    call: Call, there: Upstream, only: Any, model: str, changes: Changes
+    call: Call, there: Upstream, only: Any, model: str, changes: ParameterOverrides
 ) -> None:
     asked, spoken, target = (
         DIALECTS[call.head.dialect],
@@ -91,7 +91,7 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
         target = Target(there, model, endpoint=only)
     try:
         way = way_of(call.head.endpoint, asked, target, spoken)
-    except BadField:
+    except InvalidField:
         return
     before = dict(call.body)
 
@@ -105,8 +105,14 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
         assert {name: type(value) for name, value in long.body.items()} == {
             name: type(value) for name, value in made.body.items()
         }
-        assert (list(long.obeyed), long.takes_zero) == (list(made.obeyed), made.takes_zero)
-        assert (long.dropped, long.most_answered) == (made.dropped, made.most_answered)
+        assert (list(long.supported_fields), long.accepts_zero_bound) == (
+            list(made.supported_fields),
+            made.accepts_zero_bound,
+        )
+        assert (long.dropped_fields, long.max_output_tokens) == (
+            made.dropped_fields,
+            made.max_output_tokens,
+        )
 
 
 @settings(max_examples=300)
@@ -118,15 +124,15 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     st.booleans(),
 )
 def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it(
-    call: Call, there: Upstream, model: str, changes: Changes, is_sent: bool
+    call: Call, there: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
 ) -> None:
     target, spoken = Target(there, model), DIALECTS[there.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, spoken)
     known = spoken.fields.get(endpoint, {}).keys() | there.accepts
-    with suppress(BadField):  # what was sent before is known already
+    with suppress(InvalidField):  # what was sent before is known already
         way_of(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
         if is_sent:
-            translated(call, target, DIALECTS[call.head.dialect], spoken, changes)
+            translate_request(call, target, DIALECTS[call.head.dialect], spoken, changes)
 
     made = parameters(call, target, changes)
 
@@ -140,7 +146,9 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
 @for_each("dialect", ["openai", "portkey", "enkrypt"])
 @for_each("changes", CHANGES[:3], ids=str)
 @for_each("bounded", [{}, {"max_tokens": 256}], ids=str)
-def test_usual_way_is_short(dialect: str, changes: Changes, bounded: dict[str, int]) -> None:
+def test_usual_way_is_short(
+    dialect: str, changes: ParameterOverrides, bounded: dict[str, int]
+) -> None:
     usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
     way = way_of("chat", OPENAI, target, DIALECTS[dialect])
@@ -161,7 +169,7 @@ def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
 
 
 def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
-    changes = Changes(cap={"max_tokens": 9})
+    changes = ParameterOverrides(cap={"max_tokens": 9})
     way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
     for number in range(1, 3 * MOST_KEPT):
@@ -190,4 +198,4 @@ def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
         said = {**SAID["chat"], "max_tokens": 7}
         made = passed_on(way, "chat", said, "gpt-4o", UNCHANGED)
         assert made is not None
-        assert made.most_answered == 7
+        assert made.max_output_tokens == 7

@@ -5,9 +5,9 @@ from __future__ import annotations
 from proxy.dialects import DIALECTS
 from proxy.dialects.writing import answer_status, refusal
 from proxy.errors import GuardBlocked
-from proxy.types.guard import GuardResult, Verdicts
+from proxy.types.guard import GuardResult, GuardResults
 
-FOUND: Verdicts = [
+FOUND: GuardResults = [
     ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
     ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
 ]

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.egress.exchange import OwnExchange
-from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
-from proxy.types import Head, RequestHead
+from proxy.errors import InvalidField, LimitExceeded, UpstreamInvalid
+from proxy.types import RequestHead, ResponseHead
 from proxy.types.events import STOP, Frame
 from tests.doubles import chat
 from tests.for_each import for_each
@@ -24,16 +24,16 @@ async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> 
     exchange = OwnExchange(HEAD, BODY)
     call = await exchange.read_call(exchange.read_head())
 
-    assert (call.head, call.models, call.stream) == (HEAD, ("judge-smol",), False)
+    assert (call.head, call.requested_models, call.stream) == (HEAD, ("judge-smol",), False)
     assert call.body["messages"] == BODY["messages"]
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         await OwnExchange(HEAD, {"messages": []}).read_call(HEAD)
 
 
 async def test_an_answer_is_its_first_choice() -> None:
     exchange, record = OwnExchange(HEAD, BODY), new_record()
     await exchange.read_call(HEAD)
-    await exchange.begin(Head(streamed=False), record)
+    await exchange.start(ResponseHead(streamed=False), record)
     await exchange.send([Frame((STOP,), "chat", chat("It is."), last=True)])
 
     assert exchange.answer() == "It is."
@@ -45,7 +45,7 @@ async def test_an_answer_is_its_first_choice() -> None:
 async def test_an_answer_without_a_text_is_none(said: Any) -> None:
     exchange = OwnExchange(HEAD, BODY)
     await exchange.read_call(HEAD)
-    await exchange.begin(Head(streamed=False), new_record())
+    await exchange.start(ResponseHead(streamed=False), new_record())
     await exchange.send([Frame((STOP,), "chat", said, last=True)])
 
     with pytest.raises(UpstreamInvalid):
@@ -54,7 +54,7 @@ async def test_an_answer_without_a_text_is_none(said: Any) -> None:
 
 async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
     exchange, record = OwnExchange(HEAD, BODY), new_record()
-    await exchange.refuse(LimitExceeded("No.", "two", "requests", 1.0), record)
+    await exchange.send_error(LimitExceeded("No.", "two", "requests", 1.0), record)
 
     with pytest.raises(LimitExceeded):
         exchange.answer()
@@ -62,4 +62,4 @@ async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
 
 
 def test_nobody_is_left_where_the_asking_is_cancelled() -> None:
-    assert OwnExchange(HEAD, BODY).gone
+    assert OwnExchange(HEAD, BODY).is_disconnected

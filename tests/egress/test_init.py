@@ -18,7 +18,7 @@ from proxy.egress import MOST_BYTES, HttpEgress, HttpGuardEgress, TooMuch
 from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import GuardPolicies
 from proxy.policy.store import read_folder
@@ -66,7 +66,7 @@ tags: {{team: [support, search]}}
 def outer() -> Record:
     """The record of a client's call that came through another proxy."""
     record = new_record()
-    record.join(RequestHead("openai", "chat", "/v1/chat/completions", "req_1", via=("other",)))
+    record.set_head(RequestHead("openai", "chat", "/v1/chat/completions", "req_1", via=("other",)))
     return record
 
 
@@ -81,7 +81,7 @@ async def inside(
         now = asyncio.get_running_loop().time
         health = Health(now, lambda target, endpoint, state: None)
         rooms = Rooms(
-            Admission(MemoryStore(now, now), lambda standing: None),
+            Limiter(MemoryStore(now, now), lambda standing: None),
             PolicyGuards(Engine(now)),
             NullCache(),
             Upstreams(http, "us", new_span_id, health),
@@ -199,7 +199,7 @@ async def test_the_time_of_others_is_not_the_proxys_own(
         await asyncio.gather(*asks)
         await out.post(upstream.url, {}, b"{}")
 
-    assert out.record.waited == 3.0 + 5.0
+    assert out.record.wait_s == 3.0 + 5.0
 
 
 async def test_the_name_of_the_client_s_call_is_known() -> None:

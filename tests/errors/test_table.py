@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 
 import proxy
-from proxy.errors import ProxyError, Refused, UpstreamError
+from proxy.errors import ProxyError, RequestError, UpstreamError
 from proxy.errors.table import CODES, ERROR_TABLE
 from proxy.guards.findings.tally import RetryWanted
 from proxy.upstream.wire.pool import NoPlace
 
-NEVER_READ = [Refused, UpstreamError, RetryWanted, NoPlace]
+NEVER_READ = [RequestError, UpstreamError, RetryWanted, NoPlace]
 """The first two are only what others are kinds of; the watch of an answer catches the third; the
 last reads as any time-out to connect."""
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from proxy.errors.words import MAX_LISTED, MAX_WORD, ascii_word, counted, few, listed, word, word_of
+from proxy.errors.words import (
+    MAX_LISTED,
+    MAX_WORD,
+    ascii_word,
+    counted,
+    first_items,
+    listed,
+    word,
+    word_of,
+)
 from tests.for_each import for_each
 
 
@@ -40,7 +49,7 @@ def test_a_text_is_a_word_of_as_many_characters_as_are_wanted() -> None:
 def test_of_many_a_few_are_taken_and_the_rest_counted_in_a_message() -> None:
     names = [f"m{number}" for number in range(100)]
 
-    assert few(names, 3) == ["m0", "m1", "m2"]
+    assert first_items(names, 3) == ["m0", "m1", "m2"]
     assert listed(names[:2]) == "m0, m1"
     assert listed(names).endswith(f"m{MAX_LISTED - 1} and {100 - MAX_LISTED} more")
     assert len(listed(["x" * 1000] * 1000)) < 1000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.checks import (
     FieldType,
     check_body,
@@ -107,7 +107,7 @@ def accepts(dialect: str, body: dict[str, Any]) -> bool:
         check_body(spoken.fields["completions"], body)
         for rule in spoken.client.rules["completions"]:
             rule(body)
-    except BadField:
+    except InvalidField:
         return False
     return True
 
@@ -158,7 +158,7 @@ def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> 
 def test_a_name_in_another_spelling_is_told_with_the_one_to_write() -> None:
     fields = {"max_output_tokens": integer()}
     with pytest.raises(
-        BadField, match=r"^max_output_tokens: use this exact name instead of \"maxO"
+        InvalidField, match=r"^max_output_tokens: use this exact name instead of \"maxO"
     ):
         check_body(fields, {"maxOutputTokens": 5}, {"maxoutputtokens": "max_output_tokens"})
 
@@ -174,7 +174,7 @@ def test_required_fields_come_first_in_every_table() -> None:
 def test_a_missing_field_is_named(name: str) -> None:
     body = {k: v for k, v in BASE["completions"].items() if k != name}
 
-    with pytest.raises(BadField, match=name):
+    with pytest.raises(InvalidField, match=name):
         check_body(DIALECTS["scale"].fields["completions"], body)
 
 
@@ -183,7 +183,7 @@ def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
     meant: dict[str, FieldType] = {"name": replace(string(), default="x")}
 
     check_body(meant, {"name": None})
-    with pytest.raises(BadField):
+    with pytest.raises(InvalidField):
         check_body(plain, {"name": None})
 
 

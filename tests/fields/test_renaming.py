@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.field_table import ROWS
 from proxy.fields.renaming import PATHS, from_api, has_other, to_api
 
@@ -31,7 +31,7 @@ def test_members_join_those_of_the_same_group() -> None:
 
 
 def test_a_group_that_is_no_object_is_named() -> None:
-    with pytest.raises(BadField, match=r"^text: "):
+    with pytest.raises(InvalidField, match=r"^text: "):
         to_api({"verbosity": "low", "text": "x"}, "responses", {})
 
 

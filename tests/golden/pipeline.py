@@ -43,7 +43,7 @@ def call_of(client: str, *, stream: bool = True) -> Call:
     """Return a call of a client of a family."""
     dialect, endpoint = CLIENTS[client]
     head = RequestHead(dialect, endpoint, "/", "req_1")
-    return Call(head, {}, models=(MODEL,), stream=stream, wants_usage=True)
+    return Call(head, {}, requested_models=(MODEL,), stream=stream, wants_usage=True)
 
 
 def written(client: FamilyName, frames: Iterable[Frame], *, stream: bool = True) -> bytes:

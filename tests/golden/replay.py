@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
@@ -204,7 +204,7 @@ def events_of(raw: bytes) -> list[bytes]:
 
 def recorded(record: Any) -> Json:
     """Return what the proxy recorded about a call, without what differs from run to run."""
-    facts = facts_of(record)
+    facts = summarize(record)
     failure, verdicts = facts.failure, facts.each_verdict
     values = {
         "outcome": facts.outcome,

@@ -14,10 +14,10 @@ from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
 from proxy.guards.kinds.keywords import Keywords
 from proxy.guards.run import PolicyGuards
-from proxy.ports import Watch
-from proxy.types import Head, Plan
+from proxy.ports import OutputGuards
+from proxy.types import Plan, ResponseHead
 from proxy.types.events import FamilyName, Frame
-from proxy.types.guard import Guarding, GuardRule
+from proxy.types.guard import GuardPlan, GuardRule
 from tests.checked import checked
 from tests.golden.pipeline import PAIRS, Pipeline, call_of, documents_of, written
 from tests.golden.recording import read
@@ -36,13 +36,13 @@ RULES = {
 }
 
 
-def guarding(client: str, *rules: GuardRule, stream: bool = True) -> tuple[Watch, Record]:
+def guarding(client: str, *rules: GuardRule, stream: bool = True) -> tuple[OutputGuards, Record]:
     """Return the output guards of one call of a client."""
     call = call_of(client, stream=stream)
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
-    plan = Plan("1", "k", "d", {}, (), guards=Guarding((), rules))
-    gate = PolicyGuards(Engine(Ticks())).gate(plan, call, record)
-    return gate.watch(call, Head(streamed=stream)), record
+    plan = Plan("1", "k", "d", {}, (), guards=GuardPlan((), rules))
+    gate = PolicyGuards(Engine(Ticks())).for_call(plan, call, record)
+    return gate.guard_output(call, ResponseHead(streamed=stream)), record
 
 
 async def sent(
@@ -54,7 +54,7 @@ async def sent(
     shown: list[Frame] = []
     try:
         for frame in pipeline.frames(documents_of(pieces)):
-            shown += await watch.feed(frame)
+            shown += await watch.inspect(frame)
     except GuardBlocked:
         pass
     return written(client, checked(shown, split=True)), record
@@ -76,7 +76,7 @@ async def test_clients_read_what_guards_show(name: str, client: FamilyName, guar
     else:
         assert texts == recorded
     if recording.family == client:  # others get no values without a place in their family
-        results = [result for _, result in record.verdicts()]
+        results = [result for _, result in record.guard_results()]
         assert {each.guard: each.verdict for each in results} == output.call.get("guards", {})
         findings = {each.guard: dict(each.findings) for each in results if each.findings}
         assert findings == output.call.get("findings", {})

@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.guards.findings.tally import RuleTally
 from proxy.guards.stream.placeholders import Digest
-from proxy.types.guard import Detector, Finding, GuardEgress, GuardRule, Piece, Question
+from proxy.types.guard import Detector, Finding, GuardClient, GuardRule, Piece, PromptContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Words:
     unbounded: bool = False
 
     @property
-    def reach(self) -> int | None:
+    def lookback(self) -> int | None:
         return None if self.unbounded else max(map(len, self.words)) + 2 * self.edges
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -37,7 +37,7 @@ class Words:
 class Broken:
     """Raises on every text."""
 
-    reach: int | None = 4
+    lookback: int | None = 4
 
     def find(self, text: str) -> Sequence[Finding]:
         raise ZeroDivisionError
@@ -49,10 +49,10 @@ class Elsewhere:
 
     words: Words = Words(("secret",))
     asked: list[Sequence[Piece]] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[PromptContext] = field(default_factory=list)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
         self.questions.append(question)
@@ -66,9 +66,9 @@ class Elsewhere:
 class AsAsked:
     """Finds what the user has said; nothing to judge by where that is nothing."""
 
-    reach: int | None = None
+    lookback: int | None = None
 
-    def about(self, question: Question) -> Detector | None:
+    def about(self, question: PromptContext) -> Detector | None:
         return Words((question.asked,)) if question.asked else None
 
 

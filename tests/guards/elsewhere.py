@@ -12,11 +12,11 @@ from proxy.app.context import new_record
 from proxy.egress import HttpEgress, HttpGuardEgress
 from proxy.ports import Exchange
 from proxy.types import RequestHead
-from proxy.types.guard import Question
+from proxy.types.guard import PromptContext
 from proxy.upstream.client import HttpClient
 from tests.doubles import TRUST
 
-UNASKED = Question()
+UNASKED = PromptContext()
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ async def nowhere(exchange: Exchange) -> None:
 async def ways() -> AsyncIterator[HttpGuardEgress]:
     """Give the ways out of a call with the id ``req_1``."""
     record = new_record()
-    record.join(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
+    record.set_head(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient(TRUST) as http:
         yield HttpEgress(http, nowhere, lambda: "req_2").of(record)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.limits.claims import predicted
+from proxy.limits.claims import estimate_cost
 from proxy.money.usage import Price
 from proxy.types import Call, ModelCall, Plan, RequestHead, Target, Upstream
-from proxy.types.guard import Guarding
+from proxy.types.guard import GuardPlan
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.doubles import rule
 from tests.guards.echoes import echoing, shown
@@ -123,8 +123,8 @@ def test_a_claim_is_of_the_dearest_target_that_a_guard_may_choose() -> None:
     call = Call(head, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10})
 
     def cost(*rules: Any) -> int | None:
-        plan = Plan("1", "k", "d", {}, (ModelCall("smol", (cheap,)),), guards=Guarding(rules))
-        return predicted(plan, call)
+        plan = Plan("1", "k", "d", {}, (ModelCall("smol", (cheap,)),), guards=GuardPlan(rules))
+        return estimate_cost(plan, call)
 
     assert cost() is not None
     assert cost(routes) == 100 * (cost() or 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proxy import guards
 from proxy.app.context import new_record
-from proxy.guards.aside import Aside
+from proxy.guards.aside import GuardThreads
 from proxy.guards.engine import ABOVE, Engine
 from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.text.text_walker import LIGHT, SHEET, request_texts
@@ -47,7 +47,7 @@ def whole(engine: Engine) -> Awaitable[object]:
 
 def streamed(engine: Engine) -> Awaitable[object]:
     nobody = partial(engine.inquiry, {}, new_record())
-    return engine.watch([patient()], nobody, caller="many").feed(HEAVY)
+    return engine.watch([patient()], nobody, caller="many").inspect(HEAVY)
 
 
 def put_back(engine: Engine) -> Awaitable[object]:
@@ -98,7 +98,7 @@ async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_as
 
 
 async def test_without_threads_work_is_done_at_once() -> None:
-    assert await Aside(None, Turns(0).of("key"))(lambda: 1) == 1
+    assert await GuardThreads(None, Turns(0).of("key"))(lambda: 1) == 1
 
 
 def test_guards_have_no_other_way_to_threads() -> None:

@@ -144,15 +144,15 @@ def test_a_share_of_calls_is_drawn_by_their_traces() -> None:
 
     drawn = [replace(record.ids, trace_id=f"{first}{'0' * 31}") for first in "0123456789abcdef"]
 
-    assert [replace(record, ids=ids, sample_id="").drawn(0.25) for ids in drawn] == [True] * 4 + [
-        False
-    ] * 12
+    assert [replace(record, ids=ids, sample_id="").is_sampled(0.25) for ids in drawn] == [
+        True
+    ] * 4 + [False] * 12
 
 
 class Broken:
     """A detector that cannot tell."""
 
-    reach: int | None = 0
+    lookback: int | None = 0
 
     def find(self, text: str) -> list[Finding]:
         raise ValueError(text)

@@ -9,7 +9,7 @@ import pytest
 from proxy.guards.context import bind, question_of, split_services
 from proxy.guards.engine import Engine
 from proxy.guards.text.text_walker import request_texts
-from proxy.types.guard import Detector, GuardRule, Question
+from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
 from tests.guards.doubles import AsAsked, Elsewhere, Ticks, rule
 
@@ -20,11 +20,11 @@ SERVICE = GuardRule("service", Elsewhere())
 @for_each(
     ("body", "question"),
     [
-        ({}, Question()),
-        ({"prompt": "Hi"}, Question(asked="Hi")),
-        ({"prompt": ["Hi", "there"]}, Question(asked="Hi\nthere")),
-        ({"prompt": [1, 2]}, Question()),
-        ({"input": "Hi"}, Question(asked="Hi")),
+        ({}, PromptContext()),
+        ({"prompt": "Hi"}, PromptContext(asked="Hi")),
+        ({"prompt": ["Hi", "there"]}, PromptContext(asked="Hi\nthere")),
+        ({"prompt": [1, 2]}, PromptContext()),
+        ({"input": "Hi"}, PromptContext(asked="Hi")),
         (
             {
                 "messages": [
@@ -43,14 +43,14 @@ SERVICE = GuardRule("service", Elsewhere())
                 ],
                 "context": ["A fact.", {"text": "Another."}, 7],
             },
-            Question("Be kind.\nBe brief.", "Two\nthree", "A fact.\nAnother."),
+            PromptContext("Be kind.\nBe brief.", "Two\nthree", "A fact.\nAnother."),
         ),
-        ({"enkrypt_context": "A fact."}, Question(context="A fact.")),
-        ({"messages": [{"role": "user", "content": None}, 3]}, Question()),
-        ({"messages": "no list", "context": {"text": 3}}, Question()),
+        ({"enkrypt_context": "A fact."}, PromptContext(context="A fact.")),
+        ({"messages": [{"role": "user", "content": None}, 3]}, PromptContext()),
+        ({"messages": "no list", "context": {"text": 3}}, PromptContext()),
     ],
 )
-def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: Question) -> None:
+def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: PromptContext) -> None:
     assert question_of(body) == question
 
 
@@ -78,9 +78,9 @@ async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
 class Clumsy:
     """Cannot be bound to anything."""
 
-    reach = None
+    lookback = None
 
-    def about(self, question: Question) -> Detector | None:
+    def about(self, question: PromptContext) -> Detector | None:
         raise ZeroDivisionError
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.strict import read_json
-from proxy.errors import BadField, GuardBlocked
+from proxy.errors import GuardBlocked, InvalidField
 from proxy.guards.engine import Engine
 from proxy.guards.text.text_walker import answer_texts, request_texts
 from proxy.guards.text.walk import SILENT
@@ -47,7 +47,7 @@ from tools.hidden import credentials, detector, found
 WORD = "hippo"
 KEY = credentials(random.Random(11))[0]
 WORDS = detector("keywords", words=[WORD])
-SECRETS = detector("secrets", reach=1200)
+SECRETS = detector("secrets", lookback=1200)
 RULES = (GuardRule("words", WORDS), GuardRule("secrets", SECRETS, cased=True))
 EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
 POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
@@ -98,7 +98,7 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
                 continue
             try:
                 body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: said})
-            except BadField:
+            except InvalidField:
                 continue  # of a closed set after all
             if holds(body, text):
                 yield f"{name}: {shape}", body
@@ -236,7 +236,7 @@ async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
     released: list[Frame] = []
     try:
         for frame in made.read(*events):
-            released += await watching.feed(frame)
+            released += await watching.inspect(frame)
     except GuardBlocked:
         return True, made.documents(released)
     return False, made.documents(released)

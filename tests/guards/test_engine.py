@@ -141,7 +141,7 @@ class Slow:
 
     seconds: float
     threads: list[str]
-    reach: int | None = 8
+    lookback: int | None = 8
 
     def find(self, text: str) -> Sequence[Finding]:
         self.threads.append(threading.current_thread().name)
@@ -249,7 +249,7 @@ async def test_a_stream_has_the_same_results() -> None:
     out: list[Frame] = []
     part = made.part()
     for frame in made.whole((part, ("a sec", "ret", " ok"))):
-        out += await watching.feed(frame)
+        out += await watching.inspect(frame)
 
     assert made.text_of(out, part) == "a [WORD] ok"
     assert [(each.verdict, each.bytes) for each in watching.results()] == [
@@ -262,7 +262,7 @@ async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadlin
     clock, looks = Ticks(), 0
 
     class Slowly:
-        reach: int | None = 8
+        lookback: int | None = 8
 
         def find(self, text: str) -> Sequence[Finding]:
             nonlocal looks
@@ -278,9 +278,9 @@ async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadlin
     light_frame, heavy_frame, *_ = made.read(
         {"more": 1, "choices": []}, {"more": names, "choices": []}
     )
-    await watching.feed(light_frame)
+    await watching.inspect(light_frame)
     light, looks = looks, 0
-    await watching.feed(heavy_frame)
+    await watching.inspect(heavy_frame)
 
     assert light == 1
     assert looks == 3

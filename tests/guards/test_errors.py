@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.errors import UpstreamDenied, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.guards.errors import error_texts, rewrite, withhold
 from proxy.telemetry.log import canonical
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
@@ -197,8 +197,8 @@ def test_our_own_words_stay() -> None:
 
 
 def test_nothing_of_withheld_words_is_left() -> None:
-    refused = UpstreamRefused(upstream_status=422, param="hippo").worded("a", "b", "a hippo")
-    denied = UpstreamDenied(upstream_status=446).worded(None, None, "a hippo")
+    refused = UpstreamRejected(upstream_status=422, param="hippo").worded("a", "b", "a hippo")
+    denied = BlockedByUpstream(upstream_status=446).worded(None, None, "a hippo")
     busy = UpstreamUnavailable(upstream_status=429).worded(None, "b", "a hippo")
 
     for error in (refused, denied, busy):

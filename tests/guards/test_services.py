@@ -373,9 +373,9 @@ async def test_an_answer_is_judged_by_the_one_place_that_gave_it(
         file = place.proxy.policies / "guards.yaml"
         one = file.read_text().replace("dialect: openai", "dialect: openai, max_concurrency: 1")
         file.write_text(one.replace("policy: judging", "policy: default"))
-        reach = (place.proxy.policies / "policies.yaml").read_text()
-        reach = reach.replace("[search-answers]}", "[search-answers, judge-smol]}")
-        (place.proxy.policies / "policies.yaml").write_text(reach)
+        lookback = (place.proxy.policies / "policies.yaml").read_text()
+        lookback = lookback.replace("[search-answers]}", "[search-answers, judge-smol]}")
+        (place.proxy.policies / "policies.yaml").write_text(lookback)
         headers = {"authorization": "Bearer hr-search-key"}
         refresh = {**BEARER, "x-headrace-refresh-cache": "true"}
         await place.client.get("/v1/models", headers=refresh)

@@ -206,7 +206,7 @@ def test_thoughts_of_frames_are_noted() -> None:
     shown, record = ShownThoughts(), new_record()
     record.key = "a"
     [call] = plan_of("one").model_calls
-    record.serving[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
+    record.used_attempts[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
     reader = ThoughtReader(shown, record)
     part = made.part("reasoning", closing="marked")
     halves = [THINKING["thinking"][:5], THINKING["thinking"][5:]]

@@ -1,4 +1,4 @@
-"""A call without guards passes as it is; one with any of them meets its gate."""
+"""A call without guards passes as it is; one with any of them meets its for_call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from proxy.app.context import new_record
 from proxy.guards.engine import Engine
 from proxy.guards.run import CallGate, PolicyGuards
 from proxy.guards.unguarded import GuardsOnDemand, OpenGate
-from proxy.types import Call, Head, Plan, RequestHead
+from proxy.types import Call, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
-from proxy.types.guard import Capture, Guarding
+from proxy.types.guard import Capture, GuardPlan
 from tests.guards.doubles import Ticks, rule
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
@@ -18,7 +18,7 @@ CALL = Call(HEAD, {"messages": [{"role": "user", "content": "Hi"}]})
 GUARDS = GuardsOnDemand(lambda: PolicyGuards(Engine(Ticks())))
 
 
-def planned(guards: Guarding) -> Plan:
+def planned(guards: GuardPlan) -> Plan:
     return Plan("1", "k", "d", {}, (), guards=guards)
 
 
@@ -30,41 +30,41 @@ def test_guards_are_made_once_a_call_has_some() -> None:
         return made[-1]
 
     guards = GuardsOnDemand(make)
-    guards.gate(planned(Guarding()), CALL, new_record())
+    guards.for_call(planned(GuardPlan()), CALL, new_record())
     assert made == []
 
     for _ in range(2):
-        guards.gate(planned(Guarding(input=(rule("hippo"),))), CALL, new_record())
+        guards.for_call(planned(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
     assert len(made) == 1
 
 
 async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
-    plan, frame = planned(Guarding()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
-    gate = GUARDS.gate(plan, CALL, new_record())
-    watch = gate.watch(CALL, Head(streamed=False))
+    plan, frame = planned(GuardPlan()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
+    for_call = GUARDS.for_call(plan, CALL, new_record())
+    watch = for_call.guard_output(CALL, ResponseHead(streamed=False))
 
-    assert isinstance(gate, OpenGate)
-    assert await gate.inspect() == (plan, CALL)
-    assert await watch.feed(frame) == (frame,)
-    assert (watch.again, watch.cut()) == (False, ())
+    assert isinstance(for_call, OpenGate)
+    assert await for_call.inspect() == (plan, CALL)
+    assert await watch.inspect(frame) == (frame,)
+    assert (watch.retry_requested, watch.abort()) == (False, ())
 
 
 @pytest.mark.parametrize(
     "guards",
     [
-        Guarding(input=(rule("hippo"),)),
-        Guarding(output=(rule("hippo"),)),
-        Guarding(capture=Capture(1.0)),
+        GuardPlan(input=(rule("hippo"),)),
+        GuardPlan(output=(rule("hippo"),)),
+        GuardPlan(capture=Capture(1.0)),
     ],
     ids=["input", "output", "capture"],
 )
-def test_what_somebody_looks_at_has_a_gate_of_its_own(guards: Guarding) -> None:
-    assert isinstance(GUARDS.gate(planned(guards), CALL, new_record()), CallGate)
+def test_what_somebody_looks_at_has_a_gate_of_its_own(guards: GuardPlan) -> None:
+    assert isinstance(GUARDS.for_call(planned(guards), CALL, new_record()), CallGate)
 
 
 async def test_a_clean_question_is_not_copied() -> None:
-    gate = GUARDS.gate(planned(Guarding(input=(rule("hippo"),))), CALL, new_record())
+    for_call = GUARDS.for_call(planned(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
 
-    _, safe = await gate.inspect()
+    _, safe = await for_call.inspect()
 
     assert safe is CALL

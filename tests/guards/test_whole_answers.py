@@ -67,8 +67,8 @@ def said(frame: Frame) -> list[str]:
 async def shown(family: FamilyName, *rules: Any) -> Frame:
     watch, _ = guarding(family, *rules, stream=False)
     frame = whole(family)
-    at_once = watch.feed_at_once(frame)
-    [safe] = await watch.feed(frame) if at_once is None else at_once
+    at_once = watch.try_inspect(frame)
+    [safe] = await watch.inspect(frame) if at_once is None else at_once
     assert isinstance(safe, Frame)
     return safe
 
@@ -116,12 +116,12 @@ SPLIT: dict[FamilyName, Json] = {
 async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) -> None:
     watch, record = guarding(family, rule("secret", action="mask", unbounded=judges), stream=False)
 
-    [safe] = await watch.feed(whole(family, SPLIT[family]))
+    [safe] = await watch.inspect(whole(family, SPLIT[family]))
 
     assert isinstance(safe, Frame)
     texts = [text for text in said(safe) if text != "{}"]
     assert texts == ["one [WORD]", "a [WORD]", "[WORD] two", "[WORD] b"]
-    [(_, result)] = record.verdicts()
+    [(_, result)] = record.guard_results()
     assert result.findings == {"word": 2}
 
 
@@ -134,7 +134,7 @@ async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
     }
     watch, _ = guarding(family, RULES["masked"], stream=False)
 
-    [safe] = await watch.feed(whole(family, documents[family]))
+    [safe] = await watch.inspect(whole(family, documents[family]))
 
     assert said(safe) == ["ab", "[WORD]", "cd"]
 
@@ -145,7 +145,7 @@ async def test_words_split_over_long_texts_are_found(size: int) -> None:
     watch, _ = guarding("responses", rule("secret", action="mask"), stream=False)
     document = response(text_item(parts[0]), text_item(parts[1], "m2"))
 
-    [safe] = await watch.feed(whole("responses", document))
+    [safe] = await watch.inspect(whole("responses", document))
 
     assert "ret" not in "".join(said(safe)).replace("[WORD]", "")
 
@@ -155,12 +155,12 @@ async def test_service_gets_texts_of_a_kind_as_one_text(family: FamilyName) -> N
     way = Elsewhere()
     watch, record = guarding(family, service(way=way, action="mask"), stream=False)
 
-    [safe] = await watch.feed(whole(family, SPLIT[family]))
+    [safe] = await watch.inspect(whole(family, SPLIT[family]))
 
     assert isinstance(safe, Frame)
     assert "cret" not in "".join(said(safe))
     assert {"one secret two", "a secret b"} <= {each.text for each in way.asked[0]}
-    [(_, result)] = record.verdicts()
+    [(_, result)] = record.guard_results()
     assert result.findings == {"word": 2}
 
 
@@ -192,8 +192,8 @@ def test_texts_of_a_failed_answer_are_none() -> None:
 async def test_a_failed_answer_passes() -> None:
     watch, _ = guarding("chat", rule("secret"), stream=False)
 
-    assert watch.feed_at_once(FAILED) == [FAILED]
-    assert await watch.feed(FAILED) == [FAILED]
+    assert watch.try_inspect(FAILED) == [FAILED]
+    assert await watch.inspect(FAILED) == [FAILED]
 
 
 async def test_an_answer_without_a_document_does_not_pass() -> None:
@@ -201,9 +201,9 @@ async def test_an_answer_without_a_document_does_not_pass() -> None:
     frame = whole("chat")._replace(doc=None, raw=None)
 
     with pytest.raises(ValueError, match="'chat' has no document"):
-        watch.feed_at_once(frame)
+        watch.try_inspect(frame)
     with pytest.raises(ValueError, match="'chat' has no document"):
-        await watch.feed(frame)
+        await watch.inspect(frame)
     with pytest.raises(ValueError, match="'chat' has no document"):
         with_values(frame, Masks(short_digests()), call_of("chat", stream=False))
 

@@ -37,18 +37,18 @@ UNPRICED = replace(PRICED, prices=())
 def finished(*targets: Target, team: str = "support", said: dict[str, Any] | None = None) -> Record:
     """Return a finished call: the last target answered, with 5 input and 3 output tokens."""
     record = new_record()
-    record.join(HEAD)
-    record.call = Call(HEAD, {"prompt": "Hi"}, models=("gpt-4o-mini",))
+    record.set_head(HEAD)
+    record.call = Call(HEAD, {"prompt": "Hi"}, requested_models=("gpt-4o-mini",))
     record.key, record.revision, record.status = "support-widget", "abc", 200
     record.plan = Plan("abc", "support-widget", "support-chat", {"team": team}, ())
     for number, target in enumerate(targets or (PRICED,)):
-        attempt = record.attempt(target, 0, "s", "fallback" if number else "first")
-        attempt.began, attempt.status = record.now(), 200
+        attempt = record.start_attempt(target, 0, "s", "fallback" if number else "first")
+        attempt.response_at, attempt.status = record.now(), 200
         document = {"choices": [], "usage": usage()} if said is None else said
         attempt.meter.feed(whole_frame(document), record.now())
         attempt.finished, attempt.error = True, "upstream_invalid_response"
     record.attempts[-1].error = None
-    record.serve(0, record.attempts[-1])
+    record.use_attempt(0, record.attempts[-1])
     record.ended = record.now()
     return record
 

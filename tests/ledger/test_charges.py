@@ -17,7 +17,7 @@ from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
 from proxy.ledger.budgets import spent
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.catalog import budgets
@@ -109,7 +109,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock.seconds, self.clock.seconds)
-        self.admission = Admission(self.store, lambda standing: None)
+        self.admission = Limiter(self.store, lambda standing: None)
         self.ledger = ledger_at(self.path, Told())
 
     def drawn(self, number: int) -> tuple[Plan, Call, Record]:
@@ -118,7 +118,7 @@ class House:
         record = finished(target, said={"usage": usage(draw.randrange(20), draw.randrange(20))})
         if draw.random() < 0.2:  # nothing was asked
             record.attempts.clear()
-            record.serving.clear()
+            record.used_attempts.clear()
         names = draw.sample(sorted(LIMITS, key=lambda bound: bound.limit.name), draw.randint(1, 5))
         plan = replace(
             record.plan or Plan("", "", "", {}, ()),
@@ -126,10 +126,10 @@ class House:
             model_calls=tuple(
                 ModelCall(t.model, (t,)) for t in (PRICED, replace(target, model="other"))
             ),
-            bounds=tuple(names),
+            limits=tuple(names),
         )
         record.plan = plan
-        head = replace(HEAD, nonce=f"n{number}", at=record.started_at)
+        head = replace(HEAD, call_id=f"n{number}", received_at=record.started_at)
         return plan, Call(head, {"prompt": "Hi", "max_tokens": draw.randrange(40)}), record
 
     async def run(self, calls: int) -> int:
@@ -145,7 +145,7 @@ class House:
             except LimitExceeded as error:
                 record.fail(error)
                 record.attempts.clear()
-                record.serving.clear()
+                record.used_attempts.clear()
                 refused += 1
             assert len(record.attempts) in (0, len(attempts))
             self.ledger.count_end(record)

@@ -12,7 +12,7 @@ import orjson
 from proxy.app.context import new_record
 from proxy.call.meter import Meter
 from proxy.call.record import Record
-from proxy.errors import ClientGone
+from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, entry_of, rows_of
 from proxy.money.usage import Price, read_usage
@@ -66,8 +66,8 @@ def test_what_is_not_known_is_null_and_never_zero() -> None:
 
 def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
     record = finished()
-    record.attempts[0].began = None
-    record.serving.clear()
+    record.attempts[0].response_at = None
+    record.used_attempts.clear()
 
     call, [attempt] = rows(record)
 
@@ -111,10 +111,10 @@ def test_what_is_reported_beyond_all_sense_is_estimated() -> None:
 
 def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned() -> None:
     left = finished()
-    left.error = ClientGone()
+    left.error = ClientDisconnected()
     beaten = finished(PRICED, PRICED)
-    beaten.attempts[0].lost, beaten.attempts[0].error = True, "cancelled"
-    beaten.attempts[1].why = "hedge"
+    beaten.attempts[0].lost_hedge, beaten.attempts[0].error = True, "cancelled"
+    beaten.attempts[1].reason = "hedge"
     cut = finished()
     cut.attempts[0].error = "upstream_invalid_response"
 
@@ -131,7 +131,7 @@ def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned
 
 def test_a_clients_words_are_cut_and_printable() -> None:
     record = finished()
-    record.call = Call(HEAD, {}, models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
+    record.call = Call(HEAD, {}, requested_models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
     record.plan = replace(finished().plan, tags={"feature": "a\u2028b"})  # type: ignore[type-var]
 
     call, _ = rows(record)

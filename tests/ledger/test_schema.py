@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import ClientGone
+from proxy.errors import ClientDisconnected
 from proxy.ledger import call_counters
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
@@ -46,7 +46,7 @@ def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path, store: Sto
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
 def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stores) -> None:
     left = finished(PRICED)
-    left.error, left.attempts[0].finished = ClientGone(), False
+    left.error, left.attempts[0].finished = ClientDisconnected(), False
     told = Told()
     keeping = ledger_at(path, told)
     for record in (finished(PRICED, PRICED), left):

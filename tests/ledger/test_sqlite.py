@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from proxy.call.attempts import Money, Why
+from proxy.call.attempts import AttemptReason, SpendUse
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import ATTEMPT, CALL, Rows, entry_of, joined, rows_of
 from proxy.ledger.schema import APPLICATION
@@ -161,7 +161,7 @@ def test_a_lock_passes(path: Path, store: Stores) -> None:
 
 ATTEMPTS_MADE = "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
 OF_WHY = re.compile(r"CHECK \(why = .*?\)")
-WORDS_OF_WHY = ", ".join(f"'{word}'" for word in get_args(Why))
+WORDS_OF_WHY = ", ".join(f"'{word}'" for word in get_args(AttemptReason))
 
 
 def made_as(path: Path, check: str) -> tuple[str, str]:
@@ -186,7 +186,7 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
     rows = kept(path, "attempts")
 
     record = finished(PRICED, PRICED)
-    record.attempts[1].why = "guard"
+    record.attempts[1].reason = "guard"
     entry = entry_of(1, record)
     after, _ = store(path)
     after.write(rows_of(entry), counted(1))
@@ -228,7 +228,7 @@ def test_every_word_of_a_record_may_stand_in_the_file(path: Path, store: Stores)
     with closing(sqlite3.connect(path)) as file:
         [made] = file.execute("SELECT sql FROM sqlite_master WHERE name = 'attempts'").fetchone()
 
-    for words in (Why, Source, Money):
+    for words in (AttemptReason, Source, SpendUse):
         for word in get_args(words):
             assert f"'{word}'" in made
 

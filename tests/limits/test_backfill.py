@@ -15,7 +15,7 @@ import pytest
 
 from proxy.call.record import Record, TraceIds
 from proxy.errors import BudgetExceeded, LimitExceeded
-from proxy.limits import Admission
+from proxy.limits import Limiter
 from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
@@ -41,7 +41,7 @@ ALL, LEFT = 10**12, 10**9 - 10**5  # nano-USD: more than a month may cost, and n
 
 def plan(*limits: Limit) -> Plan:
     bounds = tuple(ScopedLimit(limit) for limit in limits)
-    return Plan("r", "support-widget", "chat", {}, (ModelCall("m", (DEAR,)),), bounds=bounds)
+    return Plan("r", "support-widget", "chat", {}, (ModelCall("m", (DEAR,)),), limits=bounds)
 
 
 @dataclass
@@ -71,15 +71,17 @@ class World:
     calls: int = 0
 
     @asynccontextmanager
-    async def admission(self) -> AsyncIterator[Admission]:
+    async def admission(self) -> AsyncIterator[Limiter]:
         store, now = self.clock.memory(), self.clock.seconds
         async with Backfill(store, self.ledger.recall, self.failed.append, now, now) as backfill:
-            yield Admission(store, lambda standing: None, backfill)
+            yield Limiter(store, lambda standing: None, backfill)
 
-    async def call(self, admission: Admission, *limits: Limit) -> None:
+    async def call(self, admission: Limiter, *limits: Limit) -> None:
         self.calls += 1
         at = datetime.fromtimestamp(self.clock.seconds(), UTC)
-        head = RequestHead("openai", "completions", "/v1/completions", "r", f"n{self.calls}", at=at)
+        head = RequestHead(
+            "openai", "completions", "/v1/completions", "r", f"n{self.calls}", received_at=at
+        )
         body = {"model": "m", "prompt": "x", "max_tokens": 5}
         record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
         async with admission.admit(plan(*limits), Call(head, body, ("m",)), record):
@@ -241,7 +243,7 @@ async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, worl
         store,
         Backfill(store, world.ledger.recall, world.failed.append, now, now) as backfill,
     ):
-        admission = Admission(store, lambda standing: None, backfill)
+        admission = Limiter(store, lambda standing: None, backfill)
         for _ in range(3):
             with pytest.raises(BudgetExceeded):
                 await world.call(admission, MONTH)
@@ -264,7 +266,7 @@ async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) ->
 
     store, now = Failing(world.clock.seconds, world.clock.seconds), world.clock.seconds
     async with Backfill(store, world.ledger.recall, world.failed.append, now, now) as backfill:
-        admission = Admission(store, lambda standing: None, backfill)
+        admission = Limiter(store, lambda standing: None, backfill)
         await world.call(admission, MONTH)
         world.clock.ms += int(AGAIN_S * 1000)
         await world.call(admission, MONTH)
@@ -282,7 +284,7 @@ class Replica:
     """A process with a ledger of its own, and a budget that it shares with others."""
 
     world: World
-    admission: Admission
+    admission: Limiter
 
     async def call(self, limit: Limit) -> bool:
         """Return True if a call that costs nothing in the end is admitted."""
@@ -305,7 +307,7 @@ async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Repl
     )
     backfill = Backfill(store, world.ledger.recall, world.failed.append, now, now, name)
     async with store, backfill:
-        yield Replica(world, Admission(store, lambda standing: None, backfill))
+        yield Replica(world, Limiter(store, lambda standing: None, backfill))
 
 
 async def used(replica: Replica) -> int:

@@ -13,12 +13,12 @@ from proxy.call.meter import Meter
 from proxy.call.record import Record, TraceIds
 from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.guards.kinds.length import Length
-from proxy.limits.claims import actuals, claims_of, estimated, hidden_output
+from proxy.limits.claims import actual_usage, estimate_claims, estimated, hidden_output
 from proxy.limits.kinds import KINDS
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput
 from proxy.money.usage import Price, read_usage
 from proxy.policy.review.sample_call import suppose
-from proxy.types import Call, Changes, ModelCall, Plan, ScopedLimit, Target, Upstream
+from proxy.types import Call, ModelCall, ParameterOverrides, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.doubles import legacy, legacy_events, usage
@@ -43,31 +43,41 @@ def asked(**body: Any) -> Call:
 def plan(
     *bounds: ScopedLimit, model_calls: tuple[ModelCall, ...] = (ModelCall("m", (CHEAP, DEAR)),)
 ) -> Plan:
-    return Plan("1", "widget", "chat", {"team": "support"}, model_calls, bounds=bounds)
+    return Plan("1", "widget", "chat", {"team": "support"}, model_calls, limits=bounds)
 
 
 @for_each(
     ("body", "changes", "tokens"),
     [
-        ({"prompt": "x" * 40, "max_tokens": 7}, Changes(), (10, 7)),
-        ({"prompt": "x" * 41, "max_tokens": 7}, Changes(), (11, 7)),
-        ({"prompt": "x" * 40}, Changes(), (10, ASSUMED_TOKENS)),
-        ({"prompt": "x" * 40}, Changes(cap={"max_tokens": 9}), (10, 9)),
-        ({"prompt": "x" * 40, "max_tokens": 7, "n": 3}, Changes(), (10, 21)),
-        ({"prompt": "x" * 40, "max_tokens": 7, "n": 2, "best_of": 5}, Changes(), (10, 35)),
-        ({"prompt": ["x" * 20, "y" * 20], "max_tokens": 7}, Changes(), (10, 14)),
-        ({"prompt": [1, 2, 3], "max_tokens": 7}, Changes(), (3, 7)),
-        ({"prompt": [[1, 2], [3]], "max_tokens": 7}, Changes(), (3, 14)),
+        ({"prompt": "x" * 40, "max_tokens": 7}, ParameterOverrides(), (10, 7)),
+        ({"prompt": "x" * 41, "max_tokens": 7}, ParameterOverrides(), (11, 7)),
+        ({"prompt": "x" * 40}, ParameterOverrides(), (10, ASSUMED_TOKENS)),
+        ({"prompt": "x" * 40}, ParameterOverrides(cap={"max_tokens": 9}), (10, 9)),
+        ({"prompt": "x" * 40, "max_tokens": 7, "n": 3}, ParameterOverrides(), (10, 21)),
+        (
+            {"prompt": "x" * 40, "max_tokens": 7, "n": 2, "best_of": 5},
+            ParameterOverrides(),
+            (10, 35),
+        ),
+        ({"prompt": ["x" * 20, "y" * 20], "max_tokens": 7}, ParameterOverrides(), (10, 14)),
+        ({"prompt": [1, 2, 3], "max_tokens": 7}, ParameterOverrides(), (3, 7)),
+        ({"prompt": [[1, 2], [3]], "max_tokens": 7}, ParameterOverrides(), (3, 14)),
         (
             {"messages": [{"role": "user", "content": "x" * 36}], "max_completion_tokens": 7},
-            Changes(),
+            ParameterOverrides(),
             (17, 7),
         ),
-        ({"prompt": "x" * 40, "guided_json": {"title": "y" * 35}}, Changes(), (22, ASSUMED_TOKENS)),
-        ({"prompt": "注文" * 120, "max_tokens": 7}, Changes(), (240, 7)),
+        (
+            {"prompt": "x" * 40, "guided_json": {"title": "y" * 35}},
+            ParameterOverrides(),
+            (22, ASSUMED_TOKENS),
+        ),
+        ({"prompt": "注文" * 120, "max_tokens": 7}, ParameterOverrides(), (240, 7)),
     ],
 )
-def test_token_estimates(body: dict[str, Any], changes: Changes, tokens: tuple[int, int]) -> None:
+def test_token_estimates(
+    body: dict[str, Any], changes: ParameterOverrides, tokens: tuple[int, int]
+) -> None:
     assert estimated(asked(**body), CHEAP, changes) == tokens
 
 
@@ -87,7 +97,7 @@ def test_embeddings_have_no_answer_to_estimate() -> None:
 def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
 
-    claims = claims_of(plan(*bounds), asked(prompt="x" * 40, max_tokens=20))
+    claims = estimate_claims(plan(*bounds), asked(prompt="x" * 40, max_tokens=20))
 
     assert [claim.amount for claim in claims] == [1, 30, 10 * 5000 + 20 * 10_000, 1]
 
@@ -96,7 +106,8 @@ def test_a_target_without_a_price_claims_no_money() -> None:
     legs = (ModelCall("m", (Target(UP, "m"),)),)
 
     assert [
-        c.amount for c in claims_of(plan(ScopedLimit(MONEY), model_calls=legs), asked(prompt="x"))
+        c.amount
+        for c in estimate_claims(plan(ScopedLimit(MONEY), model_calls=legs), asked(prompt="x"))
     ] == [0]
 
 
@@ -113,7 +124,7 @@ def test_a_target_without_a_price_claims_no_money() -> None:
     ],
 )
 def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope: str) -> None:
-    [claim] = claims_of(plan(ScopedLimit(REQUESTS, per)), asked(prompt="x", user="someone"))
+    [claim] = estimate_claims(plan(ScopedLimit(REQUESTS, per)), asked(prompt="x", user="someone"))
 
     assert claim.scope == scope
 
@@ -126,15 +137,17 @@ def test_calls_that_share_a_plan_claim_what_each_would_alone() -> None:
     calls = [asked(prompt="x" * 40 * n, max_tokens=n, user=name) for n, name in enumerate("aba", 1)]
 
     for call in calls:
-        assert claims_of(shared, call) == claims_of(plan(*bounds, model_calls=legs), call)
-    assert len({claims_of(shared, call) for call in calls}) == len(calls)
+        assert estimate_claims(shared, call) == estimate_claims(
+            plan(*bounds, model_calls=legs), call
+        )
+    assert len({estimate_claims(shared, call) for call in calls}) == len(calls)
 
 
 def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)), ModelCall("a", (CHEAP,)))
     bounds = (ScopedLimit(TOKENS), ScopedLimit(TOKENS, ("model",)))
 
-    claims = claims_of(plan(*bounds, model_calls=legs), asked(prompt="x" * 40, max_tokens=20))
+    claims = estimate_claims(plan(*bounds, model_calls=legs), asked(prompt="x" * 40, max_tokens=20))
 
     assert [(claim.scope, claim.amount) for claim in claims] == [
         ("", 90),
@@ -146,11 +159,11 @@ def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
 def recorded(call: Call, *, price: bool = True) -> Record:
     record = Record(TraceIds("", "", ""), 0.0, AT, lambda: 0.0)
     record.call = call
-    attempt = record.attempt(CHEAP if price else Target(UP, "m"), 0, "")
-    attempt.began, attempt.finished = 0.0, True
+    attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0, "")
+    attempt.response_at, attempt.finished = 0.0, True
     _, attempt.most_answered = estimated(call, attempt.target) or (0, 0)
-    record.serve(0, attempt)
-    record.account(whole_frame(legacy()))
+    record.use_attempt(0, attempt)
+    record.meter(whole_frame(legacy()))
     return record
 
 
@@ -158,7 +171,7 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
     call = asked(prompt="x" * 40, max_tokens=20, n=3, stream=True)
     [attempt] = recorded(call).attempts
     attempt.meter = Meter()
-    attempt.sent, attempt.ended = 100.0, 103.5
+    attempt.sent_at, attempt.ended = 100.0, 103.5
     hidden = HiddenOutput(3.5, answers=3, most=60)
 
     assert hidden_output(plan(), call, attempt) == NOTHING_HIDDEN
@@ -181,29 +194,31 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
 def test_what_was_used_is_known_in_the_end() -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
-    claims = claims_of(plan(*bounds), call)
+    claims = estimate_claims(plan(*bounds), call)
 
-    assert actuals(claims, recorded(call)) == [1, 8, 5000 + 3 * 2000, 0]
+    assert actual_usage(claims, recorded(call)) == [1, 8, 5000 + 3 * 2000, 0]
 
 
 def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
-    claims = claims_of(plan(ScopedLimit(MONEY)), call)
+    claims = estimate_claims(plan(ScopedLimit(MONEY)), call)
 
-    assert actuals(claims, recorded(call, price=False)) == [claims[0].amount]
+    assert actual_usage(claims, recorded(call, price=False)) == [claims[0].amount]
 
 
 @pytest.mark.parametrize("spent", [0, 1000], ids=["alone", "beside more than was claimed"])
 def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spent: int) -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
-    claims = claims_of(plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call)
+    claims = estimate_claims(
+        plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
+    )
     record = recorded(call)
     record.attempts[0].meter.report(read_usage(usage(spent, 0)))
-    silent = record.attempt(DEAR, 0, "s2", "fallback")
+    silent = record.start_attempt(DEAR, 0, "s2", "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
-    silent.began, silent.finished = record.now(), True
+    silent.response_at, silent.finished = record.now(), True
 
     tokens, money = (claim.amount for claim in claims[:2])
     cost = record.billing.bills[0].cost or 0
-    assert actuals(claims, record) == [max(tokens, spent), max(money, cost), 0]
+    assert actual_usage(claims, record) == [max(tokens, spent), max(money, cost), 0]
     assert (spent > tokens, cost > money) == (bool(spent), bool(spent))

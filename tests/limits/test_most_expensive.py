@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.limits.claims import claims_of
+from proxy.limits.claims import estimate_claims
 from proxy.limits.most_expensive import most_cost
-from proxy.money.usage import IMAGES, PAID, TOKEN_TYPES, Price, Tier, Tokens
+from proxy.money.usage import BILLED_COUNTS, IMAGES, TOKEN_TYPES, Price, Tier, Tokens
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, ScopedLimit, Target
 from tests.for_each import for_each
@@ -76,7 +76,7 @@ def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
             "m", (Target(replace(UP, accepts=frozenset({"audio.id"})), model, prices=(price,)),)
         ),
     )
-    [claim] = claims_of(plan(ScopedLimit(MONEY), model_calls=legs), call)
+    [claim] = estimate_claims(plan(ScopedLimit(MONEY), model_calls=legs), call)
     return claim.amount
 
 
@@ -91,7 +91,7 @@ def mixes(types: frozenset[str]) -> list[Tokens]:
 
 
 def test_the_sides_hold_every_type_of_tokens() -> None:
-    assert [field.name for field in fields(Tokens)] == [*PAID, *IMAGES]
+    assert [field.name for field in fields(Tokens)] == [*BILLED_COUNTS, *IMAGES]
     assert {*OWN, "input", "output"} == set(TOKEN_TYPES)
 
 

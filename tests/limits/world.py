@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import LimitDecision
 from proxy.types.windows import Calendar
 
 SUPPORT = "key:support-widget"
@@ -40,6 +40,6 @@ def amounts(asked: Sequence[Claim]) -> list[int]:
     return [claim.amount for claim in asked]
 
 
-def would_refuse(outcome: Outcome) -> tuple[str, ...]:
+def would_refuse(outcome: LimitDecision) -> tuple[str, ...]:
     """Return the limits in shadow that would have refused a call."""
-    return tuple(s.limit.name for s in outcome.standings if s.refuses and s.limit.shadow)
+    return tuple(s.limit.name for s in outcome.standings if s.would_refuse and s.limit.shadow)

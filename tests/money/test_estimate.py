@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from proxy.money.estimate import body_quarters, text_quarters, value_quarters, whole_tokens
+from proxy.money.estimate import estimate_quarters, text_quarters, to_tokens, value_quarters
 from tests.for_each import for_each
 
 BIG = "x" * 195_000
@@ -30,7 +30,7 @@ BIG = "x" * 195_000
     ],
 )
 def test_characters_count_by_script(text: str, tokens: int) -> None:
-    assert whole_tokens(text_quarters(text)) == tokens
+    assert to_tokens(text_quarters(text)) == tokens
 
 
 def test_parts_of_a_text_add_up_to_the_whole() -> None:
@@ -57,12 +57,14 @@ def test_parts_of_a_text_add_up_to_the_whole() -> None:
 def test_every_string_of_a_request_counts_whatever_field_it_stands_in(more: dict[str, Any]) -> None:
     plain = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
-    assert body_quarters({**plain, **more}) - body_quarters(plain) >= len(BIG)
+    assert estimate_quarters({**plain, **more}) - estimate_quarters(plain) >= len(BIG)
 
 
 def test_numbers_are_tokens_in_a_prompt_of_tokens_and_nothing_as_a_parameter() -> None:
-    assert body_quarters({"prompt": [[1, 2], [3]]}) == 3 * 4
-    assert body_quarters({"max_tokens": 900, "temperature": 0.5, "stream": True, "n": None}) == 0
+    assert estimate_quarters({"prompt": [[1, 2], [3]]}) == 3 * 4
+    assert (
+        estimate_quarters({"max_tokens": 900, "temperature": 0.5, "stream": True, "n": None}) == 0
+    )
 
 
 VALUES: dict[str, Any] = {
@@ -96,27 +98,27 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
 def test_every_value_counts_as_it_is_written(place: str, value: str) -> None:
     body = PLACES[place](VALUES[value])
 
-    assert body_quarters(body) >= len(json.dumps(body, separators=(",", ":"))) - 80
+    assert estimate_quarters(body) >= len(json.dumps(body, separators=(",", ":"))) - 80
 
 
 def test_a_number_that_no_tokenizer_has_is_as_many_tokens_as_it_is_long() -> None:
-    assert whole_tokens(body_quarters({"prompt": [10**18]})) >= 19
-    assert whole_tokens(body_quarters({"input": [0.1234567890123456]})) >= 18
+    assert to_tokens(estimate_quarters({"prompt": [10**18]})) >= 19
+    assert to_tokens(estimate_quarters({"input": [0.1234567890123456]})) >= 18
 
 
 def test_each_of_many_prompts_is_a_token_at_least() -> None:
-    assert body_quarters({"input": [""] * 500}) == 500 * 4
+    assert estimate_quarters({"input": [""] * 500}) == 500 * 4
 
 
 def test_a_chat_counts_as_its_words_and_a_few_tokens_for_each_message() -> None:
     words = "How long does an order take until it is here? " * 20
     chat = {"messages": [{"role": "user", "content": words}] * 10, "temperature": 0.25}
 
-    assert 0 <= body_quarters(chat) - 10 * len(words) <= 10 * 9 * 4
+    assert 0 <= estimate_quarters(chat) - 10 * len(words) <= 10 * 9 * 4
 
 
 def test_the_name_of_the_model_is_read_by_none() -> None:
-    assert body_quarters({"model": "x" * 100, "prompt": "y" * 8}) == 8
+    assert estimate_quarters({"model": "x" * 100, "prompt": "y" * 8}) == 8
 
 
 def test_what_a_model_wrote_counts_by_its_texts_and_numbers() -> None:

@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
-from proxy.money.estimate import body_quarters, whole_tokens
+from proxy.money.estimate import estimate_quarters, to_tokens
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
 from tests.conftest import KEY, running_proxy
@@ -93,7 +93,7 @@ WAYS: dict[str, Way] = {
     "broken": Way(answer({}, 500), "nothing"),
 }
 BODY = {"prompt": "q" * 400}
-ESTIMATE = whole_tokens(body_quarters(BODY)) * 5000
+ESTIMATE = to_tokens(estimate_quarters(BODY)) * 5000
 
 
 class Price(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proxy.policy.catalog import cache_stores, roster, shared_response_stores
 from proxy.policy.store import read_folder
-from proxy.types.roster import Roster
+from proxy.types.roster import LabelCatalog
 from tests.cli.test_init import serving
 from tests.for_each import for_each
 
@@ -44,7 +44,7 @@ deployments:
 """
 
 
-def made(tmp_path: Path) -> Roster:
+def made(tmp_path: Path) -> LabelCatalog:
     (tmp_path / "p.yaml").write_text(WORLD)
     return roster(read_folder(tmp_path, {}))
 

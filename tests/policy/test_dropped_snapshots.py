@@ -64,7 +64,7 @@ async def test_frees_off_event_loop(name: str, revisions: list[str], tmp_path: P
     source = Revisions(tmp_path, revisions)
     store = PolicyStore(source, time.monotonic, let_others_come, Events(), lambda *told: None)
     for _ in revisions[1:]:
-        store.in_force_now()  # a call under the snapshot before
+        store.active()  # a call under the snapshot before
         await store.refresh()
 
     assert len(source.freed_by) == DROPPED, name

@@ -48,7 +48,7 @@ def who(snapshot: Snapshot, text: str, at: datetime = BEFORE) -> str | None:
     """Name the key of a text at a moment; None for one that counts no more."""
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
-        return identify(snapshot, replace(head, at=at)).key.name
+        return identify(snapshot, replace(head, received_at=at)).key.name
     except Unauthorized:
         return None
 

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import Refused
+from proxy.errors import RequestError
 from proxy.policy.decide import KeyCaller, decide
 from proxy.policy.decide.provenance import PLAN_FIELDS
 from proxy.policy.decide.snapshot import Snapshot
@@ -153,7 +153,7 @@ def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, said: Giv
     for _ in range(2):
         try:
             outcomes.append(decide(snapshot, key, call))
-        except Refused as refused:
+        except RequestError as refused:
             outcomes.append((refused.status, refused.message))
 
     assert outcomes[0] == outcomes[1]
@@ -163,7 +163,7 @@ def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, st
     """Return all that a plan says, or how the call is refused."""
     try:
         plan = decided(call)
-    except Refused as refused:
+    except RequestError as refused:
         return refused.status, refused.message
     return {name: getattr(plan, name) for name in PLAN_FIELDS}
 

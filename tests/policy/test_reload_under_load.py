@@ -24,7 +24,7 @@ from proxy.pipeline import Pipeline
 from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.server.drain import Calls
 from proxy.server.request import Bounds
-from proxy.telemetry import Emitters, Sink
+from proxy.telemetry import Emitters, RecordSink
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -158,7 +158,7 @@ def held() -> Held:
 
 
 @asynccontextmanager
-async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
+async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str]:
     """Serve as ``app`` does, but from a store that the test has made: ``app`` owns its clock."""
     calls, metrics = Calls(), Metrics("1")
     health = Health(time.monotonic, metrics.circuit)

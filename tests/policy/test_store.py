@@ -25,7 +25,7 @@ from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
 HEAD = RequestHead(
-    "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, refresh=True
+    "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, bypass_cache=True
 )
 
 
@@ -380,7 +380,7 @@ def blocks(stored: Stored) -> int:
 
 async def test_hundreds_of_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
     texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
-    call = Call(replace(HEAD, refresh=False), {}, models=("support-chat",))
+    call = Call(replace(HEAD, bypass_cache=False), {}, requested_models=("support-chat",))
     served: dict[str, set[str]] = {}
     done = asyncio.Event()
 

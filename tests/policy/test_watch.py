@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
 from tests.conftest import running_proxy, world
@@ -110,7 +110,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with running_beside(watch(folder, look(folder), reloads).run()):
+    async with run_in_background(watch(folder, look(folder), reloads).run()):
         yield folder, reloads
 
 
@@ -178,7 +178,7 @@ async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path)
 
     seen = partial(look, tmp_path)
     watching = FolderWatch(seen, seen(), reload, revoke, 0.25, time.monotonic)
-    async with running_beside(watching.run()), asyncio.timeout(PATIENCE_S):
+    async with run_in_background(watching.run()), asyncio.timeout(PATIENCE_S):
         watching.hurry()
         await reloading.wait()
         (tmp_path / "revoked.yaml").write_text("revoked: [alice]\n")
@@ -192,7 +192,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
     reloads, known = Reloads(), look(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
-    async with running_beside(watch(tmp_path, known, reloads).run()):
+    async with run_in_background(watch(tmp_path, known, reloads).run()):
         await reloads.wait()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import beside
-from proxy.money.usage import TOKEN_TYPES, in_force
+from proxy.money.usage import TOKEN_TYPES, price_on
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Target
@@ -84,7 +84,7 @@ def test_a_chat_goes_to_its_address_with_its_credential(
 
 @for_each("name", BASES)
 def test_what_its_tokens_cost_is_known(name: str, targets: dict[str, Target]) -> None:
-    assert targets[name].lack_of_price() is None
+    assert targets[name].missing_price() is None
 
 
 def at(url: str) -> str:
@@ -152,7 +152,7 @@ async def test_its_answers_are_read_counted_and_priced(
     assert (record.outcome, record.billing.source) == ("success", "provider")
     assert record.billing.tokens == each.tokens
     rates = dict(zip(TOKEN_TYPES, each.tokens.counts(), strict=True))
-    price = in_force(target.prices, record.head.at.date())
+    price = price_on(target.prices, record.head.at.date())
     assert price is not None
     micro = sum(count * (price.rate(kind) or 0) for kind, count in rates.items())
     assert record.billing.cost == round(micro * 1000)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.background import STEPS_S, SideTasks, between_calls, running_beside
+from proxy.runtime.background import STEPS_S, SideTasks, between_calls, run_in_background
 
 
 async def forever(ended: list[str]) -> None:
@@ -20,7 +20,7 @@ async def forever(ended: list[str]) -> None:
 async def test_work_ends_with_the_block() -> None:
     ended: list[str] = []
 
-    async with running_beside(forever(ended)):
+    async with run_in_background(forever(ended)):
         await asyncio.sleep(0)
         assert ended == []
 
@@ -31,7 +31,7 @@ async def test_what_the_block_raises_comes_through_as_it_is() -> None:
     ended: list[str] = []
 
     with pytest.raises(KeyError):
-        async with running_beside(forever(ended)):
+        async with run_in_background(forever(ended)):
             await asyncio.sleep(0)
             raise KeyError
 
@@ -43,7 +43,7 @@ async def test_work_that_fails_ends_the_block() -> None:
         raise KeyError
 
     with pytest.raises(ExceptionGroup) as failed:
-        async with running_beside(failing()):
+        async with run_in_background(failing()):
             await asyncio.Event().wait()
 
     assert failed.group_contains(KeyError)
@@ -83,7 +83,7 @@ async def test_background_work_rests_between_calls(is_busy: bool, rest: float) -
 async def test_work_between_calls_ends_with_who_owns_it() -> None:
     clock = Clock(STEPS_S)
 
-    async with running_beside(between_calls(cycle_of(clock), lambda: False, clock.now)):
+    async with run_in_background(between_calls(cycle_of(clock), lambda: False, clock.now)):
         await asyncio.sleep(0)
 
     assert clock.time <= 2 * STEPS_S

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.freed import MANY, let_frames_go, uncollected
+from proxy.runtime.freed import MANY, drop_tracebacks, uncollected
 
 FREES = """
 import ctypes, re
@@ -94,7 +94,7 @@ def test_neither_its_own_frames_nor_those_of_what_it_came_of_are_kept() -> None:
         failing(kept, cause)
     assert kept.__cause__ is cause
 
-    let_frames_go(kept)
+    drop_tracebacks(kept)
 
     for each in (kept, cause):
         assert (each.__traceback__, each.__context__, each.__cause__) == (None, None, None)

@@ -15,7 +15,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.runtime.redis import FAULTS, RedisServer, connect
+from proxy.runtime.redis import REDIS_ERRORS, RedisServer, connect
 from proxy.settings import RedisAt, redis_at
 from tests import servers
 from tests.for_each import for_each
@@ -73,7 +73,7 @@ async def test_a_server_speaks_tls_and_knows_its_users(certificate: Path) -> Non
             with pytest.raises(AuthenticationError):
                 await wrong.run("headrace:a", "GET", "headrace:a")
         async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0")) as strange:
-            with pytest.raises(FAULTS, match="certificate"):
+            with pytest.raises(REDIS_ERRORS, match="certificate"):
                 await strange.run("headrace:a", "GET", "headrace:a")
 
 
@@ -139,7 +139,7 @@ async def test_a_cluster_speaks_tls_and_knows_its_users(certificate: Path) -> No
             await mine.run("headrace:a", "SET", "headrace:a", "kept")
             assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
         async with connected(redis_at(at.urls[0].replace(WORD, "wrong"))) as wrong:
-            with pytest.raises(FAULTS):
+            with pytest.raises(REDIS_ERRORS):
                 await wrong.run("headrace:a", "GET", "headrace:a")
     finally:
         member.kill()
@@ -204,7 +204,7 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
         async with asyncio.timeout(PATIENCE_S):
             found = None
             while found is None:
-                with suppress(*FAULTS):
+                with suppress(*REDIS_ERRORS):
                     found = await server.run("{s}", "GET", "{s}")
                 await asyncio.sleep(0.05)
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from proxy.dialects.permitted import permitted
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Json, Upstream
 from tests.sdks.conftest import PYTHON, TOP, needs
 
@@ -75,7 +75,7 @@ def body_of(path: str) -> Json:
 def is_refused(body: Json) -> bool:
     try:
         permitted(body, UPSTREAM, "gpt-4o")
-    except BadField:
+    except InvalidField:
         return True
     return False
 

@@ -75,11 +75,11 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient
 ) -> None:
     class Broken:
-        def in_force_now(self) -> Any:
+        def active(self) -> Any:
             raise KeyError("hr-secret-inside")
 
         async def read(self, head: Any) -> Any:
-            return self.in_force_now()
+            return self.active()
 
     bugs: list[tuple[BaseException, str]] = []
     metrics = Metrics("1")

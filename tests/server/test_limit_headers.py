@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from proxy.limits.kinds import KINDS
 from proxy.server.headers import of_limits
 from proxy.types.limit import Limit, LimitKind
-from proxy.types.outcome import Outcome, Standing, outcome
+from proxy.types.outcome import CounterState, LimitDecision, outcome
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
 
 SEVEN = Limit("seven", KINDS["requests"], 7, 60)
 LIMITS = (REQUESTS, SEVEN, TOKENS, replace(REQUESTS, shadow=True), MONTH, PLACES)
 
 
-def tightest(admission: Outcome, kind: LimitKind) -> Standing | None:
+def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
     """Return the first of the rates of a kind that have the least share left."""
     standings = [
         each for each in admission.standings if each.limit.kind is kind and not each.limit.shadow

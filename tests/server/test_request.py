@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession
 from multidict import CIMultiDict
 
-from proxy.call.summary import facts_of
+from proxy.call.summary import summarize
 from proxy.dialects.other_gateways import MEANINGS
 from proxy.errors import BadRequest, Overloaded
 from proxy.ledger.rows import CALL, entry_of, rows_of
@@ -188,8 +188,8 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
 
     assert (response.status, name) == (status, given or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
-    assert decision(facts_of(record))["request_id"] == name
-    assert call_attributes(facts_of(record))["headrace.request.id"] == name
+    assert decision(summarize(record))["request_id"] == name
+    assert call_attributes(summarize(record))["headrace.request.id"] == name
 
 
 async def test_a_request_id_is_kept_when_it_is_sane(client: ClientSession) -> None:

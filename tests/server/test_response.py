@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpRawServer
 
-from proxy.errors import ClientGone
+from proxy.errors import ClientDisconnected
 from proxy.server.response import PIECE, ResponseWriter
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -130,7 +130,7 @@ async def test_client_that_stopped_reading_is_gone(aiohttp_raw_server: AiohttpRa
         try:
             while True:
                 await out.write(LARGE)
-        except ClientGone as gone:
+        except ClientDisconnected as gone:
             ended.set_result(type(gone))
         assert (out.gone, out.served) == (True, False)
         return out.outcome
@@ -139,7 +139,7 @@ async def test_client_that_stopped_reading_is_gone(aiohttp_raw_server: AiohttpRa
     _, writer = await asyncio.open_connection(url.host, url.port, limit=1)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(10):
-        assert await ended is ClientGone
+        assert await ended is ClientDisconnected
     writer.close()
 
 

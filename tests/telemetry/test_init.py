@@ -73,7 +73,7 @@ async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
 
     assert sink.seen == ["begin", "end"]
     assert record.ended is not None
-    assert record.bug == isinstance(error, KeyError)
+    assert record.is_internal_error == isinstance(error, KeyError)
 
 
 async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from proxy.app.context import new_record
-from proxy.call.billing import Saved
+from proxy.call.billing import CacheSavings
 from proxy.call.record import Record
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import Word
@@ -173,7 +173,7 @@ def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
 def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
     record = new_record()
     record.ended = record.started
-    record.saved = Saved(Tokens(), nano)
+    record.saved = CacheSavings(Tokens(), nano)
 
     line = orjson.dumps(canonical(record))
 
@@ -184,8 +184,8 @@ def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
     record = new_record()
     head = RequestHead("openai", "completions", "/v1/completions", "req_1")
     body = {"max_tokens": 20, "temperature": 0.5, "n": "a text", "stop": "another", "seed": None}
-    record.join(head)
-    record.call = Call(head, body, models=("smol",))
+    record.set_head(head)
+    record.call = Call(head, body, requested_models=("smol",))
     record.ended = record.started
 
     assert canonical(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
@@ -195,8 +195,8 @@ def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
 def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     record = new_record()
     head = RequestHead("openai", "completions", "/v1/completions", "req_1")
-    record.join(head)
-    record.call = Call(head, {}, models=("a\n\x1b[31m\u2028" + "x" * 500,))
+    record.set_head(head)
+    record.call = Call(head, {}, requested_models=("a\n\x1b[31m\u2028" + "x" * 500,))
     record.ended = record.started
     lines: list[bytes] = []
 
@@ -211,8 +211,8 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
 def test_all_that_a_client_is_warned_of_is_in_the_line() -> None:
     record = new_record()
     head = RequestHead("portkey", "chat", "/v1/chat/completions", "req_1", warnings=("of head",))
-    record.join(head)
-    record.call = Call(head, {}, models=("m",), warnings=("of call",))
+    record.set_head(head)
+    record.call = Call(head, {}, requested_models=("m",), warnings=("of call",))
     record.plan = Plan("r", "k", "d", {}, (), warnings=("tag team dropped",))
     record.warn(["of upstream"])
     record.ended = record.started
@@ -271,7 +271,7 @@ def test_the_level_of_a_logger_may_change() -> None:
 def ended(error: Exception | None = None) -> Record:
     record = new_record()
     target = Target(Upstream("openai", "openai", "http://here"), "gpt-4o-mini")
-    attempt = record.attempt(target, 0, "0" * 16)
+    attempt = record.start_attempt(target, 0, "0" * 16)
     attempt.ended = record.ended = record.now()
     record.error = error  # type: ignore[assignment]  # one of ours
     return record

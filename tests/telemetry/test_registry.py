@@ -15,7 +15,7 @@ from proxy.telemetry.exposition import Exposition
 from proxy.telemetry.registry import RETIRED_S, Registry
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
-from proxy.types.roster import ListedDeployment, Roster
+from proxy.types.roster import LabelCatalog, ListedDeployment
 from tests.guards.growth import lines as count_lines
 
 OPENAI = Upstream("openai", "openai", "http://here", provider="openai")
@@ -24,7 +24,7 @@ LOCAL = Target(Upstream("local", "openai", "http://there"), "smol")
 MINUTE = Limit("per-minute", KINDS["requests"], 60, 60)
 
 
-def roster(*deployments: str) -> Roster:
+def roster(*deployments: str) -> LabelCatalog:
     listed = ListedDeployment(
         targets=(PRICED, LOCAL),
         rules=("public/cheap",),
@@ -32,7 +32,7 @@ def roster(*deployments: str) -> Roster:
         tags=frozenset({("team", "support")}),
         limits=(MINUTE,),
     )
-    return Roster(
+    return LabelCatalog(
         "abc",
         keys=("support-widget",),
         deployments=dict.fromkeys(deployments, listed),

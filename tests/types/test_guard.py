@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.types.guard import Guarding, GuardRule, StageRules
+from proxy.types.guard import GuardPlan, GuardRule, StageRules
 from tests.guards.doubles import AsAsked, Elsewhere, rule
 
 
@@ -20,7 +20,7 @@ def test_rules_are_told_apart_by_who_looks() -> None:
 
 
 def test_other_rules_have_other_consequences() -> None:
-    guards = Guarding(output=(rule("hippo", action="mask", digest="a"),))
+    guards = GuardPlan(output=(rule("hippo", action="mask", digest="a"),))
     other = replace(guards, output=(rule("hippo", action="retry", digest="b"),))
 
     assert (guards.of_output.retries, guards.keeps_answers, guards.digest) == (False, False, "| a")

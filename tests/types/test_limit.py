@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.limits.kinds import KINDS
-from proxy.types.limit import MOST, Limit
+from proxy.types.limit import MAX_AMOUNT, Limit
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 
@@ -20,7 +20,7 @@ DAY = Calendar("day")
         ({"name": "per minute"}, "not a valid name"),
         ({"name": ""}, "not a valid name"),
         ({"amount": 0}, "amount"),
-        ({"amount": MOST + 1}, "amount"),
+        ({"amount": MAX_AMOUNT + 1}, "amount"),
         ({"window": None}, "whole seconds"),
         ({"window": DAY}, "whole seconds"),
         ({"burst": 0}, "burst"),
@@ -42,7 +42,7 @@ def test_what_cannot_be_counted_is_refused(fields: dict[str, Any], problem: str)
 def test_a_rate_is_kept_in_lowest_terms_so_that_nothing_is_rounded() -> None:
     limit = Limit("team", KINDS["requests"], 7, 60)
 
-    assert (limit.unit_debt, limit.drain) == (60_000, 7)
+    assert (limit.debt_per_unit, limit.drain_per_ms) == (60_000, 7)
 
 
 @for_each(
@@ -55,4 +55,4 @@ def test_the_limits_that_people_write_can_be_counted(window: int, amount: int) -
 
 @for_each(("share", "warn"), [(0.8, 80), (0.07, 7), (0.001, 1), (1.0, 100)])
 def test_a_share_is_taken_as_it_was_written(share: float, warn: int) -> None:
-    assert Limit("team", KINDS["requests"], 100, 60, warn_at=share).warn == warn
+    assert Limit("team", KINDS["requests"], 100, 60, warn_at=share).warn_amount == warn

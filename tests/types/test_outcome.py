@@ -52,8 +52,8 @@ def test_a_rate_stands_where_its_debt_says_a_budget_where_its_money_says() -> No
 
     rate, money, places = outcome(asked, readings).standings
 
-    assert (rate.used, rate.remaining, rate.reset_s, rate.warned) == (2, 5, 8.572, True)
-    assert (money.used, money.remaining, money.reset_s, money.fresh) == (120, 0, 5.0, True)
+    assert (rate.used, rate.remaining, rate.reset_s, rate.is_warned) == (2, 5, 8.572, True)
+    assert (money.used, money.remaining, money.reset_s, money.is_fresh) == (120, 0, 5.0, True)
     assert (places.used, places.remaining, places.reset_s) == (3, 97, None)
 
 
@@ -70,5 +70,5 @@ def test_what_is_read_without_standings_is_what_they_say(
 
     decided = outcome(asked, readings)
 
-    assert decided.decisions() == [(each.limit, each.refuses) for each in decided.standings]
+    assert decided.decisions() == [(each.limit, each.would_refuse) for each in decided.standings]
     assert decided.used() == [s.used for s in decided.standings]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.types.reasoning import reasons
+from proxy.types.reasoning import is_reasoning_model
 from tests.for_each import for_each
 
 
@@ -18,7 +18,7 @@ from tests.for_each import for_each
     ],
 )  # fmt: skip
 def test_they_are_known_by_their_names(model: str) -> None:
-    assert reasons(model, {})
+    assert is_reasoning_model(model, {})
 
 
 @for_each(
@@ -29,7 +29,7 @@ def test_they_are_known_by_their_names(model: str) -> None:
      "some_non_reasoning_model"],
 )  # fmt: skip
 def test_others_do_not(model: str) -> None:
-    assert not reasons(model, {})
+    assert not is_reasoning_model(model, {})
 
 
 @for_each(
@@ -44,4 +44,4 @@ def test_others_do_not(model: str) -> None:
     ],
 )
 def test_any_does_that_is_asked_to(body: dict[str, Any], asked: bool) -> None:
-    assert reasons("smol", body) is asked
+    assert is_reasoning_model("smol", body) is asked

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proxy.types.roster import ListedDeployment, Roster
+from proxy.types.roster import LabelCatalog, ListedDeployment
 from tests.for_each import for_each
 
-ROSTER = Roster(
+ROSTER = LabelCatalog(
     keys=("batch",),
     deployments={"chat": ListedDeployment(tags=frozenset({("team", "search")}))},
     tags={"team": frozenset(), "env": frozenset({"prod"})},

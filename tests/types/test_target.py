@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.types import Pin, Target, Upstream
+from proxy.types import StateRef, Target, Upstream
 from tests.for_each import for_each
 
 
-def at(target: str, deployment: str = "support-chat") -> Pin:
+def at(target: str, deployment: str = "support-chat") -> StateRef:
     """State that one target has, by its title."""
-    return Pin("sealed", deployment, target, "resp_1")
+    return StateRef("sealed", deployment, target, "resp_1")
 
 
-def of(upstream: str, deployment: str = "support-chat") -> Pin:
+def of(upstream: str, deployment: str = "support-chat") -> StateRef:
     """State that an upstream has, whichever of its models is asked."""
-    return Pin("sealed", deployment, upstream, "conv_1", is_conversation=True)
+    return StateRef("sealed", deployment, upstream, "conv_1", is_conversation=True)
 
 
 @for_each(
@@ -35,7 +35,7 @@ def of(upstream: str, deployment: str = "support-chat") -> Pin:
     ],
 )
 def test_states_are_beside_each_other_where_one_target_has_both(
-    one: Pin, other: Pin, is_beside: bool
+    one: StateRef, other: StateRef, is_beside: bool
 ) -> None:
     assert one.is_beside(other) is other.is_beside(one) is is_beside
 
@@ -46,5 +46,5 @@ def test_a_pin_reaches_its_target_or_all_of_its_upstream() -> None:
     )
     targets = [Target(openai, "gpt"), Target(openai, "gpt-4o"), Target(eu, "gpt")]
 
-    assert [at("openai/gpt").reaches(each) for each in targets] == [True, False, False]
-    assert [of("openai").reaches(each) for each in targets] == [True, True, False]
+    assert [at("openai/gpt").matches(each) for each in targets] == [True, False, False]
+    assert [of("openai").matches(each) for each in targets] == [True, True, False]

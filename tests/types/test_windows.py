@@ -34,13 +34,13 @@ def ms(*when: int, zone: str = "UTC") -> int:
     ],
 )
 def test_a_window_is_the_one_that_a_calendar_shows(unit: Unit, begin: int, end: int) -> None:
-    bounds = Calendar(unit).around(ms(2026, 1, 15, 12, 30) + 59_999)
+    bounds = Calendar(unit).window_bounds(ms(2026, 1, 15, 12, 30) + 59_999)
 
     assert bounds[1:3] == (begin, end)
 
 
 def test_a_month_in_a_zone_begins_at_its_own_midnight() -> None:
-    berlin = Calendar("month", "Europe/Berlin").around(ms(2026, 7, 31, 23, 30))
+    berlin = Calendar("month", "Europe/Berlin").window_bounds(ms(2026, 7, 31, 23, 30))
 
     assert berlin[1:3] == (
         ms(2026, 8, 1, zone="Europe/Berlin"),
@@ -51,7 +51,7 @@ def test_a_month_in_a_zone_begins_at_its_own_midnight() -> None:
 @pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
 def test_a_day_is_as_long_as_the_zone_makes_it(month: int, day: int, hours: int) -> None:
     noon = ms(2026, month, day, 12, zone="Europe/Berlin")
-    bounds = Calendar("day", "Europe/Berlin").around(noon)
+    bounds = Calendar("day", "Europe/Berlin").window_bounds(noon)
 
     assert bounds[2] - bounds[1] == hours * 3_600_000
 
@@ -61,7 +61,7 @@ def test_a_day_is_as_long_as_the_zone_makes_it(month: int, day: int, hours: int)
 )
 def test_an_hour_begins_when_the_zones_clocks_say_so(zone: str, minute: int) -> None:
     begin = ms(2026, 1, 15, 12, zone=zone)
-    bounds = Calendar("hour", zone).around(begin + 40 * 60_000)
+    bounds = Calendar("hour", zone).window_bounds(begin + 40 * 60_000)
 
     assert bounds == (begin - 3_600_000, begin, begin + 3_600_000, begin + 7_200_000)
     assert begin // 60_000 % 60 == minute
@@ -69,7 +69,7 @@ def test_an_hour_begins_when_the_zones_clocks_say_so(zone: str, minute: int) -> 
 
 def test_a_change_of_half_an_hour_ends_an_hour_and_begins_one() -> None:
     change = ms(2026, 10, 4, 2, zone="Australia/Lord_Howe")  # at two the clocks show half past two
-    bounds = Calendar("hour", "Australia/Lord_Howe").around(change + 60_000)
+    bounds = Calendar("hour", "Australia/Lord_Howe").window_bounds(change + 60_000)
 
     assert bounds == (change - 3_600_000, change, change + 1_800_000, change + 5_400_000)
 
@@ -83,12 +83,12 @@ def test_every_moment_lies_in_one_window_and_windows_follow_each_other(
     unit: Unit, zone: str, seconds: int
 ) -> None:
     calendar, at = Calendar(unit, zone), seconds * 1000 + 1
-    before, begin, end, after = calendar.around(at)
+    before, begin, end, after = calendar.window_bounds(at)
 
     assert before <= begin <= at < end <= after
-    assert calendar.around(begin)[1:3] == (begin, end)
-    assert calendar.around(end - 1)[1:3] == (begin, end)
-    assert calendar.around(end)[1] == end
+    assert calendar.window_bounds(begin)[1:3] == (begin, end)
+    assert calendar.window_bounds(end - 1)[1:3] == (begin, end)
+    assert calendar.window_bounds(end)[1] == end
 
 
 @for_each("zone", ["Europe/Brelin", "", "../etc", "Europe"])

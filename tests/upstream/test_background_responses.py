@@ -20,7 +20,7 @@ from proxy.dialects.document import document_frame
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
-from proxy.types import Pin
+from proxy.types import StateRef
 from proxy.upstream.background_responses import BackgroundBilling, has_bill
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
@@ -427,8 +427,8 @@ class Slow:
 @for_each("others", [False, True], ids=["first", "second"])
 async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, twice: bool) -> None:
     target: Any = Some(upstream=Some(name="openai"))
-    attempt = Attempt(target, leg=0, span_id="s1", started=0.0)
-    call = Some(head=Some(endpoint="stored"), pin=Pin("resp_sealed", "d", "t", "resp_1"))
+    attempt = Attempt(target, model_call=0, span_id="s1", started=0.0)
+    call = Some(head=Some(endpoint="stored"), pin=StateRef("resp_sealed", "d", "t", "resp_1"))
     asked: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
     frame = document_frame({**made(), "id": "resp_sealed"})
     store = Slow()

@@ -8,12 +8,12 @@ from typing import Self
 import pytest
 
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.ports import Answer, HandOn
-from proxy.types import Head
+from proxy.ports import HandOn, UpstreamResponse
+from proxy.types import ResponseHead
 from proxy.types.events import STOP, Fault, Frame
 from proxy.upstream.fan_out import FanOut
 
-HEAD = Head(streamed=False)
+HEAD = ResponseHead(streamed=False)
 
 
 class GivenAnswer:
@@ -36,7 +36,7 @@ class GivenAnswer:
 
 
 async def frames_of(*answers: Sequence[Sequence[Frame]]) -> list[Frame]:
-    async def begin(groups: Sequence[Sequence[Frame]]) -> Answer:
+    async def begin(groups: Sequence[Sequence[Frame]]) -> UpstreamResponse:
         return GivenAnswer(groups)
 
     async def review(error: ProxyError) -> None:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import (
-    AnswerTooLarge,
+    BlockedByUpstream,
     CircuitOpen,
     ProxyError,
+    ResponseTooLarge,
     UpstreamBusy,
-    UpstreamDenied,
     UpstreamForbids,
     UpstreamNotFound,
-    UpstreamRefused,
+    UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
@@ -86,7 +86,7 @@ def test_failures_in_a_row_open_the_circuit_and_nothing_is_asked_then() -> None:
 
 def test_an_answer_between_failures_keeps_it_closed() -> None:
     watched = Watched()
-    for error in (DOWN, None, DOWN, UpstreamRefused("x", upstream_status=400), DOWN):
+    for error in (DOWN, None, DOWN, UpstreamRejected("x", upstream_status=400), DOWN):
         watched.ask(error=error)
 
     assert watched.told == []
@@ -95,11 +95,11 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
 @for_each(
     "failure",
     [
-        UpstreamRefused("x", upstream_status=501),
-        UpstreamDenied("x", upstream_status=446),
+        UpstreamRejected("x", upstream_status=501),
+        BlockedByUpstream("x", upstream_status=446),
         UpstreamForbids("x", upstream_status=403),
         UpstreamNotFound("x", upstream_status=404),
-        AnswerTooLarge("x"),
+        ResponseTooLarge("x"),
         NoPlace(),
     ],
     ids=[

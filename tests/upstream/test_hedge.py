@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proxy.call.attempts import Why
-from proxy.upstream.forwarded import Forwarded
+from proxy.call.attempts import AttemptReason
+from proxy.upstream.forwarded import HttpUpstreamResponse
 from proxy.upstream.hedge import HedgedRequest
 from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retries import ask, models, under
@@ -157,7 +157,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
     assert {fate.loss for _, fate, _ in record.billing.attempts} == {"client_left"}
 
 
-class Begun(Forwarded):
+class Begun(HttpUpstreamResponse):
     def __init__(self) -> None:
         self.left = False
         self.asked = SimpleNamespace(attempt=SimpleNamespace(lost=False))  # type: ignore[assignment]
@@ -169,14 +169,14 @@ class Begun(Forwarded):
 async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
     answer, ended = Begun(), asyncio.Event()
 
-    async def first(why: Why) -> Forwarded:
+    async def first(why: AttemptReason) -> HttpUpstreamResponse:
         try:
             await asyncio.Event().wait()
         finally:  # it takes its time to be cancelled
             await ended.wait()
         raise AssertionError
 
-    async def second(why: Why) -> Forwarded:
+    async def second(why: AttemptReason) -> HttpUpstreamResponse:
         return answer
 
     hedge = asyncio.ensure_future(HedgedRequest(0.0, lambda: True, spare=True).run(first, second))

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRefused
+from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRejected
 from proxy.errors.words import MAX_ID, MAX_TEXT
-from proxy.types import Call, Endpoint, Pin, RequestHead, Secret, Target, Upstream
+from proxy.types import Call, Endpoint, RequestHead, Secret, StateRef, Target, Upstream
 from proxy.types.passthrough import PassedRequest
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.refusal import MAX_RETRY_AFTER_S, MOST_VALUES, blame, refusal, retry_after
@@ -62,7 +62,7 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
 
     conceal(error, upstream)
 
-    assert isinstance(error, UpstreamRefused)
+    assert isinstance(error, UpstreamRejected)
     assert "sk-" not in error.message
     assert error.param is not None
     assert "sk-" not in error.param
@@ -114,7 +114,7 @@ async def test_unknown_path_error_is_ours(status: int, body: bytes, in_words: bo
 
     error = await refusal(Said(status, body), upstream)  # type: ignore[arg-type]  # as above
 
-    assert isinstance(error, UpstreamRefused)
+    assert isinstance(error, UpstreamRejected)
     assert error.in_words == in_words
 
 
@@ -123,7 +123,7 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 FILE_PART = {"type": "file", "file": {"file_id": "file-9"}}
 WITH_FILE = {"messages": [{"role": "user", "content": [FILE_PART]}]}
 FILES = ("/v1/files", "/v1/files")
-PINNED = Pin("openai", "m", "resp_1", "resp_s")
+PINNED = StateRef("openai", "m", "resp_1", "resp_s")
 TOOL = {"type": "object", "properties": {"order_id": {"type": "string"}, "file": {"enum": ["a"]}}}
 OWN_NAMES = {
     **CHAT,
@@ -139,14 +139,14 @@ def call(
     body: dict[str, Any] = CHAT,
     endpoint: Endpoint = "chat",
     passed: tuple[str, str] | None = None,
-    pin: Pin | None = None,
+    pin: StateRef | None = None,
     query: str = "",
 ) -> Call:
     """A call, of a listed path and of the client's where it is passed on."""
     route, path = passed or ("/v1/chat/completions", "")
     given = None if passed is None else PassedRequest(path, query)
-    head = RequestHead("openai", endpoint, route, "req_1", passed=given)
-    return Call(head, body, pin=pin)
+    head = RequestHead("openai", endpoint, route, "req_1", passthrough=given)
+    return Call(head, body, state_ref=pin)
 
 
 def refused(
@@ -156,8 +156,8 @@ def refused(
     kind: str | None = None,
     param: str | None = None,
     in_words: bool = True,
-) -> UpstreamRefused:
-    error = UpstreamRefused(message, upstream_status=status, param=param)
+) -> UpstreamRejected:
+    error = UpstreamRejected(message, upstream_status=status, param=param)
     error.in_words = in_words
     return error.worded(code, kind)
 
@@ -201,7 +201,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
         ),
     ],
 )
-def test_error_names_policy_model_and_path(error: UpstreamRefused, asked: Call) -> None:
+def test_error_names_policy_model_and_path(error: UpstreamRejected, asked: Call) -> None:
     found = blame(error, asked, TARGET)
 
     assert isinstance(found, UpstreamNotFound)
@@ -234,7 +234,7 @@ def test_error_names_policy_model_and_path(error: UpstreamRefused, asked: Call) 
         pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
     ],
 )
-def test_what_a_client_names_is_its_own_doing(error: UpstreamRefused, asked: Call) -> None:
+def test_what_a_client_names_is_its_own_doing(error: UpstreamRejected, asked: Call) -> None:
     assert blame(error, asked, TARGET) is error
 
 

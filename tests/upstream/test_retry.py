@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from proxy.errors import (
-    AnswerTooLarge,
-    BadField,
+    BlockedByUpstream,
     CircuitOpen,
+    InvalidField,
     ProxyError,
+    ResponseTooLarge,
     UpstreamBusy,
-    UpstreamDenied,
     UpstreamForbids,
     UpstreamInvalid,
-    UpstreamRefused,
+    UpstreamRejected,
     UpstreamRejectedKey,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -52,12 +52,12 @@ def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnava
         (UpstreamTimeout("idle"), "timeout"),
         (UpstreamTimeout("total"), None),
         (UpstreamInvalid("x"), "invalid"),
-        (AnswerTooLarge("x"), None),
-        (UpstreamRefused("x", upstream_status=409), 409),
+        (ResponseTooLarge("x"), None),
+        (UpstreamRejected("x", upstream_status=409), 409),
         (UpstreamRejectedKey("x", upstream_status=401), 401),
         (CircuitOpen(1), None),
         (UpstreamBusy(1), None),
-        (BadField("n", "x"), None),
+        (InvalidField("n", "x"), None),
     ],
     ids=lambda each: str(each)[:20],
 )
@@ -192,15 +192,15 @@ async def test_what_must_be_sent_once_goes_elsewhere_where_nothing_was_done(
     assert {name: each for name, each in seen.items() if each != expected[name]} == {}
 
 
-REFUSED = UpstreamRefused("Too long.", upstream_status=400)
-DENIED = UpstreamDenied("No.", upstream_status=446)
+REFUSED = UpstreamRejected("Too long.", upstream_status=400)
+DENIED = BlockedByUpstream("No.", upstream_status=446)
 DOWN = UpstreamUnavailable("Away.")
 SLOW = UpstreamTimeout("total")
 BROKEN = UpstreamInvalid("Not JSON.")
 KEY = UpstreamRejectedKey("No key.", upstream_status=401)
 FORBIDDEN = UpstreamForbids("Not this.", upstream_status=403)
 OPEN, BUSY = CircuitOpen(9.0), UpstreamBusy(1.0)
-FIELD = BadField("tools", "cannot be served")
+FIELD = InvalidField("tools", "cannot be served")
 
 
 @for_each(

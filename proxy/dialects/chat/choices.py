@@ -19,7 +19,7 @@ from proxy.dialects.content_parts import joined_message
 from proxy.dialects.documents import MOST_VALUES
 from proxy.dialects.shapes import fits, one_of
 from proxy.dialects.signed_calls import signature_of
-from proxy.errors import AnswerTooLarge
+from proxy.errors import ResponseTooLarge
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
@@ -76,8 +76,8 @@ class Choice(NamedTuple):
 
 class ChoiceReader:
     """Reads the choices of one answer. In `inspect` mode it finds members without an event, in
-    `crossing` mode each tool call has an id. In both it raises `AnswerTooLarge` for too many parts.
-    `whole`: each object in a list of tool calls is a call of its own.
+    `crossing` mode each tool call has an id. In both it raises `ResponseTooLarge` for too many
+    parts. `whole`: each object in a list of tool calls is a call of its own.
     """
 
     __slots__ = (
@@ -217,7 +217,7 @@ class ChoiceReader:
             numbers = self._numbers[number] = CallNumbers(MAX_PARTS)
         try:
             return numbers.renumbered(call, order, seen)
-        except AnswerTooLarge:
+        except ResponseTooLarge:
             if self._split:
                 raise
             return None
@@ -298,7 +298,7 @@ class ChoiceReader:
             return part, ()
         if len(self._parts) >= self._max_parts:
             if self._split:
-                raise AnswerTooLarge("The upstream sent too many parts.")
+                raise ResponseTooLarge("The upstream sent too many parts.")
             return None, ()
         position = self._counts.get(number, 0)
         self._counts[number] = position + 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from proxy.dialects import DIALECTS, sse
-from proxy.dialects.base import Client
+from proxy.dialects.base import ClientDialect
 from proxy.dialects.chat.chunks import MEMBERS, ChunkMaker
 from proxy.dialects.chat.merging import merged
 from proxy.dialects.family import WriteOptions
@@ -18,7 +18,7 @@ from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.pieces import dump
 from proxy.types import Json
 from proxy.types.events import Delta, Event, Extension, FamilyName, Fault, Finish, Frame, Stop
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 
 Converter = Callable[[Json], Json | None]
 """Returns a document in the form of the client, None for one that says nothing there."""
@@ -37,7 +37,7 @@ class _ChatWriter:
     def __init__(self, options: WriteOptions, family: FamilyName, converters: Converters) -> None:
         head = options.call.head
         client = DIALECTS["openai" if options.complete else head.dialect].client
-        self.client: Client = client.endpoints.get(head.endpoint, client)
+        self.client: ClientDialect = client.endpoints.get(head.endpoint, client)
         self.family = family
         self._options = options
         self._converters = converters
@@ -48,7 +48,7 @@ class _ChatWriter:
         """Return the maker of chunks for the model call of a frame."""
         maker = self._makers.get(frame.model_call)
         if maker is None:
-            created = int(self._options.call.head.at.timestamp())
+            created = int(self._options.call.head.received_at.timestamp())
             maker = self._makers[frame.model_call] = ChunkMaker(created)
         return maker
 
@@ -73,7 +73,7 @@ class _ChatWriter:
             self._known[key] = self._converters(self._options, family)
         return self._known[key]
 
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> GuardResults:
         """Return the verdicts that a client may see: not those of shadow policies."""
         return [each for each in self._options.verdicts() if not each[1].shadow]
 

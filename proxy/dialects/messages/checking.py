@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.fields.checks import (
     Fields,
     check_member,
@@ -50,8 +50,8 @@ _TYPE = required(string())
 
 
 def check_blocks(body: Json) -> None:
-    """Raise ``BadField`` for a malformed block, and for a tool result without its tool call in the
-    last turn of the assistant."""
+    """Raise ``InvalidField`` for a malformed block, and for a tool result without its tool call in
+    the last turn of the assistant."""
     used: set[str] = set()
     role = None
     for at, message in enumerate(body.get("messages") or ()):
@@ -94,4 +94,4 @@ def _check_results(blocks: Sequence[Json], used: set[str], place: str) -> None:
     for at, block in enumerate(blocks):
         if block["type"] == "tool_result" and block["tool_use_id"] not in used:
             problem = "must be the id of a tool_use block in the assistant message before it"
-            raise BadField(f"{place}.content.{at}.tool_use_id", problem)
+            raise InvalidField(f"{place}.content.{at}.tool_use_id", problem)

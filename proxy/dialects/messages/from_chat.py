@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.tools import CHOICES, TIERS, tool_use
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import Conversions, to_api
@@ -27,7 +27,8 @@ EFFORTS: Mapping[str, str] = {"minimal": "low"}
 
 
 def messages_of(body: Json) -> Json:
-    """Return a chat as a Messages request. Raises ``BadField`` for a part without a counterpart."""
+    """Return a chat as a Messages request. Raises ``InvalidField`` for a part without a
+    counterpart."""
     made = dict(body)
     made.pop("stream_options", None)
     system, messages = _messages(made.pop("messages", None) or ())
@@ -119,7 +120,7 @@ def _tools(made: Json) -> None:
         made.pop("tools", None)
         return
     if not isinstance(made["tools"], list):
-        raise BadField("tools", NOT_SUPPORTED)
+        raise InvalidField("tools", NOT_SUPPORTED)
     made["tools"] = [_tool(at, tool) for at, tool in enumerate(made["tools"])]
     if parallel is False and (wanted or {}).get("type") != "none":
         wanted = {**(wanted or {"type": "auto"}), "disable_parallel_tool_use": True}
@@ -134,7 +135,7 @@ def _choice(choice: Any) -> Json | None:
         return {"type": CHOICES[choice]}
     function = choice.get("function") if isinstance(choice, dict) else None
     if not isinstance(function, dict) or choice.get("type") != "function":
-        raise BadField("tool_choice", NOT_SUPPORTED)
+        raise InvalidField("tool_choice", NOT_SUPPORTED)
     return {"type": "tool", "name": function.get("name")}
 
 
@@ -143,7 +144,7 @@ def _tool(at: int, tool: Any) -> Json:
     function = tool.get("function") if kind == "function" else None
     if not isinstance(function, dict):
         problem = NOT_SUPPORTED if kind in (None, "function") else unsupported_type(kind)
-        raise BadField(f"tools.{at}", problem)
+        raise InvalidField(f"tools.{at}", problem)
     known = {name: each for name, each in function.items() if each is not None}
     schema = known.get("parameters") or {"type": "object", "properties": {}}
     known = {"name": None, **known, "parameters": schema}
@@ -170,7 +171,7 @@ def _messages(messages: Any) -> tuple[Any, list[Json]]:
             words = content if isinstance(content, str) else _parts(content, place)
             made.append({"role": role, "content": words})
         else:
-            raise BadField(f"{place}.role", NOT_SUPPORTED)
+            raise InvalidField(f"{place}.role", NOT_SUPPORTED)
     if len(system) == 1 and system[0].keys() == {"type", "text"}:
         return system[0]["text"], made
     return system, made
@@ -190,23 +191,23 @@ def _add_result(made: list[Json], result: Json) -> None:
 def _assistant(message: Json, place: str) -> Any:
     content, calls = message.get("content"), message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise BadField(f"{place}.tool_calls", NOT_SUPPORTED)
+        raise InvalidField(f"{place}.tool_calls", NOT_SUPPORTED)
     if message.get("function_call"):
-        raise BadField(f"{place}.function_call", NOT_SUPPORTED)
+        raise InvalidField(f"{place}.function_call", NOT_SUPPORTED)
     if isinstance(content, str) and not calls:
         return content
     blocks = [part for part in _parts(content, place) if part.get("text") != ""]
     for at, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
-            raise BadField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
+            raise InvalidField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
         blocks.append(tool_use(call, partial(_refused, f"{place}.tool_calls.{at}")))
     return blocks
 
 
 def _refused(place: str, arguments: Any) -> Json:
     problem = f"must be a JSON object nested at most {MOST_SHALLOW} levels deep"
-    raise BadField(f"{place}.function.arguments", problem)
+    raise InvalidField(f"{place}.function.arguments", problem)
 
 
 def _parts(content: Any, place: str) -> list[Json]:
@@ -215,7 +216,7 @@ def _parts(content: Any, place: str) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
-        raise BadField(f"{place}.content", NOT_SUPPORTED)
+        raise InvalidField(f"{place}.content", NOT_SUPPORTED)
     return [_block(part, f"{place}.content.{at}") for at, part in enumerate(content)]
 
 
@@ -233,16 +234,16 @@ def _block(part: Any, place: str) -> Json:
         source = _source(part["file"].get("file_data"), place)
         name = part["file"].get("filename")
         return {"type": "document", "source": source} | ({"title": name} if name else {})
-    raise BadField(place, NOT_SUPPORTED)
+    raise InvalidField(place, NOT_SUPPORTED)
 
 
 def _source(url: Any, place: str) -> Json:
-    """Return the source of a data URL or of a web address. Raises ``BadField``."""
+    """Return the source of a data URL or of a web address. Raises ``InvalidField``."""
     if not isinstance(url, str):
-        raise BadField(place, NOT_SUPPORTED)
+        raise InvalidField(place, NOT_SUPPORTED)
     found = _DATA_URL.match(url[:256])
     if found is not None:
         return {"type": "base64", "media_type": found[1].lower(), "data": url[found.end() :]}
     if not url.lower().startswith(("https://", "http://")):
-        raise BadField(place, NOT_SUPPORTED)
+        raise InvalidField(place, NOT_SUPPORTED)
     return {"type": "url", "url": url}

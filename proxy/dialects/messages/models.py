@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Call, Json, RequestHead
 
 MOST = 1000  # models of a page
 
 
 def check_page(head: RequestHead) -> None:
-    """Raise ``BadField`` for a page of no size, or of more than there may be on one."""
+    """Raise ``InvalidField`` for a page of no size, or of more than there may be on one."""
     limit = head.parameter("limit")
     if limit is not None and not (limit.isascii() and limit.isdigit() and _number(limit) > 0):
-        raise BadField("limit", f"must be an integer between 1 and {MOST}")
+        raise InvalidField("limit", f"must be an integer between 1 and {MOST}")
 
 
 def _number(limit: str | None) -> int:

@@ -13,7 +13,7 @@ from proxy.dialects.messages import tables
 from proxy.dialects.messages.usage import BESIDE, chat_usage
 from proxy.dialects.messages.whole import stream_events
 from proxy.dialects.shapes import Shape, fits, is_name
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
@@ -228,7 +228,7 @@ class MessageReader:
             if index in self._blocks:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
             if len(self._blocks) >= MAX_BLOCKS:
-                raise AnswerTooLarge("The upstream sent too many content blocks.")
+                raise ResponseTooLarge("The upstream sent too many content blocks.")
         closed = [self._blocks.pop(index)] if index in self._blocks else []
         if len(self._blocks) >= MAX_BLOCKS:
             closed.append(self._blocks.pop(next(iter(self._blocks))))
@@ -332,7 +332,7 @@ class MessageReader:
         if self._options.split and not self._options.whole:
             self._ended.add(index)
             if len(self._ended) > MAX_BLOCKS:
-                raise AnswerTooLarge("The upstream sent too many content blocks.")
+                raise ResponseTooLarge("The upstream sent too many content blocks.")
         events = () if part is None or not self._shows(part) else (End(part),)
         return self._documented(events, doc, raw, tables.ORDINARY_EVENTS[tables.BLOCK_STOP])
 

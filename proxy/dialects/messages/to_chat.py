@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy.dialects.messages.tools import CHOICES, TIERS, tool_call
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import PATHS, Conversions, from_api
 from proxy.types import Json
-from proxy.types.reasoning import reasons
+from proxy.types.reasoning import is_reasoning_model
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 OWN_CHOICES = {own: word for word, own in CHOICES.items()}
@@ -27,8 +27,8 @@ TAKEN = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
 
 
 def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return a request as a chat, and the names of what it leaves out. Raises ``BadField`` for a
-    part without a counterpart."""
+    """Return a request as a chat, and the names of what it leaves out. Raises ``InvalidField`` for
+    a part without a counterpart."""
     crossing = _Crossing(body, keeps_thoughts=keeps_thoughts)
     return crossing.chat(), tuple(sorted(crossing.dropped))
 
@@ -42,11 +42,11 @@ class _Crossing:
         self._body = body
         self._keeps_thoughts = keeps_thoughts
         self._place = "messages"
-        self._reasons = reasons(str(body.get("model")), {})
+        self._reasons = is_reasoning_model(str(body.get("model")), {})
         self.dropped: set[str] = set()
 
-    def _lost(self) -> BadField:
-        return BadField(self._place, NOT_SUPPORTED)
+    def _lost(self) -> InvalidField:
+        return InvalidField(self._place, NOT_SUPPORTED)
 
     def chat(self) -> Json:
         body = self._body
@@ -64,7 +64,7 @@ class _Crossing:
         self.dropped |= dropped
         made |= moved | self._tools()
         self._think(made)
-        if reasons(str(body.get("model")), made) and "max_tokens" in made:
+        if is_reasoning_model(str(body.get("model")), made) and "max_tokens" in made:
             made["max_completion_tokens"] = made.pop("max_tokens")
         return made
 
@@ -73,7 +73,7 @@ class _Crossing:
             self.dropped.add("output_config")
             return None
         if not isinstance(effort, str):
-            raise BadField("output_config", NOT_SUPPORTED)
+            raise InvalidField("output_config", NOT_SUPPORTED)
         return EFFORTS.get(effort, effort)
 
     def _think(self, made: Json) -> None:
@@ -102,13 +102,13 @@ class _Crossing:
         elif isinstance(kind, str) and kind in OWN_CHOICES:
             made["tool_choice"] = OWN_CHOICES[kind]
         else:
-            raise BadField("tool_choice", NOT_SUPPORTED)
+            raise InvalidField("tool_choice", NOT_SUPPORTED)
         return made
 
     def _tool(self, at: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool of Anthropic
-            raise BadField(f"tools.{at}", unsupported_type(kind))
+            raise InvalidField(f"tools.{at}", unsupported_type(kind))
         self._note_beside(tool, {"type", *TOOL_MEMBERS.values()})
         known = {name: tool[own] for name, own in TOOL_MEMBERS.items() if tool.get(own) is not None}
         return {"type": "function", "function": {"name": None, "parameters": None, **known}}
@@ -131,7 +131,7 @@ class _Crossing:
             yield block
 
     def _words(self, block: Any) -> list[Json]:
-        """Return a block of texts as parts. Raises ``BadField`` for other content."""
+        """Return a block of texts as parts. Raises ``InvalidField`` for other content."""
         parts = self._parts(block)
         if any(part["type"] != "text" for part in parts):
             raise self._lost()
@@ -193,7 +193,7 @@ class _Crossing:
             yield {"role": role, "content": parts}
 
     def _parts(self, block: Any) -> list[Json]:
-        """Return a block as parts of a chat's message. Raises ``BadField``."""
+        """Return a block as parts of a chat's message. Raises ``InvalidField``."""
         kind = _type(block)
         if kind == "text" and isinstance(block.get("text"), str):
             self._note_beside(block, {"type", "text"})
@@ -242,7 +242,7 @@ class _Crossing:
         return [{"type": "text", "text": each} for each in titles]
 
     def _url(self, source: Any) -> str:
-        """Return a source as a web address or a data URL. Raises ``BadField``."""
+        """Return a source as a web address or a data URL. Raises ``InvalidField``."""
         source = source if isinstance(source, dict) else {}
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):
@@ -260,7 +260,7 @@ def _schema(form: Any) -> Json | None:
     if not isinstance(form, dict):
         return None
     if form.get("type") != "json_schema":
-        raise BadField("output_config", NOT_SUPPORTED)
+        raise InvalidField("output_config", NOT_SUPPORTED)
     schema = {"name": "response", "schema": form.get("schema"), "strict": True}
     return {"type": "json_schema", "json_schema": schema}
 

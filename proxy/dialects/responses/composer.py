@@ -75,15 +75,15 @@ class EventBytes:
 def echoed(call: Call) -> Json:
     """Return the members of a response that repeat the request, as its client wrote it."""
     made = {name: call.body.get(name, default) for name, default in ECHOED.items()}
-    pin = call.pin
+    pin = call.state_ref
     if pin is not None and pin.id:
-        name, value = CONVERSATION, {"id": pin.sealed}
-        made |= {name: value} if pin.is_conversation else {PREVIOUS: pin.sealed}
+        name, value = CONVERSATION, {"id": pin.client_id}
+        made |= {name: value} if pin.is_conversation else {PREVIOUS: pin.client_id}
     return made
 
 
 class _OpenText:
-    """The text that is being written, in the part `number` of the item `at`."""
+    """The text that is being written, in the part `number` of the item `received_at`."""
 
     __slots__ = ("at", "logprobs", "middle", "number", "pieces", "type")
 
@@ -154,7 +154,9 @@ class Composer:
         if self.head is not None:
             return b""
         body = self._call.body
-        created = self._call.head.at.timestamp() if start.created is None else start.created
+        created = (
+            self._call.head.received_at.timestamp() if start.created is None else start.created
+        )
         self.head = {
             "id": start.id,
             "object": "response",

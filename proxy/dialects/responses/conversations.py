@@ -28,7 +28,7 @@ from proxy.dialects.responses.sealing import (
     unknown_id,
 )
 from proxy.dialects.responses.stored import DELETED, LIST, check_kind
-from proxy.errors import BadField, NotFound, UpstreamInvalid
+from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
 from proxy.fields.field_table import fields_of
 from proxy.types import Call, Json, RequestHead
@@ -69,7 +69,7 @@ def kind_of(head: RequestHead) -> ConversationKind:
 
 
 def conversation_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Return the call of a body. Raises ``BadField``."""
+    """Return the call of a body. Raises ``InvalidField``."""
     check_body(FIELDS, body, SPELLINGS)
     takes = kind_of(head).takes
     made = {name: body[name] for name in takes if name in body}
@@ -84,38 +84,38 @@ def conversation_call(head: RequestHead, body: Json, size: int = 0, caller: str 
         body=made,
         warnings=tuple(f"{name} dropped" for name in body if name not in takes),
         size=size,
-        caller=caller,
+        scheduling_key=caller,
     )
 
 
 @contextmanager
 def named_items() -> Iterator[None]:
-    """Call items in a ``BadField`` or a ``NotFound`` as the client does."""
+    """Call items in a ``InvalidField`` or a ``NotFound`` as the client does."""
     try:
         yield
-    except (BadField, NotFound) as error:
+    except (InvalidField, NotFound) as error:
         name = error.param or ""
         if name != "input" and not name.startswith(("input.", "input[")):
             raise
         name = "items" + name.removeprefix("input")
-        if isinstance(error, BadField):
-            raise BadField(name, error.problem) from None
+        if isinstance(error, InvalidField):
+            raise InvalidField(name, error.problem) from None
         raise NotFound(error.message, param=name) from None
 
 
 def placed(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with the place of the conversation that it is about, and with the ids of items
-    in it. Raises ``BadField``, without a secret always, and ``NotFound`` for an id that was not
+    in it. Raises ``InvalidField``, without a secret always, and ``NotFound`` for an id that was not
     given to the very key that calls."""
     head = call.head
     if ids is None:
-        raise BadField(NAME, NOT_SEALED)
+        raise InvalidField(NAME, NOT_SEALED)
     given, items = head.parameter("id"), call.body.get("input")
     if given is not None:
-        pin = ids.open(given, call.caller, CONVERSATIONS)
+        pin = ids.open(given, call.scheduling_key, CONVERSATIONS)
         if pin is None:
             raise unknown_id(head, given)
-        call = after_item(_with_item(at_pin(replace(call, pin=pin), pin), ids), ids)
+        call = after_item(_with_item(at_pin(replace(call, state_ref=pin), pin), ids), ids)
     if isinstance(items, list):
         with named_items():
             call = with_items(call, items, ids)
@@ -124,10 +124,10 @@ def placed(call: Call, ids: ResponseIds | None) -> Call:
 
 def _with_item(call: Call, ids: ResponseIds) -> Call:
     """Return a call with the provider's own id of the item that its path names, if it does."""
-    given, pin = call.head.parameter("item"), call.pin
+    given, pin = call.head.parameter("item"), call.state_ref
     if given is None or pin is None:
         return call
-    opened = ids.open_item(given, call.caller)
+    opened = ids.open_item(given, call.scheduling_key)
     if opened is None or not pin.is_beside(opened):
         raise unknown_id(call.head, given, ITEM_NAME)
     return replace(call, item_ids=((given, opened.id),))
@@ -136,7 +136,7 @@ def _with_item(call: Call, ids: ResponseIds) -> Call:
 def path_of(call: Call) -> str:
     """Return the path of a call, with the provider's own ids."""
     end = end_of(call.head.route)
-    own = {"{id}": "" if call.pin is None else call.pin.id}
+    own = {"{id}": "" if call.state_ref is None else call.state_ref.id}
     own["{item}"] = call.item_ids[0][1] if "{item}" in end else ""
     for place, text in own.items():
         end = end.replace(place, quote(text, safe=""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects.responses.to_chat import LOGPROBS
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED
 from proxy.fields.renaming import to_api
 from proxy.types import Json
@@ -18,10 +18,10 @@ ROLES = frozenset({"assistant", "developer", "system", "user"})
 
 
 def responses_of(body: Json) -> Json:
-    """Return a chat as a Responses request. Raises ``BadField`` for a part without a counterpart,
-    and for ``background``, because a chat client cannot retrieve the response."""
+    """Return a chat as a Responses request. Raises ``InvalidField`` for a part without a
+    counterpart, and for ``background``, because a chat client cannot retrieve the response."""
     if body.get("background"):
-        raise BadField("background", NOT_SUPPORTED)
+        raise InvalidField("background", NOT_SUPPORTED)
     made = dict(body)
     made.pop("stream_options", None)
     made["input"] = _items(made.pop("messages", None) or ())
@@ -48,7 +48,7 @@ def _form(form: Any) -> Json:
         return {"type": kind}
     schema = form.get("json_schema") if kind == "json_schema" else None
     if not isinstance(schema, dict):
-        raise BadField("response_format", NOT_SUPPORTED)
+        raise InvalidField("response_format", NOT_SUPPORTED)
     return {**schema, "type": kind}
 
 
@@ -67,7 +67,7 @@ def _flat(tool: Any, place: str) -> Json:
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
-        raise BadField(place, NOT_SUPPORTED)
+        raise InvalidField(place, NOT_SUPPORTED)
     made = {**inner, "type": kind}  # a member named type is no type of a tool
     if kind == "function" and place != "tool_choice":
         made = {"parameters": None, "strict": False, **made}  # a chat has to ask for strict
@@ -85,7 +85,7 @@ def _items(messages: Any) -> list[Json]:
                 result["type"] = "custom_tool_call_output"
             items.append(result)
         elif role not in ROLES or message.get("function_call"):
-            raise BadField(f"{place}.role" if role not in ROLES else place, NOT_SUPPORTED)
+            raise InvalidField(f"{place}.role" if role not in ROLES else place, NOT_SUPPORTED)
         else:
             content = _content(message, role, place)
             if content:
@@ -116,13 +116,13 @@ def _content(message: Json, role: str, place: str) -> Any:
 def _calls(message: Json, place: str) -> list[Json]:
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise BadField(f"{place}.tool_calls", NOT_SUPPORTED)
+        raise InvalidField(f"{place}.tool_calls", NOT_SUPPORTED)
     made: list[Json] = []
     for at, call in enumerate(calls):
         kind = call.get("type", "function") if isinstance(call, dict) else None
         inner = call.get(kind) if kind in ("function", "custom") else None
         if not isinstance(inner, dict):
-            raise BadField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
+            raise InvalidField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
         name = "custom_tool_call" if kind == "custom" else "function_call"
         argument = "input" if kind == "custom" else "arguments"
         known = {each: inner.get(each) for each in ("name", argument)}
@@ -132,7 +132,7 @@ def _calls(message: Json, place: str) -> list[Json]:
 
 def _parts(content: Any, role: str, place: str) -> list[Json]:
     if not isinstance(content, list):
-        raise BadField(place, NOT_SUPPORTED)
+        raise InvalidField(place, NOT_SUPPORTED)
     return [_part(part, role, f"{place}.{at}") for at, part in enumerate(content)]
 
 
@@ -147,7 +147,7 @@ def _part(part: Any, role: str, place: str) -> Json:
     if kind == "image_url" and isinstance(inner, str):
         inner = {"url": inner}
     if not isinstance(inner, dict):
-        raise BadField(place, NOT_SUPPORTED)
+        raise InvalidField(place, NOT_SUPPORTED)
     if kind == "image_url":
         image = {"type": "input_image", "image_url": inner.get("url")}
         return {**image, "detail": inner.get("detail") or "auto"}

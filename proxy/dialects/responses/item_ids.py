@@ -26,9 +26,9 @@ from proxy.dialects.responses.sealing import (
     unknown_id,
 )
 from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS, UNSTORED
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import STORED_AT_PROVIDER, missing
-from proxy.types import Call, Json, Pin, RequestHead
+from proxy.types import Call, Json, RequestHead, StateRef
 
 STAND_IN_BYTES = 24  # nobody finds a text that leads to a given id of a provider
 MOST_IDS = 4096  # that are looked at in one request: each takes some microseconds
@@ -39,12 +39,12 @@ ENCRYPTED = "encrypted_content"
 
 def leaning(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with the place of the state that it leans on, or is about, if it does. Raises
-    ``BadField``, for a reference or a background without a secret, too, and ``NotFound`` for an id
-    that was not given to the very key that calls."""
+    ``InvalidField``, for a reference or a background without a secret, too, and ``NotFound`` for an
+    id that was not given to the very key that calls."""
     if call.head.endpoint == "stored":
         return after_item(pinned(call, ids), ids)
     if call.background and ids is None:
-        raise BadField("background", NOT_SEALED)
+        raise InvalidField("background", NOT_SEALED)
     if call.body.get(CONVERSATION) is not None:
         call = in_conversation(call, ids)
     elif call.body.get(PREVIOUS) is not None:
@@ -69,28 +69,28 @@ def with_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
     if ids is None:
         _check_unreferred(items)
         return call
-    known: dict[str, Pin | None] = {}
-    pin = call.pin
+    known: dict[str, StateRef | None] = {}
+    pin = call.state_ref
     for place, text, refers in _ids_of(items):
         if text not in known:
             if len(known) == MOST_IDS:
-                raise BadField(place, f"exceeds the limit of {MOST_IDS} item ids per request")
-            known[text] = ids.open_item(text, call.caller)
+                raise InvalidField(place, f"exceeds the limit of {MOST_IDS} item ids per request")
+            known[text] = ids.open_item(text, call.scheduling_key)
         if refers:
             pin = _one_place(call.head, pin, known[text], text, place)
-    if pin is not None and pin is not call.pin:
+    if pin is not None and pin is not call.state_ref:
         call = at_pin(call, pin)
     return _named(call, items, known)
 
 
 def _check_unreferred(items: list[Json]) -> None:
-    """Raise ``BadField`` for a reference: no id leads anywhere."""
+    """Raise ``InvalidField`` for a reference: no id leads anywhere."""
     for at, item in enumerate(items):
         if is_reference(item):
-            raise BadField(f"input.{at}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
+            raise InvalidField(f"input.{at}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
 
 
-def _named(call: Call, items: list[Json], known: dict[str, Pin | None]) -> Call:
+def _named(call: Call, items: list[Json], known: dict[str, StateRef | None]) -> Call:
     """Return a call with names in place of all ids of its items. One that was not opened stands for
     an id of no item of a provider; what is encrypted is bound to an id, and passes without it."""
     if not known:
@@ -98,7 +98,10 @@ def _named(call: Call, items: list[Json], known: dict[str, Pin | None]) -> Call:
     names = {text: _name(at) for at, text in enumerate(known)}
     bare = {**names, **{text: None for text, pin in known.items() if pin is None}}
     made = [_renamed(item, bare if item.get(ENCRYPTED) else names) for item in items]
-    own = ((text, pin.id if pin else _stand_in(call.caller, text)) for text, pin in known.items())
+    own = (
+        (text, pin.id if pin else _stand_in(call.scheduling_key, text))
+        for text, pin in known.items()
+    )
     return replace(call, body={**call.body, "input": made}, item_ids=tuple(own))
 
 
@@ -117,7 +120,7 @@ def _name(at: int) -> str:
 
 def _ids_of(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
     """Yield each id of an item: where it stands, what it says, and whether it is a reference.
-    Raises ``BadField`` for a reference that has none."""
+    Raises ``InvalidField`` for a reference that has none."""
     for at, item in enumerate(items):
         refers = is_reference(item)
         for name in IN_ITEMS:
@@ -125,28 +128,28 @@ def _ids_of(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
             if isinstance(text, str) and (text or refers):
                 yield f"input.{at}.{name}", text, refers and name == "id"
             elif refers and name == "id":
-                raise BadField(f"input.{at}.{name}", missing("a string"))
+                raise InvalidField(f"input.{at}.{name}", missing("a string"))
 
 
 def _one_place(
-    head: RequestHead, pin: Pin | None, opened: Pin | None, text: str, place: str
-) -> Pin:
-    """Return where all references so far lead. Raises ``NotFound``, and ``BadField`` for one that
-    leads elsewhere."""
+    head: RequestHead, pin: StateRef | None, opened: StateRef | None, text: str, place: str
+) -> StateRef:
+    """Return where all references so far lead. Raises ``NotFound``, and ``InvalidField`` for one
+    that leads elsewhere."""
     if opened is None:
         raise unknown_id(head, text, place)
     if pin is None:
         return replace(opened, id="", param=place)
     if not pin.is_beside(opened):
-        raise BadField(place, ELSEWHERE)
+        raise InvalidField(place, ELSEWHERE)
     return pin
 
 
 def after_item(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call for a page of items that names the last one of another by the provider's id,
     where it knows that."""
-    given, pin = call.head.parameter(AFTER), call.pin
-    opened = None if given is None or ids is None else ids.open_item(given, call.caller)
+    given, pin = call.head.parameter(AFTER), call.state_ref
+    opened = None if given is None or ids is None else ids.open_item(given, call.scheduling_key)
     if opened is None or pin is None or not pin.is_beside(opened):
         return call
     named = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from weakref import proxy
 
 from proxy.dialects.responses.tables import ITEM_ID, ITEM_KINDS, OUTPUT, TextType, string
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall
 
@@ -92,8 +92,8 @@ class OpenItems:
     """The items of a stream. Adds events that begin and end parts to `out`.
 
     If `is_strict`, an item that begins twice raises `UpstreamInvalid`, and too many items raise
-    `AnswerTooLarge`. If the answer `crosses` to a client of another family, tools that the provider
-    runs are left out.
+    `ResponseTooLarge`. If the answer `crosses` to a client of another family, tools that the
+    provider runs are left out.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class OpenItems:
         if len(self._items) < MAX_ITEMS:
             self._items[at] = begun
         elif self._is_strict:
-            raise AnswerTooLarge("The upstream sent too many output items.")
+            raise ResponseTooLarge("The upstream sent too many output items.")
         if event.call is not None:
             self.has_calls = True
             slot = ("item", "name") if is_new and isinstance(item.get("name"), str) else ()
@@ -151,7 +151,7 @@ class OpenItems:
     def new_part(self, part: Part) -> Part:
         self._part_count += 1
         if self._is_strict and self._part_count > MAX_ITEMS:
-            raise AnswerTooLarge("The upstream sent too many parts of output items.")
+            raise ResponseTooLarge("The upstream sent too many parts of output items.")
         self.out.append(Begin(part))
         return part
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import missing
 from proxy.types import Json
 
@@ -23,28 +23,28 @@ def is_reference(item: Json) -> bool:
 
 
 def check_items(body: Json) -> None:
-    """Raise ``BadField`` for an item without a type or a role. The upstream checks other members;
-    references are resolved with the key of the call."""
+    """Raise ``InvalidField`` for an item without a type or a role. The upstream checks other
+    members; references are resolved with the key of the call."""
     items: Any = body.get("input")
     for at, item in enumerate(items if isinstance(items, list) else ()):
         kind, place = item.get("type"), f"input.{at}"
         if kind is not None and not isinstance(kind, str):
-            raise BadField(f"{place}.type", "must be a string")
+            raise InvalidField(f"{place}.type", "must be a string")
         if is_reference(item) or kind not in (None, "message"):
             continue
         if not isinstance(item.get("role"), str):
-            raise BadField(f"{place}.role", missing("a string"))
+            raise InvalidField(f"{place}.role", missing("a string"))
 
 
 def check_background(body: Json) -> None:
-    """Raise ``BadField`` for a background response that could not be retrieved."""
+    """Raise ``InvalidField`` for a background response that could not be retrieved."""
     if body.get("background"):
         if body.get("stream"):
-            raise BadField("background", NOT_STREAMED)
+            raise InvalidField("background", NOT_STREAMED)
         if body.get("store") is False:
-            raise BadField("background", NOT_STORED)
+            raise InvalidField("background", NOT_STORED)
         if body.get("conversation") is not None:
-            raise BadField("background", NO_CONVERSATION)
+            raise InvalidField("background", NO_CONVERSATION)
 
 
 RULES = (check_items, check_background)

@@ -19,11 +19,11 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
-from proxy.errors import BadField, NotFound
+from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import conflicts_with, missing
 from proxy.errors.words import MAX_ID, ascii_word
 from proxy.runtime.frozen import frozen, memo
-from proxy.types import Call, Endpoint, Json, Pin, RequestHead
+from proxy.types import Call, Endpoint, Json, RequestHead, StateRef
 
 IN_ITEMS = ("id", "approval_request_id")
 IN_EVENTS = ("item_id", "first_id", "last_id")
@@ -142,7 +142,7 @@ class ResponseIds:
         text = prefix + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MOST_SEALED else own
 
-    def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> Pin | None:
+    def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
         """Return what an id of a key leads to; None for one that was not given to this key."""
         sealed = text.removeprefix(kind.prefix)
         if len(text) > MOST_SEALED or sealed == text or not _SEALED.fullmatch(sealed):
@@ -151,15 +151,15 @@ class ResponseIds:
         own = None if opened is None else kind.lengthen(opened[2])
         if opened is None or own is None:
             return None
-        return Pin(
-            sealed=text,
+        return StateRef(
+            client_id=text,
             deployment=opened[0],
             target=opened[1],
             id=own,
             is_conversation=kind is CONVERSATIONS,
         )
 
-    def open_item(self, text: str, key: str) -> Pin | None:
+    def open_item(self, text: str, key: str) -> StateRef | None:
         """Return what the id of an item of a key leads to; None for one that was not given to this
         key."""
         match = None if len(text) > MOST_SEALED else _SEALED_ITEM.fullmatch(text)
@@ -170,7 +170,7 @@ class ResponseIds:
         own = _lengthened_item(short)
         if kind_of_item(own) != match[1]:
             return None
-        return Pin(sealed=text, deployment=deployment, target=target, id=own)
+        return StateRef(client_id=text, deployment=deployment, target=target, id=own)
 
     def _opened(self, text: str, key: str) -> tuple[str, str, bytes] | None:
         """Return the deployment, the target and the own id, shortened, that are sealed in a text of
@@ -242,7 +242,7 @@ class AnswerIds:
     key: str
     deployment: str
     target: str
-    pin: Pin | None = None
+    pin: StateRef | None = None
     upstream: str = ""
     known: dict[str, str] = memo(dict)
 
@@ -259,7 +259,7 @@ class AnswerIds:
     def conversation(self, own: str) -> str:
         """Return the sealed id of a conversation."""
         if self.pin is not None and own == self.pin.id:
-            return self.pin.sealed
+            return self.pin.client_id
         return self.ids.seal(self.key, self.deployment, self.upstream, own, CONVERSATIONS)
 
     def _of(self, response: Json) -> Json | None:
@@ -311,50 +311,52 @@ class AnswerIds:
 
     def _form(self, own: str) -> str:
         if self.pin is not None and own and own == self.pin.id:
-            return self.pin.sealed
+            return self.pin.client_id
         return self.ids.seal(self.key, self.deployment, self.target, own)
 
 
 def pinned(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with the place of the state that it leans on, or is about, in place of the id
-    in its body or path. Raises ``BadField`` without a secret, and ``NotFound`` for an id that was
-    not given to the very key that calls."""
+    in its body or path. Raises ``InvalidField`` without a secret, and ``NotFound`` for an id that
+    was not given to the very key that calls."""
     head = call.head
     is_stored = head.endpoint == "stored"
     given: Any = head.parameter("id") if is_stored else call.body[PREVIOUS]
     if ids is None:
-        raise BadField(param_of(head), NOT_SEALED)
-    pin = ids.open(given, call.caller)
+        raise InvalidField(param_of(head), NOT_SEALED)
+    pin = ids.open(given, call.scheduling_key)
     if pin is None:
         raise unknown_id(head, given)
     if is_stored:  # policy decides by the very target, which any title of a deployment names
-        return replace(call, models=(pin.target,), deployment=pin.deployment, pin=pin)
+        return replace(
+            call, requested_models=(pin.target,), deployment=pin.deployment, state_ref=pin
+        )
     body = {name: value for name, value in call.body.items() if name != PREVIOUS}
     return at_pin(replace(call, body=body), pin)
 
 
 def in_conversation(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with the place of the conversation that it goes on with, in place of its id in
-    the body. Raises ``BadField``, and ``NotFound`` as ``pinned`` does."""
+    the body. Raises ``InvalidField``, and ``NotFound`` as ``pinned`` does."""
     if call.body.get(PREVIOUS) is not None:
-        raise BadField(CONVERSATION, conflicts_with(PREVIOUS))
+        raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS))
     asked = call.body[CONVERSATION]
     given = asked.get("id") if isinstance(asked, dict) else asked
     if not isinstance(given, str):
-        raise BadField(f"{CONVERSATION}.id", missing("a string"))
+        raise InvalidField(f"{CONVERSATION}.id", missing("a string"))
     if ids is None:
-        raise BadField(CONVERSATION, NOT_SEALED)
-    pin = ids.open(given, call.caller, CONVERSATIONS)
+        raise InvalidField(CONVERSATION, NOT_SEALED)
+    pin = ids.open(given, call.scheduling_key, CONVERSATIONS)
     if pin is None:
         raise unknown_id(call.head, given, CONVERSATION)
     body = {name: value for name, value in call.body.items() if name != CONVERSATION}
     return at_pin(replace(call, body=body), replace(pin, param=CONVERSATION))
 
 
-def at_pin(call: Call, pin: Pin) -> Call:
+def at_pin(call: Call, pin: StateRef) -> Call:
     """Return a call that goes to the place of a pin: to its deployment where it names none."""
     named = call.deployment if call.head.deployment or call.deployment else pin.deployment
-    return replace(call, pin=pin, deployment=named)
+    return replace(call, state_ref=pin, deployment=named)
 
 
 NAMES: Mapping[Endpoint, tuple[str, str]] = {

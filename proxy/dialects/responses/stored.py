@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from proxy.dialects.document import Content
 from proxy.dialects.responses.usage import chat_usage
-from proxy.errors import BadField, UpstreamInvalid
+from proxy.errors import InvalidField, UpstreamInvalid
 from proxy.money.estimate import value_quarters
 from proxy.money.usage import read_usage
 from proxy.types import Json, RequestHead
@@ -58,22 +58,22 @@ OF_STREAMS: Mapping[str, str] = {"stream": "false", "include_obfuscation": "", "
 
 
 def asked_of(head: RequestHead) -> list[tuple[str, str]]:
-    """Return what the query of a call asks, as its upstream is asked. Raises ``BadField``."""
+    """Return what the query of a call asks, as its upstream is asked. Raises ``InvalidField``."""
     asked: list[tuple[str, str]] = []
     for written, value in head.parameters:
         name = written.removesuffix("[]")
         if name in OF_STREAMS and value not in (OF_STREAMS[name], "false"):
-            raise BadField(name, NOT_STREAMED)
+            raise InvalidField(name, NOT_STREAMED)
         if name not in ASKED:
             continue
         pattern, expected = ASKED[name]
         if pattern.fullmatch(value) is None:
-            raise BadField(name, f"must be {expected}")
+            raise InvalidField(name, f"must be {expected}")
         if name != "include" and any(known == name for known, _ in asked):
-            raise BadField(name, "must not be repeated")
+            raise InvalidField(name, "must not be repeated")
         asked.append(("include[]" if name == "include" else name, value))
     if len(asked) > MOST_INCLUDED:
-        raise BadField("include", f"must have at most {MOST_INCLUDED} items")
+        raise InvalidField("include", f"must have at most {MOST_INCLUDED} items")
     return asked
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from proxy.dialects.responses.tables import objects
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import PATHS, from_api, has_other
 from proxy.types import Json
-from proxy.types.reasoning import reasons
+from proxy.types.reasoning import is_reasoning_model
 
 TAKEN = {
     *("include", "input", "instructions", "max_output_tokens", "store", "stream_options"),
@@ -27,8 +27,8 @@ CHOICES = frozenset({"auto", "none", "required"})
 
 
 def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return a request as a chat, and the names of what it leaves out. Raises ``BadField`` for a
-    part without a counterpart."""
+    """Return a request as a chat, and the names of what it leaves out. Raises ``InvalidField`` for
+    a part without a counterpart."""
     crossing = _ItemCrossing(body, keeps_thoughts=keeps_thoughts)
     return crossing.chat(), tuple(sorted(crossing.dropped))
 
@@ -66,7 +66,7 @@ class _ItemCrossing:
         bound = body.get("max_output_tokens")
         if bound is not None:
             name = "max_tokens"
-            if reasons(str(body.get("model")), made):
+            if is_reasoning_model(str(body.get("model")), made):
                 name = "max_completion_tokens"
             made[name] = bound
         return made
@@ -91,7 +91,7 @@ class _ItemCrossing:
             kind = choice["type"]
             made["tool_choice"] = {"type": kind, kind: {"name": choice.get("name")}}
         elif choice is not None:
-            raise BadField("tool_choice", NOT_SUPPORTED)
+            raise InvalidField("tool_choice", NOT_SUPPORTED)
         return made
 
     def _tool(self, at: int, tool: Json) -> Json:
@@ -102,7 +102,7 @@ class _ItemCrossing:
         elif kind == "custom":
             names = ("name", "description", "format")
         else:
-            raise BadField(f"tools.{at}", unsupported_type(kind))
+            raise InvalidField(f"tools.{at}", unsupported_type(kind))
         if has_other(tool, {"type", *names}):
             self.dropped.add("tools")
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
@@ -112,7 +112,7 @@ class _ItemCrossing:
         kind = item.get("type") or "message"
         read = ITEMS.get(kind)
         if read is None:
-            raise BadField(place, NOT_SUPPORTED)
+            raise InvalidField(place, NOT_SUPPORTED)
         read(self, item, place)
 
     def message(self, item: Json, place: str) -> None:
@@ -125,9 +125,9 @@ class _ItemCrossing:
             ):
                 content = "".join(part["text"] for part in parts)
             elif role == "assistant":
-                raise BadField(f"{place}.content", NOT_SUPPORTED)
+                raise InvalidField(f"{place}.content", NOT_SUPPORTED)
         elif not isinstance(content, str):
-            raise BadField(f"{place}.content", NOT_SUPPORTED)
+            raise InvalidField(f"{place}.content", NOT_SUPPORTED)
         self._messages.append({"role": role, "content": content})
         if role == "assistant":
             self._think(self._messages[-1])
@@ -163,7 +163,7 @@ class _ItemCrossing:
             more = [part for part in parts if part["type"] != "text"]
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
-            raise BadField(f"{place}.output", NOT_SUPPORTED)
+            raise InvalidField(f"{place}.output", NOT_SUPPORTED)
         answer = {"role": "tool", "tool_call_id": _call_id(item, place), "content": output}
         self._messages.append(answer)
         if more:
@@ -192,7 +192,7 @@ ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {
 def _call_id(item: Json, place: str) -> str | None:
     call_id = item.get("call_id")
     if not isinstance(call_id, str | None):
-        raise BadField(f"{place}.call_id", "must be a string")
+        raise InvalidField(f"{place}.call_id", "must be a string")
     return call_id
 
 
@@ -215,20 +215,20 @@ def _with_results_after_calls(messages: Sequence[Json]) -> list[Json]:
 
 
 def _form(form: Any) -> Json | None:
-    """Return the response format of a chat, None for text. Raises ``BadField``."""
+    """Return the response format of a chat, None for text. Raises ``InvalidField``."""
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
         return None
     if kind == "json_object":
         return {"type": kind}
     if kind != "json_schema":
-        raise BadField("text.format", NOT_SUPPORTED)
+        raise InvalidField("text.format", NOT_SUPPORTED)
     schema = {name: value for name, value in form.items() if name != "type" and value is not None}
     return {"type": kind, "json_schema": schema}
 
 
 def _part(part: Any, place: str) -> Json:
-    """Return a content part of an item as one of a chat. Raises ``BadField``."""
+    """Return a content part of an item as one of a chat. Raises ``InvalidField``."""
     part = next(iter(objects([part])), {})
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
@@ -245,4 +245,4 @@ def _part(part: Any, place: str) -> Json:
         return {"type": "file", "file": {"filename": part.get("filename") or "file.pdf", **file}}
     if kind == "input_audio" and isinstance(part.get("input_audio"), dict):
         return {"type": kind, "input_audio": part["input_audio"]}
-    raise BadField(place, NOT_SUPPORTED)
+    raise InvalidField(place, NOT_SUPPORTED)

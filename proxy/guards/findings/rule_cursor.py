@@ -12,7 +12,7 @@ from proxy.guards.findings.mask import TextMatch, find_matches
 from proxy.guards.findings.tally import RuleTally
 from proxy.guards.text.clusters import MOST
 from proxy.guards.text.normalize import Beginning, View
-from proxy.types.hold import Hold, hold_of
+from proxy.types.hold import PartialMatcher, partial_matcher_of
 
 # Characters before the lookback, so that a reading in the middle of a text begins the same: more
 # than the marks of one letter.
@@ -26,17 +26,17 @@ class RuleCursor:
 
     tally: RuleTally
     rule: int
-    reach: int | None
+    lookback: int | None
     since: int = 0
     decided: int = 0
     until: int = 0
     recent: list[tuple[int, int]] = field(default_factory=list)
     ahead: bool = False
-    hold: Hold | None = field(init=False)
+    hold: PartialMatcher | None = field(init=False)
 
     def __post_init__(self) -> None:
-        holds = self.reach is not None and self.tally.rule.enforces
-        self.hold = hold_of(self.tally.rule.detector) if holds else None
+        holds = self.lookback is not None and self.tally.rule.enforces
+        self.hold = partial_matcher_of(self.tally.rule.detector) if holds else None
 
     def begin_anew(self, at: int) -> None:
         """Continue with another text at a position."""
@@ -47,7 +47,7 @@ class RuleCursor:
     @property
     def looks(self) -> bool:
         """True if the rule inspects incomplete texts."""
-        return self.reach is not None and self.tally.error is None
+        return self.lookback is not None and self.tally.error is None
 
     @property
     def holds(self) -> bool:
@@ -79,7 +79,7 @@ class RuleCursor:
             fresh.append(replace(match, start=start, end=end))
         self.decided = decided
         self.ahead = bool(found) and found[-1].end + base > decided
-        since = base + _context(views, decided - base, self.reach or 0)
+        since = base + _context(views, decided - base, self.lookback or 0)
         for start, end in reversed(self.recent):
             if start < since < end:  # an inspection must not start within a match
                 since = start
@@ -101,17 +101,17 @@ class RuleCursor:
         return max(least, place, self.decided)
 
 
-def settled(read: Beginning, reach: int) -> int:
+def settled(read: Beginning, lookback: int) -> int:
     """Return the position before which every match lies within the settled part."""
     if len(read.views) == 1:
-        return max(0, min(read.upto - reach + 1, read.run))
-    places = [(each, each.index(read.upto) - reach + 1) for each in read.views if not each.whole]
+        return max(0, min(read.upto - lookback + 1, read.run))
+    places = [(each, each.index(read.upto) - lookback + 1) for each in read.views if not each.whole]
     return min(read.run, *(view.begins(place) if place > 0 else 0 for view, place in places))
 
 
-def _context(views: tuple[View, ...], decided: int, reach: int) -> int:
+def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
     """Return the first position that a match at ``decided`` may depend on."""
-    back = reach + MARGIN
+    back = lookback + MARGIN
     if len(views) == 1:
         return max(0, decided - back)
     places = [(view, view.index(decided) - back) for view in views if view.whole is None]

@@ -121,7 +121,7 @@ class RuleTally:
 
     def _stop_looking(self) -> None:
         """Keep the findings, unless all must be masked. Raises ``GuardBlocked``."""
-        if self.rule.masks:
+        if self.rule.can_mask:
             self.error, self.blocked = TOO_MANY, True
             message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
             raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)

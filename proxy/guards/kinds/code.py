@@ -48,7 +48,7 @@ class Code:
             mark: Pattern(rf"(?m)^[ \t>*-]{{0,8}}{mark}{{3,20}}[ \t]*(?:\n|\z)") for mark in "`~"
         }
 
-    reach = REACH
+    lookback = REACH
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encoded(text)

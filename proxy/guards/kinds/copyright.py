@@ -16,7 +16,7 @@ from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.passages import Passages, compared_words
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 GRAM = 5  # words of a sequence for the share of a text
 LEAST_GRAMS = 20  # sequences of a response that is compared as a whole
@@ -45,11 +45,11 @@ class Copyright:
         self._alike = Passages(texts if share is not None else (), GRAM)
 
     @property
-    def reach(self) -> int | None:
-        return self._passages.reach if self._share is None else None
+    def lookback(self) -> int | None:
+        return self._passages.lookback if self._share is None else None
 
     @property
-    def hold(self) -> Hold | None:
+    def hold(self) -> PartialMatcher | None:
         """Partial matches of passages; the share needs the whole text."""
         return self._passages.hold if self._share is None else None
 

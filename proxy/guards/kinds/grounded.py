@@ -20,7 +20,7 @@ from proxy.guards.kinds.nli import Entailed
 from proxy.guards.matching import polarity, word_overlap
 from proxy.guards.matching.word_overlap import Sentence
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding, Question
+from proxy.types.guard import Action, Finding, PromptContext
 
 KINDS = ("number", "name", "negation", "unsupported")
 MIN_STEMS = 4  # of a sentence without a number or name that is checked for support
@@ -37,7 +37,7 @@ class Grounded:
     invented.
     """
 
-    reach = None
+    lookback = None
 
     def __init__(self, context: str, threshold: float = 0.5) -> None:
         self._context, self._threshold = context, threshold
@@ -131,7 +131,7 @@ class GroundedConfig(Section):
 
 
 def grounded(threshold: float) -> ByContext[Grounded]:
-    def about(question: Question) -> Grounded | None:
+    def about(question: PromptContext) -> Grounded | None:
         return Grounded(question.context, threshold) if question.context.strip() else None
 
     return ByContext(about)

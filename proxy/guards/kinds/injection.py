@@ -21,7 +21,7 @@ from proxy.guards.matching.re2set import Prefilter, encodable
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 LONGEST = 240  # characters of a finding
 APPLICATION = frozenset({"system", "developer"})  # roles of the application's own messages
@@ -33,7 +33,7 @@ class Injection:
     """Finds injections by rules. ``threshold`` is the minimum score, above 0 and up to 1."""
 
     threshold: float = 0.95
-    reach = BEFORE + LONGEST + AFTER
+    lookback = BEFORE + LONGEST + AFTER
 
     @property
     def may_find(self) -> MayFind:
@@ -44,7 +44,7 @@ class Injection:
         )
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> PartialMatcher:
         return Holds([_english().hold, _languages().hold])
 
     def prepare(self) -> None:

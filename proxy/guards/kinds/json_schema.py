@@ -39,7 +39,7 @@ class JsonSchema:
         except ValueError as error:
             raise ValueError("must be a valid JSON schema without external references") from error
 
-    reach = None
+    lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
         kind, _ = self.problem(text)

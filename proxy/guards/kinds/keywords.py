@@ -18,7 +18,7 @@ from proxy.guards.matching.re2set import prefilter
 from proxy.guards.text.normalize import folded
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 MAX_WORD = 200
 BETWEEN = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapped and indented
@@ -32,7 +32,7 @@ class Keywords:
     list, an empty or overlong word, and as ``Patterns`` does.
     """
 
-    __slots__ = ("_regexes", "_words", "hold", "may_find", "name", "reach")
+    __slots__ = ("_regexes", "_words", "hold", "lookback", "may_find", "name")
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Keywords:
             Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in several])
             for several in (listed, regexes)
         ]
-        lookbacks = [each.reach for each in both if each.reach is not None]
-        self.reach: int | None = max(lookbacks) if len(lookbacks) == len(both) else None
+        lookbacks = [each.lookback for each in both if each.lookback is not None]
+        self.lookback: int | None = max(lookbacks) if len(lookbacks) == len(both) else None
         self.may_find = prefilter([pattern_set for each in both for pattern_set in each.sets])
         holds = [each.hold for each in both if each.patterns]
         known = [hold for hold in holds if hold is not None]
-        self.hold: Hold | None = None
+        self.hold: PartialMatcher | None = None
         if len(known) == len(holds):
             self.hold = known[0] if len(known) == 1 else Holds(known)
 

@@ -50,7 +50,7 @@ class Language:
         self._denied = frozenset(denied)
         self._threshold = threshold
 
-    reach = None
+    lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
         findings = []

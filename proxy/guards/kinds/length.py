@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from proxy.config.scalars import Most, Section
 from proxy.config.shapes import Requirement, has, some
 from proxy.guards.guard_kind import GuardKind
-from proxy.money.estimate import text_quarters, whole_tokens
+from proxy.money.estimate import text_quarters, to_tokens
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
@@ -20,7 +20,7 @@ class Length:
     lines: int | None = None
     tokens: int | None = None
 
-    reach = None
+    lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
         for kind, bound, count in (
@@ -40,7 +40,7 @@ def lines(text: str) -> int:
 
 def tokens(text: str) -> int:
     """Return the estimate that limits use."""
-    return whole_tokens(text_quarters(text))
+    return to_tokens(text_quarters(text))
 
 
 class LengthConfig(Section):

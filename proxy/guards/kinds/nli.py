@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from proxy.guards.aside import Aside
+from proxy.guards.aside import GuardThreads
 from proxy.guards.kinds.onnx import LONGEST, Network, Unjudged, load
 from proxy.guards.matching.re2set import encodable
 from proxy.guards.matching.word_overlap import Sentence, sentences
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, GuardEgress, Piece, Question
+from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 NEAREST = 4  # sentences of the context for one of the response
 MOST_PAIRS = 400  # for one text of a call
@@ -43,23 +43,25 @@ class Entailed:
             )
         self._threshold = threshold
 
-    reach = None
+    lookback = None
 
-    def about(self, question: Question) -> EntailedIn | None:
+    def about(self, question: PromptContext) -> EntailedIn | None:
         context = question.context.strip()
         return EntailedIn(self, encodable(context)) if context else None
 
-    def call(self, caller: object) -> AbstractContextManager[Aside]:
+    def call(self, caller: object) -> AbstractContextManager[GuardThreads]:
         """Return the turns of a caller in the pool. Raise ``Busy`` if too many calls wait."""
         return self._model.pool.call(caller)
 
     async def judged(
-        self, claims: Sequence[str], known: Sequence[Sequence[str]], aside: Aside
+        self, claims: Sequence[str], known: Sequence[Sequence[str]], aside: GuardThreads
     ) -> list[tuple[str, float]]:
         """Return the kind and the score of the doubt about each claim. Raises ``Unjudged``."""
         return [await self._one(*pair, aside) for pair in zip(claims, known, strict=True)]
 
-    async def _one(self, claim: str, known: Sequence[str], aside: Aside) -> tuple[str, float]:
+    async def _one(
+        self, claim: str, known: Sequence[str], aside: GuardThreads
+    ) -> tuple[str, float]:
         related = self._model.network.related
         # One turn for each pair, so that a late call ends soon.
         shares = [await aside(partial(related, each, claim)) for each in known]
@@ -88,7 +90,7 @@ class EntailedIn:
     context: str
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
         if len(self.context) > LONGEST or sum(len(each.text) for each in texts) > LONGEST:
@@ -97,7 +99,9 @@ class EntailedIn:
             known = await aside(lambda: list(sentences(self.context)))
             return [await self._judge(encodable(text.text), known, aside) for text in texts]
 
-    async def _judge(self, text: str, known: Sequence[Sentence], aside: Aside) -> list[Finding]:
+    async def _judge(
+        self, text: str, known: Sequence[Sentence], aside: GuardThreads
+    ) -> list[Finding]:
         judged, claims, near = await aside(partial(self._pairs, text, known))
         return self.by.findings(judged, await self.by.judged(claims, near, aside))
 

@@ -20,13 +20,13 @@ import orjson
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import Certain, Label, Section
-from proxy.guards.aside import Aside
+from proxy.guards.aside import GuardThreads
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.merge_overlaps import apart
 from proxy.guards.matching.re2set import encodable
 from proxy.guards.model_pool import ModelPool
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, GuardEgress, Piece, Question
+from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
@@ -107,13 +107,13 @@ class Onnx:
         self._labels = dict(labels)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
         with self._model.pool.call(outside.caller) as aside:
             return [await self._judged(encodable(text.text), aside) for text in texts]
 
-    async def _judged(self, text: str, aside: Aside) -> Sequence[Finding]:
+    async def _judged(self, text: str, aside: GuardThreads) -> Sequence[Finding]:
         if len(text) > LONGEST:
             raise Unjudged
         network = self._model.network

@@ -96,7 +96,7 @@ class Pii:
         self.may_find = prefilter(self._patterns.sets, SEEN)
         self.hold = self._patterns.hold
 
-    reach = REACH
+    lookback = REACH
 
     def prepare(self) -> None:
         """Compile the set for partial matches."""

@@ -14,7 +14,7 @@ from proxy.dialects.detections import inverse, none_found
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching import word_overlap
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding, Question
+from proxy.types.guard import Action, Finding, PromptContext
 
 MIN_STEMS = 4  # of a response that is judged; a name, a number or a yes has fewer
 LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
@@ -30,7 +30,7 @@ class Relevant:
     def __init__(self, question: str, context: str = "", threshold: float = 0.8) -> None:
         self._question, self._context, self._threshold = question, context, threshold
 
-    reach = None
+    lookback = None
 
     @property
     def weight(self) -> int:
@@ -62,7 +62,7 @@ class Relevant:
 
 
 def relevant(threshold: float) -> ByContext[Relevant]:
-    def about(question: Question) -> Relevant | None:
+    def about(question: PromptContext) -> Relevant | None:
         if not question.asked.strip():
             return None
         return Relevant(question.asked[:LONGEST], question.context[:LONGEST], threshold)

@@ -66,11 +66,11 @@ class Secrets:
 
     __slots__ = (
         "_assigned", "_assignment", "_key_begun", "_known", "_long", "_names", "_own", "groups",
-        "hold", "kinds", "may_find", "reach",
+        "hold", "kinds", "lookback", "may_find",
     )  # fmt: skip
 
     def __init__(self, reach: int = REACH) -> None:
-        self.reach = max(reach, LEAST_REACH)
+        self.lookback = max(reach, LEAST_REACH)
         self._long = [
             Long(kind, Pattern(OPENINGS[kind], late=True), Pattern(WHOLES[kind], late=True))
             for kind in OPENINGS
@@ -123,7 +123,7 @@ class Secrets:
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
-            for start, end, kind, score in _apart(places, self.reach)
+            for start, end, kind, score in _apart(places, self.lookback)
         ]
 
     def _found(self, data: bytes) -> Iterator[Place]:
@@ -134,14 +134,14 @@ class Secrets:
             for rule in (rules[hit] for hit in group.found.hits(data)):
                 for spans in rule.found.every(data):
                     if place := rule.secret(data, spans):
-                        end = min(place[1], place[0] + self.reach)
+                        end = min(place[1], place[0] + self.lookback)
                         yield place[0], end, rule.kind, rule.score
 
     def _lasting(self, long: Long, data: bytes) -> Iterator[Place]:
         start = 0
         while opened := long.opening.search(data, start):
             start, end = opened[-1]
-            if whole := long.whole.match(data[start : start + self.reach]):
+            if whole := long.whole.match(data[start : start + self.lookback]):
                 end = start + whole[1]
                 yield start, end, long.kind, 1.0
             start = end
@@ -177,12 +177,12 @@ class Secrets:
         long = self._long[0]
         while opened := long.opening.search(data, start):
             begin, start = opened[-1]
-            rest = data[begin : begin + self.reach]
+            rest = data[begin : begin + self.lookback]
             whole = long.whole.match(rest)
             if whole is not None and rest[: whole[1]].endswith(b"-----"):
                 continue
             spans = self._key_begun.search(rest)
-            if begin + self.reach > len(data) and spans is not None and not spans[0][0]:
+            if begin + self.lookback > len(data) and spans is not None and not spans[0][0]:
                 return begin
         return len(data)
 

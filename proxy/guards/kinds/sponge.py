@@ -51,7 +51,7 @@ class Sponge:
     ratio: float = 0.06
     least: int = 1000
 
-    reach = None
+    lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
         if len(text) >= self.least:

@@ -51,7 +51,7 @@ class Topic:
         vectors = {name: [self._vector(t) for t in texts] for name, texts in topics.items()}
         object.__setattr__(self, "_examples", vectors)
 
-    reach = None
+    lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
         if len(set(word_overlap.stems(text))) < MIN_STEMS:

@@ -49,7 +49,7 @@ class Urls:
         self.may_find = prefilter([self._sieve])
         self._rest = Pattern(rf"[^{STOPS}]*")
 
-    reach = REACH
+    lookback = REACH
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encoded(text)

@@ -30,7 +30,7 @@ from proxy.guards.matching.phrase_rules import (
 from proxy.guards.matching.re2set import PatternSet, encodable
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 FOLDER = Path(__file__).parent / "data" / "injection"
 LANGUAGES = ("de", "fr", "es", "pt", "it", "nl", "pl", "ru", "tr", "zh", "ja", "ko", "ar", "hi")
@@ -143,7 +143,7 @@ class LanguageBook:
         return any(self._rules[index].may_find(lines) for index in self.openings.hits(lines))
 
     @cached_property
-    def hold(self) -> Hold:
+    def hold(self) -> PartialMatcher:
         """Partial matches of the rules of all languages."""
         return live(
             [rule for language in other_languages() for rule in language.rules], self._after

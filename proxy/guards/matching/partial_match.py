@@ -28,7 +28,7 @@ from proxy.guards.matching.pattern_syntax import (
 from proxy.guards.matching.re2set import MANY_BYTES, Pattern, PatternSet, encoded
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import is_preparable
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 ANY_CASE = "(?i)"
 LEAST = 2  # characters of a beginning: a single space is held anyway
@@ -188,7 +188,7 @@ def _is_unspaced(text: str) -> bool:
 class Holds:
     """Several partial matchers that read texts alike."""
 
-    several: Sequence[Hold]
+    several: Sequence[PartialMatcher]
 
     def prepare(self) -> None:
         for each in self.several:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.guards.matching.re2set import encoded
 from proxy.types.guard import Finding
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 # Longer words are cut, and a longer gap ends a sequence, so that its length is bounded.
 WORD, GAP = 32, 16
@@ -50,11 +50,11 @@ class Passages:
         self._ordered = sorted(each for each in known if not each.isascii())
 
     @property
-    def reach(self) -> int:
+    def lookback(self) -> int:
         return self._words * (WORD + GAP)
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> PartialMatcher:
         return self
 
     def is_open(self, data: bytes) -> bool:

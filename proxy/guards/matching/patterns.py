@@ -60,7 +60,7 @@ class Patterns:
     ``Shapes``. ``hold`` is None if partial matches need too much memory.
     """
 
-    __slots__ = ("_set", "_singles", "hold", "patterns", "reach")
+    __slots__ = ("_set", "_singles", "hold", "lookback", "patterns")
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Patterns:
             self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
         longest = max([single.longest for single in self._singles], default=0)
         # One more on each side: for ^, $, \b and whole words.
-        self.reach: int | None = None if longest == inf else int(longest) + 1
+        self.lookback: int | None = None if longest == inf else int(longest) + 1
 
     @property
     def sets(self) -> list[PatternSet]:

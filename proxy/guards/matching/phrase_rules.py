@@ -22,7 +22,7 @@ from proxy.guards.matching.re2set import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class PhraseRules:
         return [PatternSet(pattern.written for _, pattern in part) for part in parts]
 
     @cached_property
-    def hold(self) -> Hold:
+    def hold(self) -> PartialMatcher:
         """Partial matches of the rules, which only streams need."""
         return live(self._rules, self._after)
 
@@ -100,7 +100,7 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[at : at + size] for at in range(0, len(items), size))
 
 
-def live(rules: Sequence[PhraseRule], after: int = 0) -> Hold:
+def live(rules: Sequence[PhraseRule], after: int = 0) -> PartialMatcher:
     """Return the partial matches of rules."""
     shapes = [Shape(f"(?i){rule.pattern}", after) for rule in rules]
     return Holds([Shapes(part) for part in _parts(shapes, LIVE_TOGETHER)])

@@ -17,7 +17,7 @@ import re2
 
 from proxy.guards.matching.pattern_syntax import relaxed
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, MayFind, Sieve
+from proxy.types.guard import Finding, MayFind, SharedPrefilter
 
 Span = tuple[int, int]
 
@@ -168,7 +168,7 @@ class PatternSet:
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
         # The function in C, without the wrapper that also accepts text.
-        self.sieve = Sieve(getattr(set_, "_set", set_).Match, [self._all])
+        self.sieve = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
 
     def hits(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order; the others do not."""
@@ -222,7 +222,7 @@ class Prefilter:
     ``confirm`` is a costlier test of the lines that a set hits.
     """
 
-    sieves: tuple[Sieve[Any], ...]
+    sieves: tuple[SharedPrefilter[Any], ...]
     seen: Mapping[int, str] | None = None
     confirm: MayFind | None = None
 

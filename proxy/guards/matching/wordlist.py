@@ -18,7 +18,7 @@ from proxy.guards.matching.phrase_rules import PhraseRule, PhraseRules, read_rul
 from proxy.guards.matching.re2set import prefilter
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, MayFind
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
 PHRASES = FILE.with_name("offensive_en.json")
@@ -35,14 +35,14 @@ class WordList:
     kinds: tuple[str, ...]
     threshold: float = 0.4
 
-    reach = LONGEST
+    lookback = LONGEST
 
     @property
     def may_find(self) -> MayFind | None:
         return prefilter(self._rules.sets)
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> PartialMatcher:
         return self._rules.hold
 
     @property

@@ -29,7 +29,7 @@ from proxy.guards.services.wire import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Finding, GuardEgress, Piece, Question
+from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 ANSWER_TOKENS = 512
 MOST_PLACES = 1000  # texts or sentences of one request
@@ -150,7 +150,7 @@ class Judge:
         return self.deployment
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         places = list(self._places(texts))
         evidence = self.evidence(question)
@@ -177,7 +177,7 @@ class Judge:
                 for sentence in word_overlap.sentences(piece.text):
                     yield _judged(number, piece.text, sentence.start, sentence.end)
 
-    def evidence(self, question: Question) -> str:
+    def evidence(self, question: PromptContext) -> str:
         """Return the evidence for the rule, empty if there is none."""
         if self.check == "grounded":
             return question.context.strip()
@@ -253,9 +253,9 @@ class ByQuestion:
     def asked_deployment(self) -> str:
         return self.judge.deployment
 
-    reach = None
+    lookback = None
 
-    def about(self, question: Question) -> Judge | None:
+    def about(self, question: PromptContext) -> Judge | None:
         return self.judge if self.judge.evidence(question) else None
 
 

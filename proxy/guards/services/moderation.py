@@ -22,7 +22,7 @@ from proxy.guards.services.wire import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.types import Upstream
-from proxy.types.guard import Finding, GuardEgress, Piece, Question
+from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 PATH = "/moderations"
 AT_ONCE = 32  # texts of one request
@@ -61,7 +61,7 @@ class Moderation:
     categories: Mapping[str, float]
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
         numbers = telling(texts)
@@ -72,7 +72,7 @@ class Moderation:
                 findings[number] = self._worst(result, len(texts[number].text))
         return findings
 
-    async def _moderated(self, texts: list[str], outside: GuardEgress) -> list[Moderated]:
+    async def _moderated(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
         answer = read(ANSWER, await post(outside, url, body, headers))

@@ -14,7 +14,7 @@ from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.merge_overlaps import apart
 from proxy.guards.services.wire import BadAnswer, ServiceAnswer, post, read, telling
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, GuardEgress, Piece, Question
+from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 AT_ONCE = 4  # concurrent requests for the texts of one call
 OTHER = "other"  # kind of an entity that was not requested
@@ -42,7 +42,7 @@ class Presidio:
     threshold: float
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
         places = asyncio.Semaphore(AT_ONCE)
@@ -59,7 +59,7 @@ class Presidio:
             raise several.exceptions[0] from None
         return findings
 
-    async def _analyzed(self, text: str, outside: GuardEgress) -> list[Finding]:
+    async def _analyzed(self, text: str, outside: GuardClient) -> list[Finding]:
         body = {
             "text": text,
             "language": self.language,

@@ -21,17 +21,17 @@ from proxy.guards.stream.feeding import Beside, Feeding
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import KINDS
-from proxy.ports import Egress
+from proxy.ports import GuardClients
 from proxy.runtime.frozen import frozen
 from proxy.types.events import Frame
 from proxy.types.guard import (
     Action,
     Finding,
-    GuardEgress,
+    GuardClient,
     GuardResult,
     GuardRule,
     Piece,
-    Question,
+    PromptContext,
     Service,
     is_service,
 )
@@ -41,12 +41,12 @@ OF_REQUEST = frozenset({400, 413, 422})
 
 @frozen
 class NoEgress:
-    """Egress of a process without connections for guards."""
+    """GuardClients of a process without connections for guards."""
 
     request_id: str = ""
     caller: object = None
 
-    def of(self, record: Record, *, waits: bool = True) -> GuardEgress:
+    def of(self, record: Record, *, waits: bool = True) -> GuardClient:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -70,7 +70,7 @@ class ServiceFindings:
     """Detector of the texts that a service was sent. Raises ``KeyError`` for any other text."""
 
     findings: Mapping[str, Sequence[Finding]]
-    reach: int | None = None
+    lookback: int | None = None
 
     def find(self, text: str) -> Sequence[Finding]:
         return self.findings[text]
@@ -84,9 +84,9 @@ class Unfit(Exception):
 class ServiceCalls:
     """Calls the services of one call. ``now`` is the clock for their time."""
 
-    question: Question
+    question: PromptContext
     record: Record
-    outsides: Egress
+    outsides: GuardClients
     clock: Clock
     now: Clock
 
@@ -105,7 +105,7 @@ class ServiceCalls:
         return [job.result() for job in jobs]
 
     async def _call(
-        self, rule: GuardRule, reads: Sequence[Reading], outside: GuardEgress
+        self, rule: GuardRule, reads: Sequence[Reading], outside: GuardClient
     ) -> RuleTally:
         applicable = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
@@ -118,14 +118,14 @@ class ServiceCalls:
             detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
             is_away = False
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
-            detector = FailedDetector(error, reach=None)
+            detector = FailedDetector(error, lookback=None)
             is_away = not _is_of_text(error)
         tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
         tally.waited = self.now() - started_at
         return tally
 
     async def _asked(
-        self, service: Service, applicable: Sequence[Reading], outside: GuardEgress
+        self, service: Service, applicable: Sequence[Reading], outside: GuardClient
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = applicable
         answers = await service.ask(pieces, self.question, outside)
@@ -164,7 +164,7 @@ class TextCollector:
 
     kind: str
     collected: list[Reading]
-    reach: int | None = None
+    lookback: int | None = None
 
     def find(self, text: str) -> Sequence[Finding]:
         self.collected.append(Reading(text, self.kind, "assistant"))
@@ -209,7 +209,7 @@ class ServiceStage:
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
 
-    async def feed(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+    async def inspect(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Return the frames that may be sent. Raises ``GuardBlocked``."""
         await self._collecting.feed_all(frames, self._calls.clock)
         self._kept += frames

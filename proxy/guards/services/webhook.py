@@ -20,7 +20,7 @@ from proxy.guards.matching.merge_overlaps import apart
 from proxy.guards.services.wire import BadAnswer, StrictAnswer, post, read
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret
-from proxy.types.guard import Finding, GuardEgress, Piece, Question
+from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 VERSION = 1
 MOST_FINDINGS = 1000
@@ -68,7 +68,7 @@ class Webhook:
     now: Callable[[], float] = lambda: datetime.now(UTC).timestamp()
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         body = orjson.dumps(
             {

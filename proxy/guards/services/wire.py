@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from proxy.dialects.counting import read_distinct
-from proxy.types.guard import GuardEgress, Piece
+from proxy.types.guard import GuardClient, Piece
 
 SPOKEN_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
 """Kinds of text that are judged by their meaning."""
@@ -66,7 +66,7 @@ def read(form: TypeAdapter[T], body: bytes | str) -> T:
         raise BadAnswer from None  # the message of pydantic quotes the answer
 
 
-async def post(outside: GuardEgress, url: str, payload: Any, headers: Mapping[str, str]) -> bytes:
+async def post(outside: GuardClient, url: str, payload: Any, headers: Mapping[str, str]) -> bytes:
     """Send JSON and return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)

@@ -73,8 +73,8 @@ class ArgumentsWindow:
         return cls(string, Window(tallies, replace=replace), tallies)
 
     @property
-    def reach(self) -> int:
-        return self._plain.reach
+    def lookback(self) -> int:
+        return self._plain.lookback
 
     @property
     def held(self) -> int:

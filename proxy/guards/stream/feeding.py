@@ -74,7 +74,7 @@ class Feeding:
         self._beside = beside
         self.opaque = False
 
-    def feed_at_once(self, frame: Frame) -> list[Frame] | None:
+    def try_inspect(self, frame: Frame) -> list[Frame] | None:
         """Take a frame that is little work, return the frames it releases. Return None, and take
         nothing, for any other. Raises ``GuardBlocked``."""
         return self._filter.go_on(frame)

@@ -64,12 +64,14 @@ def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
 
 def says_more(text: str, tallies: Sequence[RuleTally]) -> bool:
     """Return True if rules with a lookback have a finding in a repeated text."""
-    anew = [RuleTally(each.rule, each.clock) for each in tallies if each.detector.reach is not None]
+    anew = [
+        RuleTally(each.rule, each.clock) for each in tallies if each.detector.lookback is not None
+    ]
     if not anew:
         return False
     window = Window(anew)
     try:
-        pieces = [*window.feed(text * (2 + window.reach // len(text))), *window.flush()]
+        pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.flush()]
     except GuardBlocked:
         return True
     return any(piece.changed for piece in pieces) or any(each.findings for each in anew)

@@ -69,6 +69,6 @@ def glance(cursors: Sequence[RuleCursor], whole: str, *, escaped: bool) -> None:
     they see the text itself, no other reading, as where it does not come in pieces."""
     views = (View(whole),) if len(whole) > SHEET else variants(whole, escaped=escaped)
     for cursor in cursors:
-        if cursor.reach is None:
+        if cursor.lookback is None:
             for match in find_matches(cursor.tally, cursor.rule, views):
                 cursor.tally.count(match.kind, match.score)

@@ -108,7 +108,7 @@ class PartStream:
             self._take(piece, out)
         self._drain(out)
         held = self._queue[0] if self._queue else None
-        if held is not None and held.size > self._filter.reach and self._may_part(held):
+        if held is not None and held.size > self._filter.lookback and self._may_part(held):
             first, held.frame = parted(held.frame, held.event, "".join(held.clear))
             if held.frame.doc is None:
                 held.event = 0

@@ -188,7 +188,7 @@ class Unmasker:
         return f"Unmasker({len(self._values)})"
 
     @property
-    def reach(self) -> int:
+    def lookback(self) -> int:
         return self.names.longest
 
     @property

@@ -14,10 +14,10 @@ class ReleasedPiece(NamedTuple):
 
 
 class TextFilter(Protocol):
-    """What a text goes through that comes in pieces. ``reach`` is what it may hold for long."""
+    """What a text goes through that comes in pieces. ``lookback`` is what it may hold for long."""
 
     @property
-    def reach(self) -> int: ...
+    def lookback(self) -> int: ...
 
     @property
     def held(self) -> int:

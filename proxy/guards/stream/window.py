@@ -1,11 +1,11 @@
 """A window on one text that comes in pieces: it holds back what may still be part of a finding.
 
 However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
-before it is masked, and nothing at all once one blocks. Where each rule that
-enforces has a ``hold``, the text is looked at word by word (``words``), and held is what may still
-become a finding; else the largest ``reach`` of those rules, and the window does not look at each
-piece but at several together: a 32nd of what it holds; where letters have to be read one by one,
-looking takes long, or nothing is held, at most a quarter of the longest reach. What may still read
+before it is masked, and nothing at all once one blocks. Where each rule that enforces has a
+``hold``, the text is looked at word by word (``words``), and held is what may still become a
+finding; else the largest ``lookback`` of those rules, and the window does not look at each piece
+but at several together: a 32nd of what it holds; where letters have to be read one by one, looking
+takes long, or nothing is held, at most a quarter of the longest lookback. What may still read
 otherwise (``view.beginning``) is held too. So no letter is read as often as there are pieces.
 """
 
@@ -65,14 +65,14 @@ class Window:
         self._escaped = escaped
         self._replace = within_json(replace) if escaped else replace
         self._cursors = [
-            RuleCursor(tally, rule, tally.detector.reach) for rule, tally in enumerate(tallies)
+            RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]
-        holding = [cursor.reach for cursor in self._cursors if cursor.holds]
+        holding = [cursor.lookback for cursor in self._cursors if cursor.holds]
         self._whole = None in holding
-        in_turn = sorted(self._cursors, key=lambda cursor: cursor.reach is None)
+        in_turn = sorted(self._cursors, key=lambda cursor: cursor.lookback is None)
         self._short = ShortTexts(self._cursors if self._whole else in_turn, escaped=escaped)
-        finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
-        held = [reach for reach in holding if reach is not None]
+        finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
+        held = [lookback for lookback in holding if lookback is not None]
         self._words = words_for(self._cursors, escaped=escaped)
         self._near = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
@@ -80,7 +80,7 @@ class Window:
         self._limit = 4 * self._longest + 2 * MOST_RUN
         self._most_unread = max(self._longest, LEAST_UNREAD)
         self._credit = self._most_credit = MOST_LOOKS * self._limit
-        judging = [cursor.tally.detector for cursor in self._cursors if cursor.reach is None]
+        judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
         self._beside = sum(each.weight for each in judging if is_weighted(each))
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
@@ -94,9 +94,9 @@ class Window:
         self._pending: list[TextMatch] = []
 
     @property
-    def reach(self) -> int:
-        """The largest reach of the rules that hold something back, 0 where none does."""
-        return max((cursor.reach or 0 for cursor in self._cursors if cursor.holds), default=0)
+    def lookback(self) -> int:
+        """The largest lookback of the rules that hold something back, 0 where none does."""
+        return max((cursor.lookback or 0 for cursor in self._cursors if cursor.holds), default=0)
 
     @property
     def held(self) -> int:
@@ -241,7 +241,7 @@ class Window:
             before, text = self._before, self._text
             found = find_held(self._cursors, text, before, self._base, escaped=self._escaped)
             for match in sorted([*self._pending, *found], key=_order):
-                if self._tallies[match.rule].rule.stops:
+                if self._tallies[match.rule].rule.can_block:
                     self._mask(match, pieces)
                 self._put(match, pieces)  # it counts once nothing can change it
             self._show(self._base + len(text), pieces)
@@ -274,7 +274,7 @@ class Window:
     def _forgo(self, parts: list[str]) -> None:
         """The text is too long for the rules that need the whole of it."""
         self._parts = None
-        self._give_up("too_long", [cursor for cursor in self._cursors if cursor.reach is None])
+        self._give_up("too_long", [cursor for cursor in self._cursors if cursor.lookback is None])
         if self._whole:
             self._whole = False
             self._text = "".join(parts[:-1])
@@ -304,7 +304,7 @@ class Window:
             self._unread = 0
 
     def _read(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
-        """Return how many letters had to be read one by one, at most twice the longest reach."""
+        """Return how many letters had to be read one by one, at most twice the longest lookback."""
         text, escaped, base = self._text, self._escaped, self._base + start
         before = text[start - 1] if start else self._before
         text = text[start:] if start else text
@@ -312,9 +312,9 @@ class Window:
         most = None if self._whole else MOST_RUN
         read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near, ends=final)
         for cursor in cursors:
-            if cursor.reach is None and not self._whole:
+            if cursor.lookback is None and not self._whole:
                 continue
-            decided = len(text) if final else settled(read, cursor.reach or 0)
+            decided = len(text) if final else settled(read, cursor.lookback or 0)
             least = None
             if not final and self._words and cursor.hold is not None:
                 least, begun = decided, max(0, cursor.decided - base)
@@ -344,7 +344,7 @@ class Window:
             if cursor.tally.error is None:
                 if cursor.tally.rule.enforces and cursor.decided < done:
                     done = cursor.decided
-                if cursor.reach is not None and cursor.since < kept:
+                if cursor.lookback is not None and cursor.since < kept:
                     kept = cursor.since
         self._done = done
         pieces: list[ReleasedPiece] = []
@@ -364,7 +364,7 @@ class Window:
     def _mask(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
         tally = self._tallies[match.rule]
         tally.count(match.kind, match.score)
-        if tally.rule.stops:
+        if tally.rule.can_block:
             raise tally.block(match.kind)
         self._put(match, pieces)
 

@@ -15,7 +15,7 @@ from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_u
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guards.text.normalize import Beginning, View, beginning
 from proxy.guards.text.within_words import has_one_reading, open_within
-from proxy.types.hold import Hold
+from proxy.types.hold import PartialMatcher
 
 WORDS = 24  # characters, some three words, that are looked at together
 UNSPACED_WORDS = 6  # the same of scripts without spaces
@@ -109,15 +109,15 @@ class Words:
 
 def words_for(cursors: Sequence[RuleCursor], *, escaped: bool) -> Words | None:
     """Return what looks at a text word by word; None where a rule that holds cannot tell what may
-    go on, or all that they reach is no more than some words."""
+    go on, or all that they lookback is no more than some words."""
     holding = [each for each in cursors if each.holds]
-    longest = max((each.reach or 0 for each in holding), default=0)
+    longest = max((each.lookback or 0 for each in holding), default=0)
     if longest <= LEAST_REACH or any(each.hold is None for each in holding):
         return None
     return Words(holding, escaped=escaped)
 
 
-def _is_held(cursor: RuleCursor, hold: Hold, text: str, since: int, base: int) -> bool:
+def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, since: int, base: int) -> bool:
     """True if a rule need not look at a text of ASCII that begins at ``base``: there is nothing to
     find before what is open, which it moves to."""
     place = min(hold.begins(text, since), len(text) - 1)
@@ -129,7 +129,9 @@ def _is_held(cursor: RuleCursor, hold: Hold, text: str, since: int, base: int) -
     return True
 
 
-def _is_clear(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int, end: int) -> bool:
+def _is_clear(
+    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, since: int, end: int
+) -> bool:
     for view in views:
         seen = _seen(view, cursor)[: view.index(end + 1)]
         part = seen[max(0, view.index(since) - 1) :]
@@ -138,7 +140,9 @@ def _is_clear(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int,
     return True
 
 
-def _is_found(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int, end: int) -> bool:
+def _is_found(
+    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, since: int, end: int
+) -> bool:
     """True if there may be something to find in a reading, even if it is not open."""
     for view in views:
         seen = _seen(view, cursor)[max(0, view.index(since) - 1) : view.index(end + 1)]
@@ -161,7 +165,7 @@ def last_end(text: str, since: int, end: int) -> int:
     return last if text.isascii() else max(last, last_unspaced(text, max(since, last), end))
 
 
-def open_from(read: Beginning, cursor: RuleCursor, hold: Hold, since: int) -> int:
+def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, since: int) -> int:
     """Return the place, from ``since`` on, of what a rule may still find by what follows; where
     there is no such thing, of the last white space that is settled."""
     places = [read.run]

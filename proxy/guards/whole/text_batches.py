@@ -148,7 +148,7 @@ class RuleInspection:
             return
         last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
-        decided = piece.base + (size if last else settled(piece.read, cursor.reach or 0))
+        decided = piece.base + (size if last else settled(piece.read, cursor.lookback or 0))
         if decided > cursor.decided:
             seen = cursor.see(piece.read.views, piece.base, decided, self._left_s)
             if not self.done:
@@ -190,7 +190,7 @@ class RuleInspection:
 
 def bounded(rule: GuardRule) -> bool:
     """Return True if a rule finds spans in a text, rather than judges it as a whole."""
-    return is_detector(rule.detector) and rule.detector.reach is not None
+    return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
 def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
@@ -245,13 +245,13 @@ def _pieces(
     text = part.text.text
     cursors = {
         inspection.number: RuleCursor(
-            inspection.tally, inspection.number, inspection.tally.detector.reach
+            inspection.tally, inspection.number, inspection.tally.detector.lookback
         )
         for inspection in inspections
         if bounded(inspection.tally.rule)
         and inspection.tally.rule.applies(part.text.role, part.text.kind)
     }
-    near = max(0, min((cursor.reach or 0 for cursor in cursors.values()), default=0) - 1)
+    near = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
     most = 0 if part.text.decoded else MOST_RUN
     base, size = 0, batch
     while any(cursor.looks for cursor in cursors.values()):

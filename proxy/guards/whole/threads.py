@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from proxy.guards.aside import Aside
+from proxy.guards.aside import GuardThreads
 from proxy.guards.findings.tally import BUSY, Clock, RuleTally
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.text_batches import RuleInspection, TextBatch, batches
@@ -21,14 +21,14 @@ from proxy.runtime.frozen import frozen
 class Threads:
     """The rules of one call in the turns of its caller. ``clock`` measures the CPU of a thread."""
 
-    aside: Aside
+    aside: GuardThreads
     clock: Clock
     inspections: Sequence[RuleInspection]
     most_s: float
 
     @classmethod
     def of(
-        cls, aside: Aside, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
+        cls, aside: GuardThreads, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
     ) -> Threads:
         inspections = [
             RuleInspection(_apart(tally), number) for number, tally in enumerate(tallies)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from proxy.money.usage import Tokens
-from proxy.types.limit import MOST, CallSize, LimitKind
+from proxy.types.limit import MAX_AMOUNT, CallSize, LimitKind
 
 
 class TokenRate(LimitKind):
@@ -24,8 +24,8 @@ class TokenRate(LimitKind):
     def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
         most = 0
         for size in sizes:
-            most = max(most, size.prompt + size.answers)
-        return min(most, MOST)
+            most = max(most, size.prompt + size.output)
+        return min(most, MAX_AMOUNT)
 
     def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.total

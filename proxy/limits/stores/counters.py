@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.types.limit import MOST, Claim, Counting, Limit
+from proxy.types.limit import MAX_AMOUNT, Claim, Counting, Limit
 from proxy.types.outcome import FRESH, NEVER, WARNED
 from proxy.types.windows import Bounds, Calendar
 
@@ -39,9 +39,9 @@ class Rate:
     seen: int = 0
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
-        unit = limit.unit_debt
+        unit = limit.debt_per_unit
         if unit == self.unit:
-            level = self.debt - (now - self.at) * limit.drain if now > self.at else self.debt
+            level = self.debt - (now - self.at) * limit.drain_per_ms if now > self.at else self.debt
             level = level if level > 0 else 0
         else:
             level = self._drained(limit, now)
@@ -49,20 +49,20 @@ class Rate:
         if not 0 <= amount <= limit.capacity:
             return NEVER
         over = level + (amount - limit.capacity) * unit
-        return 0 if over <= 0 else -(-over // limit.drain)
+        return 0 if over <= 0 else -(-over // limit.drain_per_ms)
 
     def _drained(self, limit: Limit, now: int) -> int:
         debt = self.debt
-        if limit.unit_debt != self.unit:  # the policy has changed the limit: keep what was used
-            debt = int(debt / self.unit * limit.unit_debt)
-        return max(0, debt - (now - self.at) * limit.drain) if now > self.at else debt
+        if limit.debt_per_unit != self.unit:  # the policy has changed the limit: keep what was used
+            debt = int(debt / self.unit * limit.debt_per_unit)
+        return max(0, debt - (now - self.at) * limit.drain_per_ms) if now > self.at else debt
 
     def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
         """Charge. Return the mark of the charge, for ``settle``."""
-        before, unit = self.level, limit.unit_debt
+        before, unit = self.level, limit.debt_per_unit
         self.debt = self.level = debt = before + amount * unit
-        self.at, self.unit, self.drain = self.seen, unit, limit.drain
-        into += (debt, -1, 0, WARNED if before < limit.warn * unit <= debt else 0)
+        self.at, self.unit, self.drain = self.seen, unit, limit.drain_per_ms
+        into += (debt, -1, 0, WARNED if before < limit.warn_amount * unit <= debt else 0)
         return debt
 
     def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
@@ -70,13 +70,13 @@ class Rate:
         amount, mark, at, _ = taken
         if actual == amount:
             return
-        debt, unit = self._drained(limit, now), limit.unit_debt
+        debt, unit = self._drained(limit, now), limit.debt_per_unit
         if actual < amount:
-            undrained = mark - max(0, now - at) * limit.drain
+            undrained = mark - max(0, now - at) * limit.drain_per_ms
             debt -= max(0, min((amount - actual) * unit, undrained, debt))
         else:
-            debt = min(MOST, debt + (actual - amount) * unit)
-        self.debt, self.at, self.unit, self.drain = debt, now, unit, limit.drain
+            debt = min(MAX_AMOUNT, debt + (actual - amount) * unit)
+        self.debt, self.at, self.unit, self.drain = debt, now, unit, limit.drain_per_ms
 
     def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
         into += (self.level, -1, wait, 0)
@@ -102,7 +102,7 @@ class Budget:
         bounds = self.bounds
         if not bounds[1] <= wall < bounds[2] or self.calendar is not limit.window:
             self.calendar = limit.calendar
-            bounds = self.bounds = limit.calendar.around(wall)
+            bounds = self.bounds = limit.calendar.window_bounds(wall)
         if not 0 <= amount <= limit.capacity:
             return NEVER
         spent = self.spent.get(bounds[1], 0)
@@ -115,7 +115,7 @@ class Budget:
             self._begin()
             flags = FRESH
         self.spent[begin] = used
-        if limit.warn and used >= limit.warn and begin not in self.warned:
+        if limit.warn_amount and used >= limit.warn_amount and begin not in self.warned:
             self.warned.add(begin)
             flags |= WARNED
         into += (used, self.bounds[2] - wall, 0, flags)
@@ -141,7 +141,7 @@ class Budget:
         amount, begin, _, _ = taken
         if actual != amount and begin in self.spent:
             spent = self.spent[begin] + actual - amount
-            self.spent[begin] = 0 if spent < 0 else MOST if spent > MOST else spent
+            self.spent[begin] = 0 if spent < 0 else MAX_AMOUNT if spent > MAX_AMOUNT else spent
 
     def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
         begin = self.bounds[1]
@@ -180,7 +180,7 @@ class Leases:
             self.next_end = end
         self.held[request_id] = (end, amount)
         before, self.used = self.used, self.used + amount
-        into += (self.used, -1, 0, WARNED if before < limit.warn <= self.used else 0)
+        into += (self.used, -1, 0, WARNED if before < limit.warn_amount <= self.used else 0)
         return 0
 
     def renew(self, limit: Limit, taken: Taken, now: int) -> None:
@@ -214,4 +214,4 @@ COUNTERS: Mapping[Counting, type[Counter]] = {"rate": Rate, "budget": Budget, "l
 
 def new_counter(limit: Limit) -> Counter:
     """Make a counter for what the limit counts."""
-    return COUNTERS[limit.kind.counting]()
+    return COUNTERS[limit.kind.counter_type]()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import FRESH, NEVER, READING, Outcome, outcome
+from proxy.types.outcome import FRESH, NEVER, READING, LimitDecision, outcome
 
 RETRY_MS = 1000
 MOST_SEEN = 100_000
@@ -44,7 +44,7 @@ class LocalFallback:
         self.local = MemoryStore(self.monotonic, self.utc)
         self._seeded.clear()
 
-    def see(self, decided: Outcome) -> None:
+    def see(self, decided: LimitDecision) -> None:
         """Note where the shared store says that counters stand."""
         now, readings = int(self.monotonic() * 1000), decided.readings
         for index, claim in enumerate(decided.claims):
@@ -59,7 +59,7 @@ class LocalFallback:
             for name in list(self._seen)[: MOST_SEEN // 10]:
                 del self._seen[name]
 
-    def correct(self, decided: Outcome, at_ms: int, actuals: Sequence[int]) -> None:
+    def correct(self, decided: LimitDecision, at_ms: int, actuals: Sequence[int]) -> None:
         """Note what a call has really used of budgets, by what the shared store decided on it at a
         moment of the monotonic clock."""
         for index, (claim, actual) in enumerate(zip(decided.claims, actuals, strict=True)):
@@ -78,7 +78,7 @@ class LocalFallback:
         if any(claim.limit.is_leased for claim in local):
             self.local.hold_now(request_id, local)
 
-    def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+    def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """Decide without the shared store. ``settle`` tells when the call is over."""
         shares = [self._shared(claim) for claim in claims]
         kept = [claim for claim in shares if claim.limit.on_store_error == "local"]
@@ -98,7 +98,7 @@ class LocalFallback:
         shares = [self._shared(claim) for claim in claims if claim.limit.on_store_error == "local"]
         self.local.charge_now(shares, whole=whole)
 
-    def look(self, claims: Sequence[Claim]) -> Outcome:
+    def look(self, claims: Sequence[Claim]) -> LimitDecision:
         """See where the instance's share of each limit stands."""
         return self.local.look_now([self._shared(claim) for claim in claims])
 
@@ -135,7 +135,7 @@ class LocalFallback:
             used = level if passed < reset else 0
         else:
             whole = self._shares.get(limit.key, (limit, limit))[0]
-            used = -(-max(0, level - passed * whole.drain) // whole.unit_debt)
+            used = -(-max(0, level - passed * whole.drain_per_ms) // whole.debt_per_unit)
         share = -(-used // self.replicas)
         if share:
             self.local.count_now(replace(claim, amount=share))
@@ -174,7 +174,7 @@ class LostCounters:
     monotonic: Callable[[], float]
     _ends: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def find(self, decided: Outcome) -> list[Claim]:
+    def find(self, decided: LimitDecision) -> list[Claim]:
         """Return the claims whose budgets turn out to be lost by what the store has decided."""
         lost: list[Claim] = []
         for index, claim in enumerate(decided.claims):

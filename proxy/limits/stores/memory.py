@@ -15,7 +15,7 @@ from itertools import chain, islice
 from proxy.limits.stores.counters import Budget, Counter, Leases, Rate, Taken, new_counter
 from proxy.limits.stores.store import BilledOnce
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import READING, Outcome, Standing, outcome
+from proxy.types.outcome import READING, CounterState, LimitDecision, outcome
 
 MOST_COUNTERS = 100_000
 KEPT_SHARE = 0.9
@@ -41,7 +41,7 @@ class MemoryStore:
     def __post_init__(self) -> None:
         self._sweep_at = min(SWEEP_FROM, self.most)
 
-    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         return self.admit_now(request_id, claims)
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -64,7 +64,7 @@ class MemoryStore:
     async def book(self, name: str) -> None:
         """Do nothing: what was billed and not booked is forgotten with the process."""
 
-    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
+    async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         return self.look_now(claims).standings
 
     @property
@@ -81,7 +81,7 @@ class MemoryStore:
         """How many calls are admitted and not settled."""
         return len(self._under_way)
 
-    def admit_now(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+    def admit_now(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         if request_id in self._under_way:
             return self._again(claims)
         now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
@@ -90,7 +90,7 @@ class MemoryStore:
         admitted, looked = self._look(claims, now, wall)
         readings: list[int] = []
         if not admitted:
-            return Outcome(False, claims, _readings(looked, wall))
+            return LimitDecision(False, claims, _readings(looked, wall))
         taken: list[Charge | None] = []
         for counter, limit, amount, wait in looked:
             if wait:  # in shadow: had it been in force, the call would not have run
@@ -100,7 +100,7 @@ class MemoryStore:
                 mark = counter.take(limit, amount, request_id, wall, readings)
                 taken += ((counter, limit, (amount, mark, now, request_id)),)
         self._hold(request_id, taken)
-        return Outcome(True, claims, readings)
+        return LimitDecision(True, claims, readings)
 
     def _look(self, claims: Sequence[Claim], now: int, wall: int) -> tuple[bool, list[Looked]]:
         """Return whether all claims fit, and for each its counter and how long it has to wait."""
@@ -113,25 +113,25 @@ class MemoryStore:
                 counters[name] = new_counter(limit)
             counter = counters[name]
             wait = counter.must_wait(limit, claim.amount, now, wall)
-            if wait and claim.only_counts:
+            if wait and claim.is_count_only:
                 wait = 0
             elif wait and not limit.shadow:
                 admitted = False
             looked += ((counter, limit, claim.amount, wait),)
         return admitted, looked
 
-    def _again(self, claims: Sequence[Claim]) -> Outcome:
+    def _again(self, claims: Sequence[Claim]) -> LimitDecision:
         """Admit a call that is under way already: only tell where its counters stand."""
         readings = list(self.look_now(claims).readings)
         readings[2::READING] = [0] * len(claims)
-        return Outcome(True, claims, readings)
+        return LimitDecision(True, claims, readings)
 
     def _hold(self, request_id: str, taken: list[Charge | None]) -> None:
         if len(self._under_way) >= self.most:  # the oldest stays charged, its lease ends
             del self._under_way[next(iter(self._under_way))]
         self._under_way[request_id] = taken
 
-    def look_now(self, claims: Sequence[Claim]) -> Outcome:
+    def look_now(self, claims: Sequence[Claim]) -> LimitDecision:
         """Return what ``admit_now`` would decide; nothing is charged and no counter made."""
         now, wall = self._clocks()
         readings: list[int] = []
@@ -139,7 +139,7 @@ class MemoryStore:
             limit = claim.limit
             counter = self._counters.get((limit.key, claim.scope)) or new_counter(limit)
             wait = counter.must_wait(limit, claim.amount, now, wall)
-            counter.read(limit, 0 if claim.only_counts else wait, wall, readings)
+            counter.read(limit, 0 if claim.is_count_only else wait, wall, readings)
         return outcome(claims, readings)
 
     def settle_now(self, request_id: str, actuals: Sequence[int]) -> None:

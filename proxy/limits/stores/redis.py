@@ -22,9 +22,9 @@ from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.limits.stores.wire import BillState, Wire
 from proxy.runtime.frozen import frozen
-from proxy.runtime.redis import FAULTS, RedisServer, cause_of_fault
+from proxy.runtime.redis import REDIS_ERRORS, RedisServer, cause_of_fault
 from proxy.types.limit import Claim
-from proxy.types.outcome import Outcome, Standing, outcome
+from proxy.types.outcome import CounterState, LimitDecision, outcome
 
 TIMEOUT_S = 0.1
 MOST_UNDER_WAY = 100_000
@@ -79,7 +79,7 @@ class RedisStore:
         self._script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
-    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """As promised. Where it is not known whether the store has charged the call, it can be
         settled, and must be."""
         keys = self._wire.keys(request_id, claims)
@@ -186,11 +186,11 @@ class RedisStore:
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         try:
             reply = await self._run(key, 1, key, "", wire.bill(state, owner, self.ledger.dead()))
-        except FAULTS as error:
+        except REDIS_ERRORS as error:
             raise StoreUnavailable(cause_of_fault(error), trip=object()) from None
         return bool(reply[0][0])
 
-    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
+    async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         keys = self._wire.keys("", claims)
         question = ScriptCall(keys, wire.read(self._wire.claims(claims), self.ledger.id))
         return outcome(claims, await self._batches.put(question)).standings
@@ -216,7 +216,7 @@ class RedisStore:
         texts = [question.text for question in questions]
         try:
             return cast("list[Reply]", await self._run(keys[0], len(keys), *keys, time, *texts))
-        except FAULTS as error:
+        except REDIS_ERRORS as error:
             unavailable = StoreUnavailable(cause_of_fault(error), trip=object())
             return [unavailable] * len(questions)
 

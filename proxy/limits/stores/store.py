@@ -8,7 +8,7 @@ from typing import Protocol
 
 from proxy.runtime.frozen import frozen
 from proxy.types.limit import RENEW_S, Claim
-from proxy.types.outcome import Outcome, Standing
+from proxy.types.outcome import CounterState, LimitDecision
 
 
 class StoreUnavailable(Exception):
@@ -72,7 +72,7 @@ class CounterStore(Protocol):
     def certain(self) -> bool:
         """Whether what is read is all that was counted: the store is there, and owed nothing."""
 
-    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """Check all claims, then charge all, in one step; a refusal charges nothing.
 
         A negative claim is refused for good: it would give back what others have used.
@@ -109,7 +109,7 @@ class CounterStore(Protocol):
     async def book(self, name: str) -> None:
         """Note that the row of what was billed here by this name is written."""
 
-    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
+    async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         """Return where counters stand, and whether the amounts would fit, without charging."""
 
 

@@ -45,7 +45,7 @@ class Wire:
             if known is None or known[0] is not limit or now >= known[1]:
                 known = self._learn(limit, now)
             rest = known[2]
-            if claim.only_counts:
+            if claim.is_count_only:
                 rest = f",{COUNTED}{rest[2:]}"  # in place of the digit that says shadow
             texts.append(f"[{claim.amount}{rest}")
         return f"[{','.join(texts)}]"
@@ -54,13 +54,13 @@ class Wire:
         """Write what is the same for all claims on a limit till a window ends."""
         until = 2**63
         if limit.is_budget:
-            rest: tuple[int, ...] = limit.calendar.around(now)
+            rest: tuple[int, ...] = limit.calendar.window_bounds(now)
             kind, until = BUDGET, rest[2]
         elif limit.is_leased:
             kind, rest = CONCURRENCY, (limit.lease_s * 1000,)
         else:
-            kind, rest = RATE, (limit.unit_debt, limit.drain)
-        numbers = (int(limit.shadow), kind, limit.capacity, limit.warn, *rest)
+            kind, rest = RATE, (limit.debt_per_unit, limit.drain_per_ms)
+        numbers = (int(limit.shadow), kind, limit.capacity, limit.warn_amount, *rest)
         if len(self._limits) >= MOST_KNOWN:
             self._limits.clear()
         known = (limit, until, "".join(f",{number}" for number in numbers) + "]")

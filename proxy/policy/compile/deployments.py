@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import way_of
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.errors.words import quoted
 from proxy.money.usage import NANO
 from proxy.policy import schema
@@ -21,7 +21,7 @@ from proxy.policy.decide.routes import Sticky
 from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.source import KeyPath
 from proxy.types import Retry, Target
-from proxy.types.guard import UNGUARDED
+from proxy.types.guard import NO_GUARDS
 from proxy.types.providers import EMBEDDINGS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DeploymentCompiler:
             sections=self._rules.sections(policy) if policy else (),
             bounds=limits + (self._rules.scoped_limits(policy) if policy else ()),
             cache=cache.by if cache else None,
-            guards=self._rules.guarding(policy) if policy else UNGUARDED,
+            guards=self._rules.guarding(policy) if policy else NO_GUARDS,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
             passthrough=self._passthrough((*path, "passthrough"), config.passthrough),
@@ -142,6 +142,6 @@ def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Key
 def _embeds(target: Target) -> bool:
     try:
         way_of(EMBEDDINGS, DIALECTS["openai"], target, DIALECTS[target.upstream.dialect])
-    except BadField:
+    except InvalidField:
         return False
     return True

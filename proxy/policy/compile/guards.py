@@ -30,23 +30,23 @@ from proxy.runtime.frozen import frozen
 from proxy.types.guard import (
     BLOCKED,
     TOO_EXPENSIVE,
+    AnyDetector,
     Capture,
     CostCap,
     Detector,
     GuardRule,
-    Looking,
     Preparable,
-    Question,
+    PromptContext,
     Stage,
     is_contextual,
     is_detector,
     is_preparable,
 )
-from proxy.types.hold import hold_of
+from proxy.types.hold import partial_matcher_of
 
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
-SAMPLE_CONTEXT = Question(SAMPLE, SAMPLE, SAMPLE)
+SAMPLE_CONTEXT = PromptContext(SAMPLE, SAMPLE, SAMPLE)
 
 
 @frozen
@@ -67,15 +67,15 @@ UNICODE_TABLES = UnicodeTables()
 class StreamHold:
     """The part of a detector that only streams need."""
 
-    detector: Looking
+    detector: AnyDetector
 
     def prepare(self) -> None:
-        hold = hold_of(self.detector)
+        hold = partial_matcher_of(self.detector)
         if is_preparable(hold):
             hold.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        hold = hold_of(self.detector)
+        hold = partial_matcher_of(self.detector)
         return hold.load_rest() if is_preparable(hold) else iter(())
 
 
@@ -136,7 +136,7 @@ class GuardCompiler:
         if isinstance(detector, MostCost):
             return CostCap(
                 name=name,
-                most=detector.nano_usd,
+                max_nano_usd=detector.nano_usd,
                 action=config.action,
                 shadow=config.mode == "shadow",
                 on_error=config.on_error,
@@ -164,7 +164,7 @@ class GuardCompiler:
             kind=config.guard,
             restore=config.restore,
             restore_hosts=restore_hosts,
-            to=self._targets.targets((*path, "to"), config.to or []),
+            route_targets=self._targets.targets((*path, "to"), config.to or []),
             detections=kind.detections,
         )
 
@@ -202,7 +202,7 @@ class GuardCompiler:
         )
 
 
-def _run_once(detector: Looking) -> None:
+def _run_once(detector: AnyDetector) -> None:
     """Run a detector on a sample, so that calls do not wait for what it loads at first use."""
     with suppress(Exception):  # each call reports the error
         bound = detector.about(SAMPLE_CONTEXT) if is_contextual(detector) else detector

@@ -62,7 +62,7 @@ class KeyCompiler:
             listing=listed_models(chat, by_model, self._models_date),
             tags=sorted_tags(config.tags),
             may_refresh="refresh" in config.may,
-            may_trace="trace" in config.may,
+            controls_sampling="trace" in config.may,
         )
         if not any(reach.deployment.tells_keys_apart for reach in reaches.values()):
             self._equal_keys[properties] = key

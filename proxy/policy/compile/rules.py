@@ -18,8 +18,16 @@ from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuar
 from proxy.policy.files.load import no_such
 from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.tags import glob
-from proxy.types import UNCHANGED, CacheRule, Changes, Endpoint, Refusal, ScopedLimit, Semantic
-from proxy.types.guard import Guarding
+from proxy.types import (
+    UNCHANGED,
+    CacheRule,
+    Endpoint,
+    ParameterOverrides,
+    RuleRefusal,
+    ScopedLimit,
+    SemanticCacheRule,
+)
+from proxy.types.guard import GuardPlan
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 
@@ -130,15 +138,17 @@ class RuleCompiler:
         decisions = (cache_decision(policy.cache) for policy in self._enforced(name))
         return next((decision for decision in decisions if decision is not None), None)
 
-    def guarding(self, name: str) -> Guarding:
+    def guarding(self, name: str) -> GuardPlan:
         """Return the guards of a policy and of the policies that it extends."""
         order = self._orders[name]
         captures = (policy.capture for policy in self._enforced(name))
-        return Guarding(
+        return GuardPlan(
             input=tuple(rule for each in order for rule in self._guards_by_policy[each].input),
             output=tuple(rule for each in order for rule in self._guards_by_policy[each].output),
             opaque=any(self._policies[each].opaque == "allow" for each in order),
-            ceilings=tuple(cap for each in order for cap in self._guards_by_policy[each].ceilings),
+            cost_caps=tuple(
+                cap for each in order for cap in self._guards_by_policy[each].cost_caps
+            ),
             capture=next((captured(each) for each in captures if each is not None), None),
         )
 
@@ -155,7 +165,7 @@ class RuleCompiler:
         return RuleGuards(
             input=tuple(replace(rule, shadow=True) for rule in guards.input),
             output=tuple(replace(rule, shadow=True) for rule in guards.output),
-            ceilings=tuple(replace(cap, shadow=True) for cap in guards.ceilings),
+            cost_caps=tuple(replace(cap, shadow=True) for cap in guards.cost_caps),
         )
 
     def _order(self, name: str, extending: tuple[str, ...]) -> list[str]:
@@ -198,8 +208,8 @@ class RuleCompiler:
             routes=routes,
             fallback=fallback,
             model=config.model,
-            changes=Changes(set_values, caps) if set_values or caps else UNCHANGED,
-            refusal=Refusal(name, refuse.message, refuse.status) if refuse else None,
+            changes=ParameterOverrides(set_values, caps) if set_values or caps else UNCHANGED,
+            refusal=RuleRefusal(name, refuse.message, refuse.status) if refuse else None,
             bounds=self.limit_compiler.at((*path, "limits"), config.limits),
             cache=cache_decision(config.cache),
             guards=self.guard_compiler.guards(path, config.input, config.output),
@@ -276,7 +286,9 @@ def cache_decision(config: schema.CacheConfig | None) -> CacheDecision | None:
     if config is None:
         return None
     fields = config.model_dump(exclude={"off", "semantic"})
-    semantic = None if config.semantic is None else Semantic(**config.semantic.model_dump())
+    semantic = (
+        None if config.semantic is None else SemanticCacheRule(**config.semantic.model_dump())
+    )
     return CacheDecision(None if config.off else CacheRule(**fields, semantic=semantic))
 
 

@@ -97,7 +97,7 @@ class TargetCompiler:
             lists.setdefault(path[:-1], []).append((path, target))
         for name, deployment in deployments.items():
             own = _targets_below(lists, ("deployments", name))
-            detours = deployment.guards.detours
+            detours = deployment.guards.route_targets
             routed = [p for p in self.by_path.items() if p[1] in detours] if detours else []
             yield from _unpriced((*own, *routed), deployment.bounds)
             for rule in deployment.rules:
@@ -172,7 +172,7 @@ def _unpriced(
 ) -> Iterator[Finding]:
     limit = next((each.limit.name for each in scoped if each.needs_prices), None)
     for path, target in targets if limit is not None else ():
-        missing = target.lack_of_price()
+        missing = target.missing_price()
         if missing is not None:
             yield (
                 path,

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from proxy.dialects.request_headers import REFRESH_IGNORED
-from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.errors import InvalidField, NotFound, Unauthorized
 from proxy.errors.words import ascii_word
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
@@ -20,7 +20,7 @@ from proxy.policy.decide.selection import join_tags, listed_models, select_deplo
 from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
-from proxy.types.guard import UNGUARDED
+from proxy.types.guard import NO_GUARDS
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath
@@ -52,21 +52,21 @@ class KeyCaller:
     known: VirtualKey
     credential: str | None = None
     key: str = field(init=False)
-    may_trace: bool = field(init=False)
+    controls_sampling: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.known.name)
-        object.__setattr__(self, "may_trace", self.known.may_trace)
+        object.__setattr__(self, "controls_sampling", self.known.controls_sampling)
 
     def decide(self, call: Call) -> Plan:
         """Return the plan that ``decide`` returns. Calls for which it is the same share it."""
-        if call.pin is not None:
+        if call.state_ref is not None:
             return decide(self.snapshot, self.known, call)
         head = call.head
-        request = call.models, call.deployment, call.stream, head.deployment
-        shared_by = self.key, *request, head.dialect, head.endpoint, head.at.date()
+        request = call.requested_models, call.deployment, call.stream, head.deployment
+        shared_by = self.key, *request, head.dialect, head.endpoint, head.received_at.date()
         plans = self.snapshot.plans
-        is_unique = head.tags or head.refresh or head.alternatives or call.background
+        is_unique = head.tags or head.bypass_cache or head.alternatives or call.background
         shared = None if is_unique else plans.get(shared_by)
         if shared is not None:
             return shared
@@ -84,9 +84,14 @@ def _can_share(plan: DecidedPlan, head: RequestHead) -> bool:
     The policy bounds the number of such plans: the model must be one that it names.
     """
     _, key, reach, call, _, _ = plan.basis
-    if head.tags or head.refresh or len(call.models) != 1 or call.models[0] not in key.named:
+    if (
+        head.tags
+        or head.bypass_cache
+        or len(call.requested_models) != 1
+        or call.requested_models[0] not in key.named
+    ):
         return False
-    if head.passed is not None:
+    if head.passthrough is not None:
         return False
     return not reach.deployment.routes.drawn and (reach.chain is None or reach.chain.steady)
 
@@ -103,7 +108,7 @@ def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
         if revoked is not None:
             raise Unauthorized("revoked", revoked.key.name)
         raise Unauthorized("revoked" if digest.hex() in snapshot.revoked else "unknown")
-    if credential.until is not None and not credential.is_in_force(head.at):
+    if credential.until is not None and not credential.is_in_force(head.received_at):
         raise Unauthorized("expired", credential.key.name)
     return credential
 
@@ -114,11 +119,11 @@ class GuardPolicies:
 
     current: Callable[[], Snapshot]
 
-    def in_force_now(self) -> GuardPolicy:
+    def active(self) -> GuardPolicy:
         return GuardPolicy(self.current())
 
     async def read(self, head: RequestHead) -> GuardPolicy:
-        return self.in_force_now()
+        return self.active()
 
 
 @frozen
@@ -149,7 +154,7 @@ class GuardCaller:
     key: str
     deployment: Deployment
     credential: None = None
-    may_trace: bool = False  # it is sampled with the call that it inspects
+    controls_sampling: bool = False  # it is sampled with the call that it inspects
 
     def decide(self, call: Call) -> Plan:
         """Return the plan under the rules and limits of the deployment.
@@ -159,7 +164,7 @@ class GuardCaller:
         client_tags = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
         reach = self.deployment.for_key(self.key, self.deployment.tags, client_tags)
         plan = decide(self.snapshot, reach.only_key(self.key), call)
-        return replace(plan, guards=UNGUARDED, cache=None)
+        return replace(plan, guards=NO_GUARDS, cache=None)
 
 
 def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
@@ -169,7 +174,7 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     plan. A call that uses stored state gets only the targets that have it. Raise ``Refused`` if
     the call cannot be served under any rule.
     """
-    pin = call.pin
+    pin = call.state_ref
     if pin is not None:
         from proxy.policy.decide import pins  # noqa: PLC0415  # few calls use stored state
 
@@ -183,7 +188,7 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """Return the plan for a call, whatever state it uses."""
     head = call.head
     warnings: tuple[str, ...] = ()
-    if head.refresh and not key.may_refresh:
+    if head.bypass_cache and not key.may_refresh:
         warnings = (REFRESH_IGNORED,)
     if head.endpoint == "models":
         return Plan(
@@ -192,7 +197,7 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             deployment=None,
             tags=key.tags,
             model_calls=(),
-            listing=listed_models(key, head),
+            model_list=listed_models(key, head),
             warnings=warnings,
         )
     reach, path = select_deployment(key, call)
@@ -203,10 +208,10 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         warnings += tuple(
             f"tag {ascii_word(tag)} ignored: clients may not set this value" for tag in dropped
         )
-    if len(call.models) > deployment.max_models:
-        raise BadField("model", f"must have at most {deployment.max_models} models")
+    if len(call.requested_models) > deployment.max_models:
+        raise InvalidField("model", f"must have at most {deployment.max_models} models")
     facts = facts_of(key.name, call, tags)
-    models = call.models or (deployment.name,)
+    models = call.requested_models or (deployment.name,)
     ruled = [rule_model_call(reach, call, facts, model) for model in models]
     basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
     return _plan(basis, path, tags, warnings)
@@ -231,7 +236,9 @@ def _plan(
     guards = guards_of(deployment.guards, any_, every)
     cache = deployment.cache if first.cache is None else first.cache.by
     if path is not None:  # passthrough requests are sent once and unchanged
-        model_calls = tuple(replace(each, changes=UNCHANGED, others={}) for each in model_calls)
+        model_calls = tuple(
+            replace(each, overrides=UNCHANGED, target_overrides={}) for each in model_calls
+        )
     unpriced: tuple[ModelCall, ...] = ()
     reason = pricing.required_by(deployment, limits)
     if reason is not None:
@@ -252,7 +259,7 @@ def _plan(
         retry=deployment.retry,
         hedge_after=None if creates_state or path is not None else deployment.hedge_after,
         refusal=refusal,
-        bounds=limits,
+        limits=limits,
         cache=None if is_uncached else cache,
         may_refresh=key.may_refresh,
         guards=guards,

@@ -17,7 +17,7 @@ from proxy.types import Call
 
 class Facts(NamedTuple):
     """The facts of a call and of one of its models. ``names`` are all names that may mean the
-    model. ``at`` is in UTC."""
+    model. ``received_at`` is in UTC."""
 
     key: str
     dialect: str
@@ -45,7 +45,7 @@ def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
         stream=call.stream,
         tags=tags,
         headers=head.headers,
-        at=head.at,
+        at=head.received_at,
     )
 
 

@@ -61,11 +61,11 @@ def rule_model_call(reach: KeyDeployment, call: Call, facts: Facts, model: str) 
     model_call = ModelCall(
         model=model,
         targets=targets + _fallback(deployment, effects),
-        pool=pool,
-        changes=effects.changes,
+        pool_size=pool,
+        overrides=effects.changes,
         rules=effects.rules,
         shadow_rules=effects.shadow_rules,
-        by=effects.by,
+        rule_by_effect=effects.by,
     )
     return RuledModelCall(
         model_call=model_call,
@@ -135,10 +135,10 @@ class _ByTarget:
             self._left_out.clear()
         chosen, pool = self._chosen(where, served, first_targets)
         targets = chosen + self._fallback(where)
-        by_target = {each.title: self._effects(each, first_targets) for each in targets}
-        first = unlike(effects for each in targets[:pool] for effects in by_target[each.title])
+        by_target = {each.id: self._effects(each, first_targets) for each in targets}
+        first = unlike(effects for each in targets[:pool] for effects in by_target[each.id])
         while detours := self._detours(by_target):
-            by_target |= {each.title: self._effects(each, first_targets) for each in detours}
+            by_target |= {each.id: self._effects(each, first_targets) for each in detours}
         every = _flat(by_target)
         decided_by = where, self._chain.union(first), self._chain.union(every)
         return RuledModelCall(
@@ -235,7 +235,7 @@ class _ByTarget:
         """Return the targets to which guards may route the call, and that have no effects yet."""
         every = _flat(by_target)
         guards = guards_of(self._deployment.guards, self._chain.union(every), every)
-        return [each for each in guards.detours if each.title not in by_target]
+        return [each for each in guards.route_targets if each.id not in by_target]
 
     def _model_call(
         self,
@@ -250,18 +250,20 @@ class _ByTarget:
         changes_by_target = {
             title: self._chain.union(effects).changes for title, effects in by_target.items()
         }
-        changes = changes_by_target[targets[0].title]
+        changes = changes_by_target[targets[0].id]
         applied = self._chain.union(unlike((where, first)))
-        by = {f"left out {target.title}": rule for target, rule in self._left_out}
+        by = {f"left out {target.id}": rule for target, rule in self._left_out}
         return ModelCall(
             model=self._model,
             targets=targets,
-            pool=pool,
-            changes=changes,
+            pool_size=pool,
+            overrides=changes,
             rules=self._applied(applied.rules, every.rules),
             shadow_rules=self._applied(applied.shadow_rules, every.shadow_rules),
-            by={**effects_by(where, first, every), **by},
-            others={title: each for title, each in changes_by_target.items() if each != changes},
+            rule_by_effect={**effects_by(where, first, every), **by},
+            target_overrides={
+                title: each for title, each in changes_by_target.items() if each != changes
+            },
         )
 
     def _applied(self, first: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:

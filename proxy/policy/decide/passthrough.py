@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, TooLarge
+from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound, RequestTooLarge
 from proxy.errors.field_problems import ambiguous, no_deployment, no_model, too_large
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call
@@ -23,14 +23,16 @@ def find_path(
         candidates = [each for each in candidates if each[0] is key.by_name.get(name)]
         if not candidates:
             raise NotFound(no_deployment(name, "does not list this path"), param="deployment")
-    elif call.models:
-        candidates = [each for each in candidates if _serves(key, each[0], call.models[0])]
+    elif call.requested_models:
+        candidates = [
+            each for each in candidates if _serves(key, each[0], call.requested_models[0])
+        ]
         if not candidates:
-            raise ModelNotFound(no_model(call.models, " on this path"), param="model")
+            raise ModelNotFound(no_model(call.requested_models, " on this path"), param="model")
     default = key.default_of([reach for reach, _ in candidates])
     if default is None:
         names = [reach.deployment.name for reach, _ in candidates]
-        raise BadField("deployment", ambiguous("this path", names))
+        raise InvalidField("deployment", ambiguous("this path", names))
     path = next(path for reach, path in candidates if reach is default)
     _check_size(path, call, request)
     return default, path
@@ -53,9 +55,9 @@ def _serves(key: VirtualKey, reach: KeyDeployment, model: str) -> bool:
 
 
 def _check_size(path: PassedPath, call: Call, request: PassedRequest) -> None:
-    """Raise ``TooLarge`` for a large body, or ``BadRequest`` for a long query."""
+    """Raise ``RequestTooLarge`` for a large body, or ``BadRequest`` for a long query."""
     max_bytes, upload = path.most_bytes, call.upload
     if upload is not None and upload.length is not None and upload.length > max_bytes:
-        raise TooLarge(too_large(max_bytes))
+        raise RequestTooLarge(too_large(max_bytes))
     if len(request.query) > MOST_QUERY:
         raise BadRequest(f"The query string must not exceed {MOST_QUERY} characters.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proxy.money.usage import in_force
+from proxy.money.usage import price_on
 from proxy.policy.decide.snapshot import Deployment
-from proxy.types import UNBILLED, Call, ModelCall, Refusal, ScopedLimit, Target
-from proxy.types.guard import Guarding
-from proxy.types.target import lack
+from proxy.types import UNBILLED, Call, ModelCall, RuleRefusal, ScopedLimit, Target
+from proxy.types.guard import GuardPlan
+from proxy.types.target import missing_price
 
 FREE_OUTPUT = frozenset({"embeddings", "passthrough"})
 """Endpoints whose output may be free."""
@@ -19,8 +19,8 @@ def is_priced(target: Target, call: Call) -> bool:
     """Return True if a whole price is known for the endpoint and the day of a call."""
     if target.always_priced or call.head.endpoint in UNBILLED:
         return True
-    price = in_force(target.prices, call.head.at.date())
-    return price is not None and lack(price, call.head.endpoint in FREE_OUTPUT) is None
+    price = price_on(target.prices, call.head.received_at.date())
+    return price is not None and missing_price(price, call.head.endpoint in FREE_OUTPUT) is None
 
 
 def required_by(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
@@ -55,22 +55,25 @@ def priced_model_calls(
         if not targets:
             unpriced += (model_call,)
         elif len(targets) < len(model_call.targets):
-            pool = len(_priced(model_call.targets[: model_call.pool], call)) or 1
-            changed = replace(model_call, targets=targets, pool=pool)
+            pool = len(_priced(model_call.targets[: model_call.pool_size], call)) or 1
+            changed = replace(model_call, targets=targets, pool_size=pool)
             model_calls = (*model_calls[:index], changed, *model_calls[index + 1 :])
     return model_calls, unpriced
 
 
-def priced_guards(guards: Guarding, call: Call) -> Guarding:
+def priced_guards(guards: GuardPlan, call: Call) -> GuardPlan:
     """Return the guards with only the priced targets of the action ``route``."""
     for rule in guards.input:
-        if rule.to:
-            rules = (replace(each, to=_priced(each.to, call)) for each in guards.input)
+        if rule.route_targets:
+            rules = (
+                replace(each, route_targets=_priced(each.route_targets, call))
+                for each in guards.input
+            )
             return replace(guards, input=tuple(rules))
     return guards
 
 
-def refusal(model: str, reason: str) -> Refusal:
+def refusal(model: str, reason: str) -> RuleRefusal:
     """Return the refusal of a model without a priced target. ``model`` must be printable ASCII."""
     message = f'No price is known for model "{model}", but {reason}. The operator can add it.'
-    return Refusal("unpriced", message, 403)
+    return RuleRefusal("unpriced", message, 403)

@@ -67,9 +67,9 @@ class DecidedPlan(Plan):
             why = "named in a request header"
         elif call.deployment is not None:
             why = "named at the end of the model name"
-        elif call.models and deployment.names.issuperset(call.models):
+        elif call.requested_models and deployment.names.issuperset(call.requested_models):
             why = "requested by its name as the model"
-        elif deployment.is_default and len(self.basis.key.serving(call.models)) > 1:
+        elif deployment.is_default and len(self.basis.key.serving(call.requested_models)) > 1:
             why = "the default of this key's deployments that serve the request"
         else:
             why = "the only deployment of this key that serves the request"
@@ -103,20 +103,20 @@ class DecidedPlan(Plan):
     def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
         """Return the reason why a rule that applies lacks an effect, or None if it has it."""
         ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
-        by = ruled.model_call.by
+        by = ruled.model_call.rule_by_effect
         if (elsewhere := _elsewhere(rule, effect, ruled)) is not None:
             return elsewhere
         if kind == "cap":
-            changes = (ruled.model_call.changes, *ruled.model_call.others.values())
+            changes = (ruled.model_call.overrides, *ruled.model_call.target_overrides.values())
             caps = [each.cap.get(name) for each in changes]
             return None if rule.changes.cap[name] in caps else "a lower cap applies"
         if effect not in by:
             return f"no effect: {by['targets']} chooses the targets"
         if by[effect] != rule.name:
             return f"no effect: {by[effect]} takes precedence"
-        kept = {f"no limit {scoped.limit.name}" for scoped in self.bounds}
+        kept = {f"no limit {scoped.limit.name}" for scoped in self.limits}
         kept |= {f"no guard {rule.name}" for rule in (*self.guards.input, *self.guards.output)}
-        kept |= {f"no guard {cap.name}" for cap in self.guards.ceilings}
+        kept |= {f"no guard {cap.name}" for cap in self.guards.cost_caps}
         return "no effect: other models of this call keep it" if effect in kept else None
 
     def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
@@ -128,13 +128,13 @@ class DecidedPlan(Plan):
         paths = {rule.name: rule.path for rule in deployment.rules}
         for number, target in enumerate(model_call.targets):
             kind = "targets" if number < first else "fallback"
-            rule = model_call.by.get(kind)
+            rule = model_call.rule_by_effect.get(kind)
             path = (*(paths[rule] if rule else ("deployments", deployment.name)), kind)
             if model_call in self.unpriced:
                 why = "not tried"
             elif number >= first:
                 why = "fallback"
-            elif model_call.pool > 1:
+            elif model_call.pool_size > 1:
                 why = "balanced: the least loaded target is tried first"
             else:
                 why = self._chosen_by(ruled, target, is_first=not number)
@@ -169,7 +169,7 @@ class DecidedPlan(Plan):
         """Yield the excluded targets, each with the reason."""
         targets, ruled = self.model_calls[index].targets, self.basis.ruled[index]
         why = "its price is unknown"
-        if self.basis.call.pin is not None:
+        if self.basis.call.state_ref is not None:
             why = "another target stores the state of this call"
         yield from ((target, why) for target in ruled.model_call.targets if target not in targets)
         yield from ((target, f"by rule {rule}") for target, rule in ruled.left_out)

@@ -94,6 +94,6 @@ def draw(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
 
     Clients can influence it only by their user name and by a header that the policy names.
     """
-    seed = (sticky and sticky.seed(key, call)) or call.head.nonce
+    seed = (sticky and sticky.seed(key, call)) or call.head.call_id
     text = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())

@@ -19,8 +19,8 @@ from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts,
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import KeyPath
 from proxy.runtime.frozen import frozen
-from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
-from proxy.types.guard import CostCap, Guarding, GuardRule
+from proxy.types import UNCHANGED, CacheRule, ParameterOverrides, RuleRefusal, ScopedLimit, Target
+from proxy.types.guard import CostCap, GuardPlan, GuardRule
 from proxy.types.target import titles
 
 MAX_EFFECTS = 256
@@ -33,7 +33,7 @@ class RuleGuards(NamedTuple):
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
-    ceilings: tuple[CostCap, ...] = ()
+    cost_caps: tuple[CostCap, ...] = ()
 
 
 @frozen
@@ -54,8 +54,8 @@ class Rule:
     routes: Routes | None = None
     fallback: tuple[Target, ...] | None = None
     model: str | None = None
-    changes: Changes = UNCHANGED
-    refusal: Refusal | None = None
+    changes: ParameterOverrides = UNCHANGED
+    refusal: RuleRefusal | None = None
     bounds: tuple[ScopedLimit, ...] = ()
     without: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
@@ -111,8 +111,8 @@ class Effects(NamedTuple):
     routes: Routes | None = None
     fallback: tuple[Target, ...] | None = None
     model: str | None = None
-    changes: Changes = UNCHANGED
-    refusal: Refusal | None = None
+    changes: ParameterOverrides = UNCHANGED
+    refusal: RuleRefusal | None = None
     bounds: tuple[ScopedLimit, ...] = ()
     without: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
@@ -229,7 +229,7 @@ def joined(
             guards=RuleGuards(
                 effects.guards.input + rule.guards.input,
                 effects.guards.output + rule.guards.output,
-                effects.guards.ceilings + rule.guards.ceilings,
+                effects.guards.cost_caps + rule.guards.cost_caps,
             ),
             unguarded=effects.unguarded | rule.unguarded,
         )
@@ -255,7 +255,7 @@ def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
     return by
 
 
-def _merged(first: Changes, later: Changes) -> Changes:
+def _merged(first: ParameterOverrides, later: ParameterOverrides) -> ParameterOverrides:
     """Return the changes of two rules. A value that ``first`` sets wins, by any of its names."""
     if not first or not later:
         return first or later
@@ -265,7 +265,7 @@ def _merged(first: Changes, later: Changes) -> Changes:
     values = later.set
     if not first.set.keys().isdisjoint(BOUNDS):
         values = {name: value for name, value in values.items() if name not in BOUNDS}
-    return Changes({**values, **first.set}, caps)
+    return ParameterOverrides({**values, **first.set}, caps)
 
 
 def limits_of(
@@ -281,7 +281,7 @@ def limits_of(
     return _remaining(limits, whole.bounds, by_model, lambda scoped: scoped.limit.name)
 
 
-def guards_of(guards: Guarding, whole: Effects, effects_list: Sequence[Effects]) -> Guarding:
+def guards_of(guards: GuardPlan, whole: Effects, effects_list: Sequence[Effects]) -> GuardPlan:
     """Return the guards of a call: those of its deployment and of its rules.
 
     ``whole`` is the union of ``effects_list``, which has the effects for each model and target.
@@ -290,13 +290,13 @@ def guards_of(guards: Guarding, whole: Effects, effects_list: Sequence[Effects])
         return guards
     inputs = [(effects.guards.input, effects.unguarded) for effects in effects_list]
     outputs = [(effects.guards.output, effects.unguarded) for effects in effects_list]
-    ceilings = [(effects.guards.ceilings, effects.unguarded) for effects in effects_list]
+    cost_caps = [(effects.guards.cost_caps, effects.unguarded) for effects in effects_list]
     added = whole.guards
     return replace(
         guards,
         input=_remaining(guards.input, added.input, inputs, _guard_name),
         output=_remaining(guards.output, added.output, outputs, _guard_name),
-        ceilings=_remaining(guards.ceilings, added.ceilings, ceilings, _guard_name),
+        cost_caps=_remaining(guards.cost_caps, added.cost_caps, cost_caps, _guard_name),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound
+from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound
 from proxy.errors.field_problems import ambiguous, no_deployment, no_model
 from proxy.errors.words import ascii_word, listed
 from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
@@ -31,10 +31,10 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passe
         for drawn in (head.deployment, *head.alternatives):
             if drawn not in key.by_name:
                 raise BadRequest(no_deployment(drawn), param="deployment")
-    if head.passed is not None:
+    if head.passthrough is not None:
         from proxy.policy.decide.passthrough import find_path  # noqa: PLC0415  # few calls are such
 
-        return find_path(key, call, head.passed)
+        return find_path(key, call, head.passthrough)
     name = head.deployment or call.deployment
     if name is not None:
         return _named(key, name, head), None
@@ -44,18 +44,18 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passe
 def _only_serving(key: VirtualKey, call: Call) -> KeyDeployment:
     """Return the deployment that serves the models of a call. A call without models creates a
     conversation."""
-    if not call.models:
+    if not call.requested_models:
         from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such
 
         return find_keeper(key)
-    candidates = key.serving(call.models)
+    candidates = key.serving(call.requested_models)
     reach = key.default_of(candidates)
     if reach is not None:
         return reach
     if not candidates:
-        raise ModelNotFound(no_model(call.models), param="model")
+        raise ModelNotFound(no_model(call.requested_models), param="model")
     names = [each.deployment.name for each in candidates]
-    raise BadField("model", ambiguous(listed(call.models), names))
+    raise InvalidField("model", ambiguous(listed(call.requested_models), names))
 
 
 def _named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
@@ -79,7 +79,7 @@ def listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]
             raise ModelNotFound(no_model([model]), param="model")
         return (key.listing[model],)
     if names not in (None, "all"):
-        raise BadField("names", "must be all")
+        raise InvalidField("names", "must be all")
     return tuple(each for each in key.listing.values() if each.is_main or names == "all")
 
 
@@ -99,7 +99,9 @@ def join_tags(
         if is_allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            raise BadField("tags", f'clients may not set tag "{ascii_word(name)}" to this value')
+            raise InvalidField(
+                "tags", f'clients may not set tag "{ascii_word(name)}" to this value'
+            )
         else:
             dropped.append(name)
     return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)

@@ -16,7 +16,7 @@ from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.tags import TagPattern
 from proxy.runtime.frozen import frozen, memo
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
-from proxy.types.guard import UNGUARDED, Guarding, Preparable
+from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
 from proxy.types.target import ListedModel
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Deployment:
     sections: tuple[PolicyRules, ...] = ()
     bounds: tuple[ScopedLimit, ...] = ()
     cache: CacheRule | None = None
-    guards: Guarding = UNGUARDED
+    guards: GuardPlan = NO_GUARDS
     refuse_unpriced: bool = False
     max_models: int = 32
     passthrough: PassedPaths | None = None
@@ -128,7 +128,7 @@ class VirtualKey:
     listing: Mapping[str, ListedModel]
     tags: Mapping[str, str]
     may_refresh: bool
-    may_trace: bool = False
+    controls_sampling: bool = False
     by_name: Mapping[str, KeyDeployment] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

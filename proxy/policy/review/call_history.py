@@ -16,17 +16,17 @@ from typing import ClassVar, NamedTuple
 from proxy.call import summary
 from proxy.call.record import Record
 from proxy.dialects.bounds import NUMBERS
-from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
-from proxy.errors.words import MAX_NAME, MAX_WORDS, few
+from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
+from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
 from proxy.money.usage import usd_text
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import CallExplanation, Reason, explain
 from proxy.policy.schema.rules import Cap, Set
 from proxy.types import Call, RequestHead
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import LimitDecision
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""
@@ -136,9 +136,9 @@ class CallHistory:
             yield Reason("key", key.name if key else "unknown")
             return
         yield from explain(snapshot, key, call).reasons
-        if call.pin is not None:
+        if call.state_ref is not None:
             why = "this target stores the state that the call uses"
-            yield Reason("pinned to", call.pin.target, why)
+            yield Reason("pinned to", call.state_ref.target, why)
         if self._candidate is None:
             return
         candidate = self._candidate()
@@ -147,16 +147,16 @@ class CallHistory:
         )
         parts = tuple(
             Reason(each.kind, each.text, f"by {each.rule}" if each.rule else None)
-            for each in few(differences)
+            for each in first_items(differences)
         )
         text = "different decision" if parts else "same decision"
         yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
 
 
 def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
-    facts, attempts = record.facts or summary.facts_of(record), record.attempts
+    facts, attempts = record.facts or summary.summarize(record), record.attempts
     call = None if record.call is None else without_texts(record.call, headers)
-    claims = record.admission.claims[:MAX_WORDS] if record.admission is not None else ()
+    claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
     past = PastCall()
     past.revision = record.revision
     past.key = record.key
@@ -169,21 +169,21 @@ def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
     past.cost = facts.cost if attempts else None
     past.attempts = [
         PastAttempt(
-            target=attempt.target.title,
-            why=attempt.why,
+            target=attempt.target.id,
+            why=attempt.reason,
             status=attempt.status,
             error=attempt.error,
             cause=attempt.cause,
             system_text=attempt.system_text,
             seconds=(attempt.ended or attempt.started) - attempt.started,
-            lost=attempt.lost,
+            lost=attempt.lost_hedge,
         )
         for attempt in attempts[:MAX_WORDS]
     ]
-    past.skips = [(skip.target.title, skip.reason) for skip in record.skips[:MAX_WORDS]]
+    past.skips = [(skip.target.id, skip.reason) for skip in record.skips[:MAX_WORDS]]
     past.limits = [(claim.limit, claim.amount) for claim in claims]
-    past.readings = record.admission.readings if record.admission is not None else ()
-    past.guards = few(_guard_texts(facts.each_verdict)) if facts.each_verdict else ()
+    past.readings = record.limit_decision.readings if record.limit_decision is not None else ()
+    past.guards = first_items(_guard_texts(facts.each_verdict)) if facts.each_verdict else ()
     return past
 
 
@@ -193,7 +193,7 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
     It contains the short parameters that rules may change, and the given ``headers``. Every field
     is copied by name, so that a new field of a call is not stored by accident.
     """
-    head, body, pin = call.head, call.body, call.pin
+    head, body, pin = call.head, call.body, call.state_ref
     passed, parameters = None, {}
     if head.endpoint == "passthrough":
         from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls are such
@@ -212,21 +212,21 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
             endpoint=head.endpoint,
             route=head.route,
             request_id=head.request_id,
-            nonce=head.nonce,
+            call_id=head.call_id,
             deployment=pin.deployment if pin is not None and is_drawn else head.deployment,
             tags=head.tags,
             user=head.user,
-            refresh=head.refresh,
+            bypass_cache=head.bypass_cache,
             headers={name: head.headers[name] for name in headers if name in head.headers},
-            at=head.at,
+            received_at=head.received_at,
             method=head.method,
-            passed=passed,
+            passthrough=passed,
         ),
         body=parameters,
-        models=call.models,
+        requested_models=call.requested_models,
         deployment=call.deployment,
         stream=call.stream,
-        pin=None if pin is None else replace(pin, id=""),
+        state_ref=None if pin is None else replace(pin, id=""),
         background=call.background,
     )
 
@@ -234,9 +234,18 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
 def _is_too_large(call: Call) -> bool:
     """Return True if the stored text of a client exceeds ``MAX_BYTES``."""
     head = call.head
-    if not (head.tags or head.headers) and len(call.models) + len(call.body) <= MAX_UNMEASURED:
+    if (
+        not (head.tags or head.headers)
+        and len(call.requested_models) + len(call.body) <= MAX_UNMEASURED
+    ):
         return False
-    texts = [*call.models, call.deployment, head.deployment, head.user, *call.body.values()]
+    texts = [
+        *call.requested_models,
+        call.deployment,
+        head.deployment,
+        head.user,
+        *call.body.values(),
+    ]
     for group in (head.headers.values(), *head.tags):
         texts += group
     return sum(map(sys.getsizeof, texts)) > MAX_BYTES
@@ -244,17 +253,21 @@ def _is_too_large(call: Call) -> bool:
 
 def _error_text(error: ProxyError) -> str:
     """Return the message of an error. An upstream's message is left out: it may quote a prompt."""
-    if error.upstream_message is None and not isinstance(error, UpstreamRefused | UpstreamDenied):
+    if error.upstream_message is None and not isinstance(
+        error, UpstreamRejected | BlockedByUpstream
+    ):
         return error.message
     status = error.upstream_status
     return error.code if status is None else f"{error.code}, upstream status {status}"
 
 
-def _guard_texts(verdicts: Verdicts) -> Iterator[tuple[str, str | None]]:
+def _guard_texts(verdicts: GuardResults) -> Iterator[tuple[str, str | None]]:
     """Yield the verdict of each guard that did not pass, and the counts of its findings."""
     for stage, result in verdicts:
         if result.verdict != "passed":
-            counts = ", ".join(f"{kind}: {count}" for kind, count in few(result.findings.items()))
+            counts = ", ".join(
+                f"{kind}: {count}" for kind, count in first_items(result.findings.items())
+            )
             shadow = " (shadow mode)" if result.shadow else ""
             text = f"{stage} {result.guard} {result.verdict}{shadow}"
             yield text, result.error or counts or None
@@ -272,7 +285,7 @@ def _outcome(past: PastCall) -> Reason:
 def _limits(past: PastCall) -> Iterator[Reason]:
     """Yield each limit with the reserved amount and the state of its counter at that time."""
     claims = [Claim(limit, "", amount) for limit, amount in past.limits]
-    decision = Outcome(True, claims, past.readings)
+    decision = LimitDecision(True, claims, past.readings)
     states = list(zip(claims, decision.decisions(), decision.used(), strict=True))
     is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
     for claim, (limit, refuses), used in states:

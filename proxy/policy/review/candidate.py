@@ -61,11 +61,11 @@ class Candidate:
             if key is None or not isinstance(record.error, Unauthorized):
                 return None
             return [key_difference(key.name, "unknown", None)]
-        decision = record.decided or record.plan or record.error
+        decision = record.original_plan or record.plan or record.error
         if decision is None:
             return None
         if key is None:
-            lapse = snapshot.lapse_of(str(record.key), head.at, record.credential)
+            lapse = snapshot.lapse_of(str(record.key), head.received_at, record.credential)
             return [key_difference(str(record.key), None, lapse or "unknown")]
         return compare(call, decision, decide_call(snapshot, key, call))
 

@@ -65,7 +65,7 @@ def compare_snapshots(
     is_admitted: bool = False,
 ) -> list[Difference]:
     """Decide a call under two snapshots. ``old`` accepts the key of a call that ``is_admitted``."""
-    received_at = call.head.at
+    received_at = call.head.received_at
     before = None if is_admitted else old.lapse_of(key.name, received_at)
     after = new.lapse_of(key.name, received_at, credential)
     if before is not None or after is not None:
@@ -149,7 +149,7 @@ def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
     retries = f"{plan.retry.times} retries" if plan.retry else "no retries"
     hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
     yield ("routing", ""), f"{retries}, {hedge}"
-    for scoped in plan.bounds:
+    for scoped in plan.limits:
         yield ("limits", scoped.limit.name), limit_text(scoped)
     cache = "off"
     if plan.cache is not None:
@@ -160,21 +160,29 @@ def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
         for rule in rules:
             action = f"{'shadow ' if rule.shadow else ''}{rule.action}"
             yield ("guards", rule.name), f"{stage} {rule.name} {action} {rule.digest[:6]}"
-    for cap in plan.guards.ceilings:
+    for cap in plan.guards.cost_caps:
         yield ("guards", cap.name), f"input {cap.name} {cap.digest[:6]}"
 
 
 def _compare_model_calls(call: Call, before: ModelCall, after: ModelCall) -> Iterator[Difference]:
     """Yield the differences in the targets of a model, and in their parameters."""
     if titles(before.targets) != titles(after.targets):
-        left_out = sorted(each for each in {*before.by, *after.by} if each.startswith("left out "))
-        rule = _cause(before.by, after.by, "targets", "model", "fallback", *left_out)
+        left_out = sorted(
+            each
+            for each in {*before.rule_by_effect, *after.rule_by_effect}
+            if each.startswith("left out ")
+        )
+        rule = _cause(
+            before.rule_by_effect, after.rule_by_effect, "targets", "model", "fallback", *left_out
+        )
         old, new = titles(before.targets), titles(after.targets)
         yield Difference(kind="targets", before=old, after=new, rule=rule)
     pairs = [(before.targets[0], after.targets[0])]
-    if before.others or after.others:  # rules change later targets in another way than the first
-        by_title = {target.title: target for target in before.targets}
-        pairs += [(by_title[each.title], each) for each in after.targets if each.title in by_title]
+    if (
+        before.target_overrides or after.target_overrides
+    ):  # rules change later targets in another way than the first
+        by_title = {target.id: target for target in before.targets}
+        pairs += [(by_title[each.id], each) for each in after.targets if each.id in by_title]
     found = (each for pair in pairs for each in _compare_parameters(call, before, after, *pair))
     yield from dict.fromkeys(found)
 
@@ -183,8 +191,8 @@ def _compare_parameters(
     call: Call, before: ModelCall, after: ModelCall, old_target: Target, new_target: Target
 ) -> Iterator[Difference]:
     """Yield the parameters, in OpenAI's form, that two targets would get with other values."""
-    old = parameters(call, old_target, before.changes_for(old_target))
-    new = parameters(call, new_target, after.changes_for(new_target))
+    old = parameters(call, old_target, before.overrides_for(old_target))
+    new = parameters(call, new_target, after.overrides_for(new_target))
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             names = BOUNDS if name in BOUNDS else (name,)
@@ -193,7 +201,7 @@ def _compare_parameters(
                 kind="parameters",
                 before=_parameter(name, old, before),
                 after=_parameter(name, new, after),
-                rule=_cause(before.by, after.by, *effects),
+                rule=_cause(before.rule_by_effect, after.rule_by_effect, *effects),
             )
 
 
@@ -202,7 +210,7 @@ def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str
     value = body.get(name)
     if value is None:
         return f"no {name}"
-    changes = (model_call.changes, *model_call.others.values())
+    changes = (model_call.overrides, *model_call.target_overrides.values())
     is_set_by_rule = any(name in each.set for each in changes)
     is_shown = is_set_by_rule or isinstance(value, (bool, int, float))
     return f"{name} {value}" if is_shown else f"{name} as requested"

@@ -246,12 +246,12 @@ class RecordedCall(BaseModel):
             endpoint=cast("Endpoint", self.endpoint),
             route=str(self.route),
             request_id=str(self.request_id),
-            nonce=str(self.request_id),
+            call_id=str(self.request_id),
             headers={name.lower(): value for name, value in (self.headers or {}).items()},
-            at=self.time,
+            received_at=self.time,
         )
         models, body = tuple(self.models or ()), self.body or self.parameters or {}
-        call = Call(head, body, models=models, stream=self.stream is True)
+        call = Call(head, body, requested_models=models, stream=self.stream is True)
         decision = decide_call(old, key, call)
         if self.deployment and getattr(decision, "deployment", None) != self.deployment:
             head = replace(head, deployment=self.deployment)

@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.dialects.upstream_request import rule_changes
-from proxy.errors import BadField, ProxyError, Unauthorized
+from proxy.errors import InvalidField, ProxyError, Unauthorized
 from proxy.errors.words import MAX_LISTED, counted
-from proxy.limits.claims import claims_of, predicted
-from proxy.money.usage import in_force, usd_text
+from proxy.limits.claims import estimate_claims, estimate_cost
+from proxy.money.usage import price_on, usd_text
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json, Plan, ScopedLimit
-from proxy.types.guard import Guarding
+from proxy.types.guard import GuardPlan
 from proxy.types.limit import Claim
 from proxy.types.target import titles
 
@@ -85,7 +85,7 @@ def explain(
 
 def preview(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call that was not made yet. A revoked or expired key is rejected."""
-    lapse = snapshot.lapse_of(key.name, call.head.at)
+    lapse = snapshot.lapse_of(key.name, call.head.received_at)
     if lapse is None:
         return explain(snapshot, key, call, is_over=False)
     text = lapse if lapse.startswith("expired") else f"is {lapse}"
@@ -104,7 +104,7 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> 
         origin = plan.origin_of_deployment()
         yield Reason(about="deployment", decided=str(plan.deployment), why=origin.why, at=origin.at)
         yield _tags(plan)
-        if plan.passed is not None and call.head.passed is not None:
+        if plan.passed is not None and call.head.passthrough is not None:
             method, why = call.head.method, "retried after a failure"
             if not plan.passed.may_repeat(method):
                 why = "retried only if the upstream did not receive the request"
@@ -148,7 +148,7 @@ def _tags(plan: DecidedPlan) -> Reason:
 def _limits(plan: DecidedPlan, call: Call) -> Reason:
     claims, snapshot = _computable_claims(plan, call), plan.basis.snapshot
     parts = []
-    for scoped in plan.bounds:
+    for scoped in plan.limits:
         limit = scoped.limit
         amounts = [claim.amount for claim in claims if claim.limit is limit]
         at = snapshot.at(*snapshot.limits.get(limit.name, ()))
@@ -167,16 +167,16 @@ def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
     yield from _parameters(plan, index, call, text)
     targets = []
     for target, (why, at) in plan.origins_of_targets(index):
-        price = in_force(target.prices, call.head.at.date())
+        price = price_on(target.prices, call.head.received_at.date())
         if price is None:
             cost = "price unknown"
         else:
             prices = {"input": price.input, "output": price.output}
             known = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
             cost = f"USD per million tokens: {known}"
-        targets.append(Reason(about="target", decided=target.title, why=f"{why}; {cost}", at=at))
+        targets.append(Reason(about="target", decided=target.id, why=f"{why}; {cost}", at=at))
     for target, why in plan.left_out(index):
-        targets.append(Reason("target", f"{target.title} excluded", why))
+        targets.append(Reason("target", f"{target.id} excluded", why))
     yield Reason("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
 
 
@@ -199,9 +199,9 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
     if not _has_texts(call):
         call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
     try:
-        changes = rule_changes(call, target, plan.model_calls[index].changes_for(target))
-    except BadField as error:
-        yield Reason("parameters", f"{text}not supported by {target.title}", str(error))
+        changes = rule_changes(call, target, plan.model_calls[index].overrides_for(target))
+    except InvalidField as error:
+        yield Reason("parameters", f"{text}not supported by {target.id}", str(error))
         return
     parts = [
         Reason(
@@ -220,30 +220,30 @@ def _guards(plan: Plan, call: Call) -> Reason:
     parts = []
     for stage, rules in (("input", guards.input), ("output", guards.output)):
         for rule in rules:
-            to = f" to {titles(rule.to)}" if rule.to else ""
+            to = f" to {titles(rule.route_targets)}" if rule.route_targets else ""
             action = f"{rule.action}{to}{', shadow mode' if rule.shadow else ''}"
             included = sorted(rule.roles or ()) + sorted(rule.fields or ())
             scope = f"only {', '.join(included)}" if included else None
             if not included and rule.roles_left_out:
                 scope = f"except {', '.join(sorted(rule.roles_left_out))}"
             parts.append(Reason("guard", f"{stage} {rule.name}: {action}", scope))
-    for cap in guards.ceilings:
+    for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""
-        text = f"input {cap.name}: {cap.action} above {usd_text(cap.most)} USD{shadow}"
+        text = f"input {cap.name}: {cap.action} above {usd_text(cap.max_nano_usd)} USD{shadow}"
         why = None
         if _has_texts(call):
-            cost = predicted(plan, call)
+            cost = estimate_cost(plan, call)
             why = "the maximum cost of this call is unknown"
             why = why if cost is None else f"this call may cost up to {usd_text(cost)} USD"
         parts.append(Reason("guard", text, why))
     if rejects_opaque(guards):
         why = "guards cannot inspect them; `opaque: allow` accepts them"
         parts.append(Reason("guard", "images, audio and files: rejected", why))
-    count = len(guards.input) + len(guards.output) + len(guards.ceilings)
+    count = len(guards.input) + len(guards.output) + len(guards.cost_caps)
     return Reason("guards", str(count), parts=tuple(parts))
 
 
-def rejects_opaque(guards: Guarding) -> bool:
+def rejects_opaque(guards: GuardPlan) -> bool:
     """Return True if requests with content that guards cannot inspect are rejected."""
     return not guards.opaque and any(rule.enforces for rule in guards.input)
 
@@ -256,10 +256,10 @@ def _has_texts(call: Call) -> bool:
 def _computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
     """Return the claims of a call, or those that do not depend on its texts if it has none."""
     if _has_texts(call):
-        return claims_of(plan, call)
+        return estimate_claims(plan, call)
     if plan.passed is None or plan.passed.most_cost is None:
         return ()
-    return [claim for claim in claims_of(plan, call) if claim.limit.is_budget]
+    return [claim for claim in estimate_claims(plan, call) if claim.limit.is_budget]
 
 
 def _cache(plan: Plan) -> Reason:
@@ -278,13 +278,13 @@ def limit_text(scoped: ScopedLimit) -> str:
     limit = scoped.limit
     per = f", per {' and '.join(scoped.per)}" if scoped.per else ", across all keys"
     shadow = ", shadow mode" if limit.shadow else ""
-    return f"{limit.name}: {limit.kind.allowance(limit)}{per}{shadow}"
+    return f"{limit.name}: {limit.kind.describe(limit)}{per}{shadow}"
 
 
 def _result(plan: Plan, call: Call, is_over: bool) -> Reason:
     """Return the route of a call, or its rejection by a rule or by a limit that it exceeds."""
-    if plan.listing is not None:
-        names = counted(len(plan.listing), "name")
+    if plan.model_list is not None:
+        names = counted(len(plan.model_list), "name")
         return Reason("result", "list the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
@@ -294,7 +294,7 @@ def _result(plan: Plan, call: Call, is_over: bool) -> Reason:
             cached = "; a cached response is still served" if plan.cache is not None else ""
             why = f"this call exceeds the whole limit{cached}"
             return Reason("result", f"rejected with 429 by limit {claim.limit.name}", why)
-    first = " and ".join(each.targets[0].title for each in plan.model_calls[:MAX_LISTED])
+    first = " and ".join(each.targets[0].id for each in plan.model_calls[:MAX_LISTED])
     if more := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(more)} more"
     notes = [*call.warnings, *plan.warnings]

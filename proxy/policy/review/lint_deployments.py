@@ -11,7 +11,7 @@ from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import overriding_rule
 from proxy.types.passthrough import PassedPath, PassedPaths
-from proxy.types.way import USES_NOTHING
+from proxy.types.way import MODEL_FREE_METHODS
 
 STORED = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
@@ -54,7 +54,7 @@ def _targets(deployment: Deployment) -> Iterator[Finding]:
     never = deployment.refuse_unpriced
     effect = "it is never used" if never else "the cost of its calls is unknown"
     for path, target in deployment.targets:
-        missing, provider = target.lack_of_price(), target.upstream.traits
+        missing, provider = target.missing_price(), target.upstream.traits
         if missing is not None:
             message = f"model {quoted(target.model)} has {missing}, so {effect}."
             yield path, f'{message} Add "price:" here.'
@@ -65,13 +65,13 @@ def _targets(deployment: Deployment) -> Iterator[Finding]:
 
 def _missing_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
-    if any(target.lack_of_price() is None for _, target in deployment.targets):
+    if any(target.missing_price() is None for _, target in deployment.targets):
         return
     if deployment.refuse_unpriced:
         message = 'rejects every call, because no target has a known price. Add "price:" to one.'
         yield (*path, "unpriced"), message
-    for cap in deployment.guards.ceilings:
-        if cap.strict:
+    for cap in deployment.guards.cost_caps:
+        if cap.fails_closed:
             message = f"have no known price, so guard {quoted(cap.name)} blocks every call. "
             yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
@@ -197,7 +197,7 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> Iterato
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
     undeclared = _routes(
-        paths, lambda each: each.fields is None and not each.methods <= USES_NOTHING
+        paths, lambda each: each.fields is None and not each.methods <= MODEL_FREE_METHODS
     )
     gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
     if undeclared and gateways:
@@ -223,7 +223,7 @@ def _path_costs(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> It
             )
             yield path, message
     routes = _routes(
-        paths, lambda each: each.most_cost is None and not each.methods <= USES_NOTHING
+        paths, lambda each: each.most_cost is None and not each.methods <= MODEL_FREE_METHODS
     )
     if routes and budgets:
         yield (
@@ -252,4 +252,4 @@ def _is_stored(path: PassedPath) -> bool:
 
 
 def _uses_model(path: PassedPath) -> bool:
-    return not path.methods <= USES_NOTHING
+    return not path.methods <= MODEL_FREE_METHODS

@@ -16,12 +16,19 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.guards import AnyGuard
-from proxy.types.guard import Detector, GuardRule, Question, is_contextual, is_detector, is_service
-from proxy.types.hold import hold_of
+from proxy.types.guard import (
+    Detector,
+    GuardRule,
+    PromptContext,
+    is_contextual,
+    is_detector,
+    is_service,
+)
+from proxy.types.hold import partial_matcher_of
 
 CHARACTERS_PER_WORD = 6
 """Average, with the space."""
-SAMPLE_CONTEXT = Question("an example of a system prompt", "an example", "an example")
+SAMPLE_CONTEXT = PromptContext("an example of a system prompt", "an example", "an example")
 
 
 def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
@@ -98,7 +105,9 @@ def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
 
 def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on deployments that restore values where no secret makes placeholders stable."""
-    names = [name for name, each in snapshot.deployments.items() if each.guards.of_input.restores]
+    names = [
+        name for name, each in snapshot.deployments.items() if each.guards.input_stage.restores
+    ]
     if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):
         yield (
             f"{listed(names)}: placeholders of restored values differ between processes, which "
@@ -123,8 +132,8 @@ def delay_notes(snapshot: Snapshot) -> Iterator[str]:
 def _withheld_text(detector: Detector | None) -> str:
     if detector is None:
         return "streamed responses until their end"
-    lookback = detector.reach
-    if hold_of(detector) is not None and lookback is not None and lookback > LEAST_REACH:
+    lookback = detector.lookback
+    if partial_matcher_of(detector) is not None and lookback is not None and lookback > LEAST_REACH:
         return f"text that may become a finding, up to {lookback} characters"
     return f"the last {lookback} characters of streamed text"
 
@@ -133,9 +142,9 @@ def _delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     if waiting := [name for name, detector in detectors if detector is None]:
         return f"sent after their end, because of {', '.join(waiting)}"
     lookbacks = {
-        name: detector.reach or 0
+        name: detector.lookback or 0
         for name, detector in detectors
-        if detector is not None and hold_of(detector) is None
+        if detector is not None and partial_matcher_of(detector) is None
     }
     if not lookbacks:
         return "delayed by a word or two, and longer only while text may become a finding"
@@ -150,4 +159,4 @@ def _stream_detector(rule: GuardRule) -> Detector | None:
         detector = detector.about(SAMPLE_CONTEXT) or detector
     if rule.action == "retry" or is_service(detector) or not is_detector(detector):
         return None
-    return detector if detector.reach is not None else None
+    return detector if detector.lookback is not None else None

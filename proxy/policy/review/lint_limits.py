@@ -13,7 +13,7 @@ from datetime import datetime
 
 from proxy.errors import ProxyError
 from proxy.errors.words import quoted
-from proxy.limits.claims import claims_of
+from proxy.limits.claims import estimate_claims
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.snapshot import Deployment, Snapshot
@@ -39,7 +39,7 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         for variant in _variants(deployment):
             for claim in _claims(snapshot, variant, calls):
                 limit = claim.limit
-                is_exceeded = limit.kind.estimated and claim.amount > limit.capacity
+                is_exceeded = limit.kind.is_usage_based and claim.amount > limit.capacity
                 if is_exceeded and limit.name not in reported:
                     reported.add(limit.name)
                     amount, name = limit.kind.amount_text(claim.amount), quoted(deployment.name)
@@ -103,12 +103,14 @@ def _variants(deployment: Deployment) -> Iterator[Deployment]:
 
 def _has_estimate(*limits: ScopedLimit) -> bool:
     """Return True if a limit counts amounts that are estimated before the call."""
-    return any(scoped.limit.kind.estimated for scoped in limits)
+    return any(scoped.limit.kind.is_usage_based for scoped in limits)
 
 
 def _claims(snapshot: Snapshot, deployment: Deployment, calls: list[Call]) -> list[Claim]:
     """Return the claims of calls that are not rejected, largest first."""
     key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
     plans = [(decide(snapshot, key, call), call) for call in calls]
-    claims = [c for plan, call in plans if plan.refusal is None for c in claims_of(plan, call)]
+    claims = [
+        c for plan, call in plans if plan.refusal is None for c in estimate_claims(plan, call)
+    ]
     return sorted(claims, key=lambda claim: -claim.amount)

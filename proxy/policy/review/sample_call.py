@@ -57,7 +57,7 @@ def suppose(
 
 def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
     """Return the call of a head and a body. Raise ``NotFound`` if it refers to stored state."""
-    if head.passed is not None:
+    if head.passthrough is not None:
         from proxy.dialects.passed import read_passed  # noqa: PLC0415  # few calls are such
 
         body = {} if head.method == "GET" else body
@@ -71,7 +71,7 @@ def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
         _check_references(call)
         return call
     if head.endpoint in BODILESS:
-        return Call(head, {}, caller=caller)
+        return Call(head, {}, scheduling_key=caller)
     call = read_call(head, body, caller=caller)
     if head.endpoint == "responses":
         _check_references(call)

@@ -35,7 +35,7 @@ from proxy.errors.words import quoted
 from proxy.guards.kinds.table import KINDS
 from proxy.policy.schema.deployments import TargetConfig
 from proxy.settings import restore_certificates
-from proxy.types.guard import Action, Looking
+from proxy.types.guard import Action, AnyDetector
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 Kind = Literal[
@@ -116,9 +116,9 @@ class Plugged(GuardConfig):
 
     keys: SerializeAsAny[BaseModel]
     version: str | None
-    make: Callable[[Any], Looking] = Field(exclude=True)
+    make: Callable[[Any], AnyDetector] = Field(exclude=True)
 
-    def made(self) -> Looking:
+    def made(self) -> AnyDetector:
         """Return its detector. Raise ``ValueError`` if that fails."""
         try:
             return self.make(self.keys)

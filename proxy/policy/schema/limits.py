@@ -81,7 +81,7 @@ AMOUNTS: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
 
 
 def _only_for(key: str, counting: Counting) -> Requirement:
-    kinds = [name for name, kind in KINDS.items() if kind.counting == counting]
+    kinds = [name for name, kind in KINDS.items() if kind.counter_type == counting]
     condition = needs(has(key), some(*map(has, kinds)) if kinds[1:] else has(kinds[0]))
     return Requirement(condition, f"{key} requires {' or '.join(kinds)}")
 
@@ -92,7 +92,7 @@ class _Named(Section):
 
 
 _FIELDS: dict[str, Any] = {
-    name: (AMOUNTS[kind.counting] | None, Field(None, description=kind.__doc__))
+    name: (AMOUNTS[kind.counter_type] | None, Field(None, description=kind.__doc__))
     for name, kind in KINDS.items()
 }
 _Amounts = create_model("_Amounts", __base__=_Named, **_FIELDS)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from proxy.telemetry.catalog.spec import MetricSpec, closed, counter
 from proxy.telemetry.catalog.table import CALLS, POLICIES, PROCESS
-from proxy.types.roster import Roster
+from proxy.types.roster import LabelCatalog
 
 _TABLE = (*CALLS, *POLICIES, *PROCESS)
 _LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"label"})
@@ -22,7 +22,7 @@ OVERFLOW = counter(
 METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW)
 
 
-def bounds(roster: Roster) -> Iterator[str]:
+def bounds(roster: LabelCatalog) -> Iterator[str]:
     """Yield a text table of the metrics with the most series that each can have under a roster."""
     width = max(len(metric.name) for metric in METRICS)
     yield f"{'METRIC':<{width}}  {'KIND':<9}  SERIES  LABELS"

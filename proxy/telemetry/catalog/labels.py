@@ -10,13 +10,13 @@ from typing import get_args
 
 import proxy
 from proxy import dialects
-from proxy.call.attempts import Loss, Money, Outcome
+from proxy.call.attempts import CallOutcome, LossReason, SpendUse
 from proxy.call.facts import UNKNOWN, CacheResult, SemanticResult
 from proxy.errors import (
     CircuitOpen,
+    StaleConnection,
     UpstreamBusy,
     UpstreamInvalid,
-    UpstreamStale,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
@@ -26,12 +26,12 @@ from proxy.money.usage import TOKEN_TYPES
 from proxy.telemetry.catalog.spec import OTHER, LabelSet, Values, closed
 from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
-from proxy.types.roster import Roster
+from proxy.types.roster import LabelCatalog
 
 NONE = "none"
 ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
-CONNECTION_ERRORS = (UpstreamInvalid.code, UpstreamStale.code, UpstreamUnavailable.code)
+CONNECTION_ERRORS = (UpstreamInvalid.code, StaleConnection.code, UpstreamUnavailable.code)
 SINKS = (
     "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions",
 )  # fmt: skip
@@ -41,21 +41,21 @@ DIFFERENCES = (
 )  # fmt: skip
 
 
-def _nothing(roster: Roster) -> tuple[Values, ...]:
+def _nothing(roster: LabelCatalog) -> tuple[Values, ...]:
     return ()
 
 
-def _deployments(roster: Roster) -> list[Values]:
+def _deployments(roster: LabelCatalog) -> list[Values]:
     return [*((name,) for name in roster.deployments), (UNKNOWN,)]
 
 
-def _targets(roster: Roster) -> Iterator[tuple[str, Target]]:
+def _targets(roster: LabelCatalog) -> Iterator[tuple[str, Target]]:
     for name, deployment in roster.deployments.items():
         for target in deployment.targets:
             yield name, target
 
 
-def _served(roster: Roster, *, priced: bool | None = None) -> set[Values]:
+def _served(roster: LabelCatalog, *, priced: bool | None = None) -> set[Values]:
     """Return deployments with provider and model. An unknown price is not a price of zero."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
@@ -64,15 +64,15 @@ def _served(roster: Roster, *, priced: bool | None = None) -> set[Values]:
     }
 
 
-def _models(roster: Roster) -> set[Values]:
+def _models(roster: LabelCatalog) -> set[Values]:
     return {(name, target.model) for name, target in _targets(roster)}
 
 
-def _upstreams(roster: Roster) -> set[Values]:
+def _upstreams(roster: LabelCatalog) -> set[Values]:
     return {(target.upstream.name, target.model) for _, target in _targets(roster)}
 
 
-def _fallbacks(roster: Roster, *, to_itself: bool = True) -> set[Values]:
+def _fallbacks(roster: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
     return {
         (name, first.upstream.name, second.upstream.name)
         for name, deployment in roster.deployments.items()
@@ -81,7 +81,7 @@ def _fallbacks(roster: Roster, *, to_itself: bool = True) -> set[Values]:
     }
 
 
-def _tagged(roster: Roster) -> set[Values]:
+def _tagged(roster: LabelCatalog) -> set[Values]:
     return {
         (tag, value, name)
         for tag, values in roster.tags.items()
@@ -90,7 +90,7 @@ def _tagged(roster: Roster) -> set[Values]:
     }
 
 
-def _tagged_initial(roster: Roster) -> set[Values]:
+def _tagged_initial(roster: LabelCatalog) -> set[Values]:
     """Return the tags that every call of a deployment has, and ``none`` for the other tags."""
     initial: set[Values] = set()
     for name, deployment in roster.deployments.items():
@@ -100,7 +100,7 @@ def _tagged_initial(roster: Roster) -> set[Values]:
     return initial
 
 
-def _info(roster: Roster) -> set[Values]:
+def _info(roster: LabelCatalog) -> set[Values]:
     return {
         (name, tag, value)
         for name, deployment in roster.deployments.items()
@@ -108,44 +108,44 @@ def _info(roster: Roster) -> set[Values]:
     }
 
 
-def _keys(roster: Roster) -> list[Values]:
+def _keys(roster: LabelCatalog) -> list[Values]:
     return [*((name,) for name in roster.keys), (UNKNOWN,)]
 
 
-def _nameless(roster: Roster) -> list[Values]:
+def _nameless(roster: LabelCatalog) -> list[Values]:
     return [(reason, NONE) for reason in ("missing", "unknown", "not_checked")]
 
 
-def _lapsed(roster: Roster) -> list[Values]:
+def _lapsed(roster: LabelCatalog) -> list[Values]:
     """Return the reasons why a key is invalid. A key known by its digest only has no name."""
     named = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
     return [*_nameless(roster), ("revoked", NONE), *named]
 
 
-def _results(roster: Roster) -> Iterator[Values]:
+def _results(roster: LabelCatalog) -> Iterator[Values]:
     """Yield the results of attempts, with the cause of a failed connection."""
     yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(UpstreamTimeout.codes, ("timeout", "pool"))
 
 
-def _rules(roster: Roster) -> list[Values]:
+def _rules(roster: LabelCatalog) -> list[Values]:
     return [(name, rule) for name, each in roster.deployments.items() for rule in each.rules]
 
 
-def _candidate_rules(roster: Roster) -> set[Values]:
+def _candidate_rules(roster: LabelCatalog) -> set[Values]:
     return {("",), *((rule,) for _, rule in _rules(roster))}
 
 
-def _guards(roster: Roster) -> set[Values]:
+def _guards(roster: LabelCatalog) -> set[Values]:
     return {(guard, stage) for each in roster.deployments.values() for stage, guard in each.guards}
 
 
-def _limits(roster: Roster) -> set[Values]:
+def _limits(roster: LabelCatalog) -> set[Values]:
     return {(limit.name,) for each in roster.deployments.values() for limit in each.limits}
 
 
-def _scopes(roster: Roster, *, budgets_only: bool = False) -> set[Values]:
+def _scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
     return {
         (limit.name, scope or "all")
         for limit, scope in roster.counters
@@ -159,7 +159,7 @@ DEPLOYMENT = LabelSet(
 )
 DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
 ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
-OUTCOME = closed("outcome", *get_args(Outcome))
+OUTCOME = closed("outcome", *get_args(CallOutcome))
 STREAM = closed("stream", "true", "false")
 MODEL = LabelSet(("deployment", "model"), _models, _models)
 SERVED = LabelSet(("deployment", "provider", "model"), _served, _served)
@@ -172,8 +172,8 @@ TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, initial=("input", "output"))
 COST_TYPE = closed("cost_type", "input", "output", "cached", "other", initial=("input", "output"))
 ESTIMATED = closed("estimated", "true", "false", initial=("false",))
 DIRECTION = closed("direction", "input", "output")
-USE = closed("use", *get_args(Money), initial=("useful", "retried", "abandoned", "blocked"))
-LOSS = closed("cause", *get_args(Loss))
+USE = closed("use", *get_args(SpendUse), initial=("useful", "retried", "abandoned", "blocked"))
+LOSS = closed("cause", *get_args(LossReason))
 TAGGED = LabelSet(("tag", "value", "deployment"), _tagged, _tagged_initial)
 INFO = LabelSet(("deployment", "tag", "value"), _info, _info)
 KEY = LabelSet(("key",), _keys, _keys)

@@ -14,7 +14,7 @@ from math import prod
 from typing import Literal
 
 from proxy.runtime.frozen import frozen
-from proxy.types.roster import Roster
+from proxy.types.roster import LabelCatalog
 
 Bucket = tuple[str, float, tuple[str, float] | None]
 """Upper edge of a bucket, its cumulative count, and the trace id and size of its last value."""
@@ -95,8 +95,8 @@ class LabelSet:
     """
 
     labels: tuple[str, ...]
-    allowed: Callable[[Roster], Iterable[Values]]
-    initial: Callable[[Roster], Iterable[Values]]
+    allowed: Callable[[LabelCatalog], Iterable[Values]]
+    initial: Callable[[LabelCatalog], Iterable[Values]]
 
     @property
     def other(self) -> Values:
@@ -134,13 +134,13 @@ class MetricSpec:
         """Number of Prometheus series for one set of labels."""
         return len(self.edges) + 3 if self.kind == "histogram" else 1
 
-    def max_series(self, roster: Roster) -> int:
+    def max_series(self, roster: LabelCatalog) -> int:
         """Return the largest possible number of Prometheus series."""
         return (
             prod(len({*each.allowed(roster), each.other}) for each in self.label_sets) * self.lines
         )
 
-    def initial(self, roster: Roster) -> Iterator[Values]:
+    def initial(self, roster: LabelCatalog) -> Iterator[Values]:
         """Yield the labels of the series that start at zero."""
         if self.lazy or not self.own:
             return

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from proxy.errors import RequestTimeout, TooLarge, UpstreamTimeout
+from proxy.errors import RequestTimeout, RequestTooLarge, UpstreamTimeout
 from proxy.errors.field_problems import too_large
 from proxy.runtime.frozen import frozen
 from proxy.types.passthrough import Upload
@@ -28,12 +28,12 @@ class Sending:
 
     async def run(self, upload: Upload, on_sent: Callable[[], None]) -> None:
         """Send all of it, and then call ``on_sent``, or leave off once nobody takes more. Raise
-        ``TooLarge``, ``RequestTimeout``, ``UpstreamTimeout``, and what the upload raises."""
+        ``RequestTooLarge``, ``RequestTimeout``, ``UpstreamTimeout``, and what the upload raises."""
         left, framed = self.most_bytes, upload.length is None
         while piece := await self._read(upload):
             left -= len(piece)
             if left < 0:
-                raise TooLarge(too_large(self.most_bytes))
+                raise RequestTooLarge(too_large(self.most_bytes))
             for at in range(0, len(piece), PIECE):
                 if not await self._write(piece[at : at + PIECE], framed=framed):
                     return

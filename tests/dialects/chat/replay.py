@@ -15,7 +15,7 @@ from proxy.dialects.surrogates import SurrogateJoiner
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.events import FamilyName, Frame
-from proxy.types.guard import Verdicts
+from proxy.types.guard import GuardResults
 from tests.checked import checked
 from tests.doubles import Json
 from tests.golden.recording import NAMES
@@ -28,12 +28,12 @@ def call_for(
 ) -> Call:
     endpoint = "completions" if family == "completions" else "chat"
     head = RequestHead(dialect, endpoint, "/", "req_1")  # type: ignore[arg-type]
-    return Call(head, body, models=("m",), stream=True, wants_usage=wants_usage)
+    return Call(head, body, requested_models=("m",), stream=True, wants_usage=wants_usage)
 
 
 def for_messages() -> Call:
     head = RequestHead("anthropic", "chat", "/", "req_1")
-    return Call(head, {}, models=("m",), stream=True)
+    return Call(head, {}, requested_models=("m",), stream=True)
 
 
 def documents(raw: bytes, cuts: Iterable[int] = ()) -> list[bytes]:
@@ -95,5 +95,5 @@ def written(
     return b"".join([writer.feed(frame) for frame in frames])
 
 
-def no_verdicts() -> Verdicts:
+def no_verdicts() -> GuardResults:
     return ()

@@ -10,7 +10,7 @@ import pytest
 from proxy.dialects.chat.tables import MAX_PARTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
     STOP,
     Attach,
@@ -349,7 +349,7 @@ def test_too_many_parts_are_an_error_only_if_they_are_kept_apart() -> None:
             reader.read({**HEAD, "choices": [choice]}, b"")
 
     read_many()
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         read_many(inspect=True)
 
 

@@ -30,7 +30,7 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.types.guard import GuardResult, Verdicts
+from proxy.types.guard import GuardResult, GuardResults
 from tests.dialects.chat.replay import (
     RECORDINGS,
     call_for,
@@ -41,7 +41,7 @@ from tests.dialects.chat.replay import (
 from tests.doubles import Json, chat, chat_events, legacy, legacy_events
 from tests.golden.recording import read
 
-FOUND: Verdicts = [
+FOUND: GuardResults = [
     ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
     ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
 ]
@@ -66,7 +66,7 @@ FOREIGN: Sequence[Frame] = [
 ]
 
 
-def writer(call: Call, *, whole: bool = False, verdicts: Verdicts = ()) -> FamilyWriter:
+def writer(call: Call, *, whole: bool = False, verdicts: GuardResults = ()) -> FamilyWriter:
     family: Any = call.head.endpoint
     return FAMILIES[family].writer(WriteOptions(call, whole, lambda: verdicts))
 
@@ -145,7 +145,7 @@ def test_chunks_are_made_from_the_events_of_another_family() -> None:
     ]
     assert chunks[2]["choices"][0]["logprobs"] == {"content": [{"token": "ris"}]}
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert {each["created"] for each in chunks} == {int(call.head.at.timestamp())}
+    assert {each["created"] for each in chunks} == {int(call.head.received_at.timestamp())}
     assert usage["usage"] == {
         "prompt_tokens": 7,
         "completion_tokens": 3,
@@ -202,7 +202,7 @@ def test_whole_answers_are_converted_for_the_other_family() -> None:
 
 
 def test_several_models_answer_in_one_document() -> None:
-    call = replace(call_for("completions", "multimodel"), models=("a", "b"))
+    call = replace(call_for("completions", "multimodel"), requested_models=("a", "b"))
     fault = Frame((Fault("The upstream is down.", "upstream_unavailable"), STOP), model_call=1,
                   last=True)  # fmt: skip
     made = writer(call, whole=True)

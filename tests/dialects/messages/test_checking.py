@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.messages.checking import check_blocks
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from tests.for_each import for_each
 
 HELLO = {"role": "user", "content": "Hello"}
@@ -70,7 +70,7 @@ WRONG = [
 
 @for_each(("messages", "place"), WRONG)
 def test_what_is_wrong_is_told_by_its_place(messages: list[Any], place: str) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         check(*messages)
 
     assert refused.value.param == place
@@ -78,7 +78,7 @@ def test_what_is_wrong_is_told_by_its_place(messages: list[Any], place: str) -> 
 
 
 def test_what_the_system_says_is_looked_at_too() -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         check(HELLO, system=[TEXT, {"type": "text"}])
 
     assert refused.value.param == "system.1.text"

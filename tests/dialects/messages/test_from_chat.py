@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.messages.from_chat import lost_of, messages_of, tidy
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from tests.for_each import for_each
 
 FUNCTION = {"name": "look_up", "parameters": {"type": "object"}, "description": "d"}
@@ -152,7 +152,7 @@ def wrong(*messages: Any) -> dict[str, Any]:
     ],
 )
 def test_what_messages_cannot_say_is_refused_by_its_place(field: str, more: dict[str, Any]) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         messages_of({"model": "m", "messages": [HELLO], **more})
 
     assert refused.value.param == field
@@ -167,7 +167,7 @@ def test_an_effort_that_is_no_word_is_dropped_by_its_name(effort: object) -> Non
 def test_arguments_that_are_no_object_are_refused() -> None:
     calls = [{"function": {"arguments": "["}}]
 
-    with pytest.raises(BadField, match=r"messages.0.tool_calls.0.function.arguments: must"):
+    with pytest.raises(InvalidField, match=r"messages.0.tool_calls.0.function.arguments: must"):
         crossed({"role": "assistant", "tool_calls": calls})
 
 

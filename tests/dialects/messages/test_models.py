@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dialects.messages.models import check_page, models_answer
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.types import Json, RequestHead
 from tests.for_each import for_each
 
@@ -68,7 +68,7 @@ def test_a_page_of_a_size_passes(limit: str) -> None:
 
 @for_each("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
 def test_a_page_of_no_size_is_refused(limit: str) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         check_page(asked(limit=limit))
 
     assert refused.value.param == "limit"

@@ -12,7 +12,7 @@ import pytest
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader, message_reader
 from proxy.dialects.sequencer import Sequencer
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
 from proxy.types.events import (
@@ -393,7 +393,7 @@ def test_open_and_ended_blocks_are_bounded(mode: dict[str, bool]) -> None:
     blocks = [each for index in range(MAX_BLOCKS + 1) for each in text_events(index, "a")]
 
     for script in (starts, blocks):
-        with pytest.raises(AnswerTooLarge, match="too many content blocks"):
+        with pytest.raises(ResponseTooLarge, match="too many content blocks"):
             frames_of([message_events()[0], *script], **mode)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.messages.to_chat import chat_of
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from tests.for_each import for_each
 
 TEXT = {"type": "text", "text": "Look."}
@@ -184,7 +184,7 @@ def test_a_schema_is_one_in_both() -> None:
     ],
 )
 def test_what_a_chat_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         crossed(**{"messages": [user(TEXT)], **more})
 
     assert refused.value.param == field

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.conversations import KINDS, check_document, conversation_call
-from proxy.errors import BadField, UpstreamInvalid
+from proxy.errors import InvalidField, UpstreamInvalid
 from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
@@ -466,7 +466,7 @@ def test_a_body_has_what_its_path_takes() -> None:
     assert took["POST", ""] == (items | metadata, ("model dropped",))
     assert took["POST", "/{id}"] == (metadata, ("items dropped", "model dropped"))
     assert took["POST", "/{id}/items"] == (items, ("metadata dropped", "model dropped"))
-    with pytest.raises(BadField, match=r"items\.0\.type"):
+    with pytest.raises(InvalidField, match=r"items\.0\.type"):
         conversation_call(head("POST", ""), {"items": [{"type": []}]})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.from_chat import responses_of, tidy
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from tests.for_each import for_each
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -122,7 +122,7 @@ def test_what_rules_have_set_has_its_own_name() -> None:
     ],
 )
 def test_what_responses_have_no_word_for_is_refused(message: dict[str, Any], place: str) -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         crossed(message)
 
     assert refused.value.param == place

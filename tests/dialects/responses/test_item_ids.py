@@ -13,7 +13,7 @@ import pytest
 
 from proxy.dialects.responses.item_ids import MOST_IDS, leaning, own_items
 from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
-from proxy.errors import BadField, NotFound
+from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.native import native_walk
 from proxy.guards.text.text_walker import collect_texts, request_texts
 from proxy.types import Call, RequestHead
@@ -47,7 +47,7 @@ PROVIDERS = {"rs_1", "msg_1", "fc_1"}
 
 def asking(*items: Json, ids: ResponseIds | None = IDS, **more: Any) -> Call:
     body = {"model": "m", "input": [*items], **more}
-    return leaning(Call(HEAD, body, models=("m",), caller=PLACE[0]), ids)
+    return leaning(Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0]), ids)
 
 
 def reference(text: str) -> Json:
@@ -110,9 +110,9 @@ def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_ite
 
     call = asking(reference(first), echoed, {"role": "user", "content": "x", "id": "msg_9"})
 
-    assert call.pin is not None
-    assert (call.pin.deployment, call.pin.target, call.pin.id) == (*KEPT_AT, "")
-    assert (call.pin.sealed, call.pin.param) == (first, "input.0.id")
+    assert call.state_ref is not None
+    assert (call.state_ref.deployment, call.state_ref.target, call.state_ref.id) == (*KEPT_AT, "")
+    assert (call.state_ref.client_id, call.state_ref.param) == (first, "input.0.id")
     assert call.deployment == "support-chat"
     assert call.item_ids[:2] == ((first, "msg_1"), (thought, "rs_1"))
     assert [item["id"] for item in call.body["input"]] == ["item_0", "item_1", "item_2"]
@@ -135,7 +135,7 @@ def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> Non
 def test_items_that_are_sent_whole_pin_nothing() -> None:
     call = asking({**THOUGHT, "id": IDS.seal_item(*PLACE, "rs_1")})
 
-    assert (call.pin, len(call.item_ids)) == (None, 1)
+    assert (call.state_ref, len(call.item_ids)) == (None, 1)
 
 
 OTHERS = IDS.seal_item("search-box", *KEPT_AT, "rs_" + "0af1" * 12)
@@ -143,7 +143,7 @@ FOREIGN = ["rs_" + "0af1" * 12, OTHERS, "rs_9", "item_0", "item_1", "__fake_id__
 
 
 def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
-    call = leaning(Call(HEAD, {"model": "m", "input": [*items]}, caller=caller), IDS)
+    call = leaning(Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS)
     made: list[Json] = own_items(call.body["input"], call.item_ids)
     return made
 
@@ -186,7 +186,7 @@ def test_all_that_a_call_leans_on_is_kept_in_one_place(
     more: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
     items = [elsewhere] if with_response else [reference(IDS.seal_item(*PLACE, "m_1")), elsewhere]
 
-    with pytest.raises(BadField, match="stored at another target") as refused:
+    with pytest.raises(InvalidField, match="stored at another target") as refused:
         asking(*items, **more)
 
     assert refused.value.param == f"input.{len(items) - 1}.id"
@@ -204,11 +204,11 @@ def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str
 
 
 def test_a_reference_without_an_id_and_too_many_ids_are_wrong_fields() -> None:
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         asking({"type": "item_reference"})
     assert refused.value.param == "input.0.id"
     many = [{**THOUGHT, "id": f"rs_{at}"} for at in range(MOST_IDS + 1)]
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         asking(*many)
     assert refused.value.param == f"input.{MOST_IDS}.id"
     assert asking(*many, ids=None).item_ids == ()
@@ -224,7 +224,7 @@ def test_most_ids_are_opened_in_a_moment() -> None:
 
 
 def test_without_a_secret_a_reference_is_refused_and_says_what_to_change() -> None:
-    with pytest.raises(BadField, match="Send the item itself") as refused:
+    with pytest.raises(InvalidField, match="Send the item itself") as refused:
         asking(reference("msg_1"), ids=None)
     assert refused.value.param == "input.0"
 

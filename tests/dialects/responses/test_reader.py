@@ -11,7 +11,7 @@ import pytest
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses.open_items import MAX_ITEMS
 from proxy.dialects.responses.reader import ResponsesReader
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import Attach, Begin, Delta, Finish, Native, Start, UsageReport
 from tests.dialects.responses.frames import (
     CALL,
@@ -282,7 +282,7 @@ def test_open_items_and_parts_are_bounded() -> None:
     parts = [{**more(0), "content_index": at} for at in range(MAX_ITEMS + 1)]
 
     for events in (many, parts):
-        with pytest.raises(AnswerTooLarge):
+        with pytest.raises(ResponseTooLarge):
             read(events, inspect=True)
         assert len(read(events)) == MAX_ITEMS + 1
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from proxy.app import gauges
 from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
-from proxy.errors import BadField, NotFound
+from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.native import native_walk
 from proxy.guards.text.text_walker import collect_texts
 from proxy.settings import Address, Settings, from_environment
 from proxy.telemetry.metrics import Metrics
-from proxy.types import Call, Pin, RequestHead
+from proxy.types import Call, RequestHead, StateRef
 from tests.doubles import Json, response, text_item
 from tests.for_each import for_each
 
@@ -31,7 +31,7 @@ HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 def asking(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
     body: Json = {"model": "m", "previous_response_id": previous}
-    return pinned(Call(HEAD, body, models=("m",), caller=key), ids)
+    return pinned(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,300}", fullmatch=True), st.text(max_size=99))
@@ -40,7 +40,7 @@ def test_what_is_sealed_opens_for_its_key_alone(own: str, key: str) -> None:
 
     assert sealed.startswith("resp_")
     assert sealed == IDS.seal(key, *KEPT_AT, own)
-    assert IDS.open(sealed, key) == Pin(sealed, *KEPT_AT, own)
+    assert IDS.open(sealed, key) == StateRef(sealed, *KEPT_AT, own)
     assert IDS.open(sealed, key + "x") is None
 
 
@@ -96,7 +96,7 @@ def test_an_old_secret_opens_and_seals_no_more() -> None:
 
     opened = both.open(given_before, PLACE[0])
 
-    assert opened == Pin(given_before, *KEPT_AT, "resp_1")
+    assert opened == StateRef(given_before, *KEPT_AT, "resp_1")
     assert both.seal(*PLACE, "resp_1") == SEALED
     assert IDS.open(given_before, PLACE[0]) is None
 
@@ -116,7 +116,7 @@ def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
     answer = collect_texts(native_walk(response(id=sealed), "responses", cut=False))
 
     assert len(sealed) <= 128
-    assert IDS.open(sealed, PLACE[0]) == Pin(sealed, *KEPT_AT, own)
+    assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *KEPT_AT, own)
     assert sealed not in [text.text for text in answer.texts]
 
 
@@ -160,13 +160,13 @@ def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> Non
 def test_a_call_is_pinned_where_its_id_leads() -> None:
     call = asking(SEALED)
 
-    assert call.pin == Pin(SEALED, *KEPT_AT, "resp_1")
+    assert call.state_ref == StateRef(SEALED, *KEPT_AT, "resp_1")
     assert call.deployment == "support-chat"
     assert call.body == {"model": "m"}
 
 
 def test_without_a_secret_the_setting_is_named() -> None:
-    with pytest.raises(BadField, match="HEADRACE_SECRET") as refused:
+    with pytest.raises(InvalidField, match="HEADRACE_SECRET") as refused:
         asking(SEALED, None)
     assert refused.value.param == "previous_response_id"
 
@@ -216,7 +216,7 @@ def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
 
     for ids in replicas:
         for text in sealed:
-            assert ids.open(text, PLACE[0]) == Pin(text, *KEPT_AT, "resp_1")
+            assert ids.open(text, PLACE[0]) == StateRef(text, *KEPT_AT, "resp_1")
 
 
 def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.stored import asked_of, kind_of, read_stored
-from proxy.errors import BadField, UpstreamInvalid
+from proxy.errors import InvalidField, UpstreamInvalid
 from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
@@ -287,7 +287,7 @@ def test_what_is_asked_follows_from_method_and_path() -> None:
 
 def test_a_query_is_read_once_and_named() -> None:
     assert asked_of(head("/responses/{id}", id="x", limit="5")) == [("limit", "5")]
-    with pytest.raises(BadField, match="limit"):
+    with pytest.raises(InvalidField, match="limit"):
         asked_of(head("/responses/{id}", limit="-1"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.to_chat import chat_of
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from tests.for_each import for_each
 
 CALL: dict[str, Any] = {
@@ -136,7 +136,7 @@ def test_thoughts_are_left_out_and_named() -> None:
     ],
 )
 def test_what_a_chat_has_no_word_for_is_refused(item: dict[str, Any]) -> None:
-    with pytest.raises(BadField, match=r"input\.0"):
+    with pytest.raises(InvalidField, match=r"input\.0"):
         crossed(item)
 
 
@@ -149,19 +149,19 @@ def test_what_a_chat_has_no_word_for_is_refused(item: dict[str, Any]) -> None:
     ],
 )
 def test_wishes_that_a_chat_has_no_word_for_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(BadField, match=name):
+    with pytest.raises(InvalidField, match=name):
         crossed(**{name: value})
 
 
 def test_a_tool_that_is_refused_is_told_by_its_place_and_type() -> None:
     tools = [{"type": "function", "name": "f"}, {"type": "namespace", "name": "agents"}]
 
-    with pytest.raises(BadField, match=r"^tools\.1: type .namespace. is not supported"):
+    with pytest.raises(InvalidField, match=r"^tools\.1: type .namespace. is not supported"):
         crossed(tools=tools)
 
 
 @for_each("item", [CALL, {"type": "function_call_output", "output": "ok"}])
 @for_each("call_id", [["c1"], {"a": 1}, 7])
 def test_an_id_of_a_call_that_is_no_string_is_refused(item: dict[str, Any], call_id: Any) -> None:
-    with pytest.raises(BadField, match=r"^input\.1\.call_id: must be a string"):
+    with pytest.raises(InvalidField, match=r"^input\.1\.call_id: must be a string"):
         crossed(user({"type": "input_text", "text": "Hi"}), {**item, "call_id": call_id})

@@ -27,7 +27,7 @@ class Counting:
     """Counts the characters that it looks at."""
 
     characters: list[int] = field(default_factory=list)
-    reach: int | None = 6
+    lookback: int | None = 6
 
     def find(self, text: str) -> Sequence[Finding]:
         self.characters.append(len(text))

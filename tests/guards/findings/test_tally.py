@@ -51,7 +51,7 @@ def test_a_strict_rule_that_fails_stops_the_call() -> None:
 class Loading:
     """Has not loaded yet what it looks by."""
 
-    reach: int | None = 4
+    lookback: int | None = 4
 
     def find(self, text: str) -> Sequence[Finding]:
         raise NotReady

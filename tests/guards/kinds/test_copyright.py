@@ -46,8 +46,8 @@ def test_few_words_in_common_are_left_alone(text: str) -> None:
 
 
 def test_only_passages_let_a_stream_go_on() -> None:
-    assert Copyright([SONG], 12, 0.5).reach is None
-    assert Copyright([SONG], 12, None).reach == 12 * 48
+    assert Copyright([SONG], 12, 0.5).lookback is None
+    assert Copyright([SONG], 12, None).lookback == 12 * 48
 
 
 @pytest.mark.parametrize(

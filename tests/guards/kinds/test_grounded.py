@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from proxy.guards.kinds.grounded import KINDS, LONGEST, Grounded, GroundedConfig, grounded
-from proxy.types.guard import Question
+from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
 
@@ -54,12 +54,12 @@ def test_what_it_bears_or_what_says_nothing_passes(text: str) -> None:
 
 
 def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    about = grounded(0.5).about(Question(asked="When?", context=CONTEXT))
+    about = grounded(0.5).about(PromptContext(asked="When?", context=CONTEXT))
 
     assert about is not None
     assert [found.kind for found in about.find("Fines are 9 cents per day.")] == ["number"]
     assert about.weight == len(CONTEXT)
-    assert grounded(0.5).about(Question(asked="When?", context=" ")) is None
+    assert grounded(0.5).about(PromptContext(asked="When?", context=" ")) is None
 
 
 @pytest.mark.parametrize(

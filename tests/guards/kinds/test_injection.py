@@ -82,7 +82,7 @@ def test_findings_keep_the_promises_of_a_detector(parts: list[str]) -> None:
 
     assert {each.kind for each in found} <= set(KINDS)
     assert all(0 <= f.start < f.end <= len(text) for f in found)
-    assert all(f.end - f.start <= GUARD.reach and 0.3 <= f.score <= 1 for f in found)
+    assert all(f.end - f.start <= GUARD.lookback and 0.3 <= f.score <= 1 for f in found)
     assert all(a.end <= b.start for a, b in pairwise(found))
 
 

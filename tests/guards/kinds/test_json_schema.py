@@ -90,7 +90,7 @@ def test_a_schema_that_does_not_stand_alone_is_refused(schema: dict[str, Any]) -
 
 
 def test_it_needs_the_whole_text() -> None:
-    assert JsonSchema().reach is None
+    assert JsonSchema().lookback is None
 
 
 def test_a_hostile_text_takes_linear_time() -> None:

@@ -62,13 +62,13 @@ def test_a_regex_is_as_strict_about_case_as_it_says() -> None:
 
 
 @for_each(
-    ("words", "regexes", "reach"),
+    ("words", "regexes", "lookback"),
     [(["mill"], [], 5), (["mill"], ["a{9}"], 10), ([], ["a+"], None), (["a b"], [], 11)],
 )
 def test_reach_is_that_of_the_longest(
-    words: list[str], regexes: list[str], reach: int | None
+    words: list[str], regexes: list[str], lookback: int | None
 ) -> None:
-    assert Keywords("rivals", words, regexes).reach == reach
+    assert Keywords("rivals", words, regexes).lookback == lookback
 
 
 @for_each(

@@ -21,7 +21,7 @@ def test_a_text_within_its_bounds_passes() -> None:
 )
 def test_the_whole_text_is_found_by_the_first_bound_it_exceeds(bounds: Length, kind: str) -> None:
     assert list(bounds.find("order\nsearch")) == [Finding(0, 12, kind)]
-    assert bounds.reach is None
+    assert bounds.lookback is None
 
 
 def test_lines_are_counted_as_people_do() -> None:

@@ -12,7 +12,7 @@ import pytest
 from proxy.guards.kinds.nli import MOST_PAIRS, Entailed
 from proxy.guards.kinds.onnx import HINT, LONGEST, NEEDED, Unjudged
 from proxy.guards.services.stage import NoEgress, Reading
-from proxy.types.guard import Finding, Question
+from proxy.types.guard import Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.networks import classifier
 from tests.guards.test_run import ask, guarded
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> str:
 
 
 async def judged(guard: Entailed, text: str, context: str = CONTEXT) -> Sequence[Finding]:
-    question = Question(context=context)
+    question = PromptContext(context=context)
     way = guard.about(question)
     assert way is not None
     [found] = await way.ask([Reading(text, "content", "assistant")], question, NoEgress())
@@ -54,7 +54,7 @@ async def test_sentences_that_the_context_does_not_bear_are_found_with_the_reaso
 
 
 async def test_a_call_without_a_context_has_nothing_to_be_judged_by(folder: str) -> None:
-    assert Entailed(folder, 0.9).about(Question(asked="What?", context=" ")) is None
+    assert Entailed(folder, 0.9).about(PromptContext(asked="What?", context=" ")) is None
 
 
 async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:

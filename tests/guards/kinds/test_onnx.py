@@ -16,7 +16,7 @@ import pytest
 
 from proxy.guards.kinds.onnx import HINT, LONGEST, NEEDED, TOKENS, Onnx, Unjudged
 from proxy.guards.services.stage import NoEgress, Reading
-from proxy.types.guard import Busy, Finding, Question
+from proxy.types.guard import Busy, Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.networks import classifier
 from tests.guards.test_run import ask, guarded
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> str:
 
 async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
     return await guard.ask(
-        [Reading(text, "content", "user") for text in texts], Question(), NoEgress()
+        [Reading(text, "content", "user") for text in texts], PromptContext(), NoEgress()
     )
 
 

@@ -232,7 +232,7 @@ def test_an_address_ends_where_it_ends(text: str, address: str) -> None:
 def test_no_finding_is_longer_than_the_reach() -> None:
     text = "a" * 900 + "@" + "b." * 900 + "example"
 
-    assert ALL.reach == REACH
+    assert ALL.lookback == REACH
     assert [each.end - each.start for each in ALL.find(text)] == [64 + 1 + 253]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guards.kinds.relevant import Relevant, RelevantConfig, relevant
-from proxy.types.guard import Question
+from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
 
@@ -30,12 +30,12 @@ def test_an_answer_or_one_too_short_to_tell_passes(text: str) -> None:
 
 
 def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    about = relevant(0.8).about(Question(asked=QUESTION))
+    about = relevant(0.8).about(PromptContext(asked=QUESTION))
 
     assert about is not None
     assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")
     assert about.weight == len(QUESTION)
-    assert relevant(0.8).about(Question(system=QUESTION)) is None
+    assert relevant(0.8).about(PromptContext(system=QUESTION)) is None
 
 
 def test_words_of_the_context_are_relevant_too() -> None:

@@ -84,7 +84,7 @@ def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> N
 
 
 def test_it_needs_the_whole_text() -> None:
-    assert SPONGE.reach is None
+    assert SPONGE.lookback is None
 
 
 @for_each("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])

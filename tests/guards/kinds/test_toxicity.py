@@ -71,7 +71,7 @@ def test_findings_keep_the_promises_of_a_detector() -> None:
 
     assert len(found) == 9
     assert {each.kind for each in found} <= set(KINDS)
-    assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.reach for f in found)
+    assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.lookback for f in found)
 
 
 @for_each("text", ["fuck", "fuck ", "you are a ", "i will ", "f u c k ", "@$"])

@@ -12,7 +12,7 @@ from proxy.guards.kinds.secrets import Secrets
 from proxy.guards.kinds.urls import Urls
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.partial_match import Holds, Shape, Shapes, beginnings
-from proxy.types.hold import Hold, hold_of
+from proxy.types.hold import PartialMatcher, partial_matcher_of
 from tests.for_each import for_each
 from tests.guards.kinds.test_secrets import ELSEWHERE, RULES, pem
 from tests.guards.samples import sample
@@ -22,7 +22,7 @@ KEY = "".join(["Ab3xZ9", "qLm2Pw", "8sKd5"])
 WORDS = Keywords("words", ["blue whale", "hippo"], ["fox +trot"])
 
 
-def open_part(hold: Hold | None, text: str, since: int = 0) -> str:
+def open_part(hold: PartialMatcher | None, text: str, since: int = 0) -> str:
     assert hold is not None
     return text[hold.begins(text, since) :]
 
@@ -63,7 +63,7 @@ def open_part(hold: Hold | None, text: str, since: int = 0) -> str:
     ],
 )
 def test_what_may_go_on_is_open(detector: object, text: str, held: str) -> None:
-    hold = hold_of(detector)
+    hold = partial_matcher_of(detector)
     assert hold is not None
 
     assert open_part(hold, text) == held
@@ -119,4 +119,4 @@ def test_what_takes_too_much_memory_with_its_beginnings_is_found_and_holds_its_r
     words = [f"{'word' * 20}{at} {'other' * 20}{at}" for at in range(30)]
 
     assert Keywords("many", words).hold is not None
-    assert hold_of(object()) is None
+    assert partial_matcher_of(object()) is None

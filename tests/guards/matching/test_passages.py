@@ -82,11 +82,11 @@ def test_pieces_come_in_order_apart_and_within_the_reach() -> None:
     pieces = detector.find(f"{PROMPT} and {PROMPT}" + " x" * 80)
 
     assert all(a.end <= b.start for a, b in itertools.pairwise(pieces))
-    assert all(piece.end - piece.start <= detector.reach for piece in pieces)
+    assert all(piece.end - piece.start <= detector.lookback for piece in pieces)
 
 
 def test_the_reach_follows_from_the_words() -> None:
-    assert Passages([PROMPT], 12).reach == 12 * 48
+    assert Passages([PROMPT], 12).lookback == 12 * 48
 
 
 def test_what_stands_beyond_the_reach_changes_nothing() -> None:

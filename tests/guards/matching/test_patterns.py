@@ -110,11 +110,11 @@ def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
 
 
 @for_each(
-    ("regexes", "reach"),
+    ("regexes", "lookback"),
     [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
 )
-def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], reach: int | None) -> None:
-    assert Patterns([NamedPattern("mill", regex) for regex in regexes]).reach == reach
+def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], lookback: int | None) -> None:
+    assert Patterns([NamedPattern("mill", regex) for regex in regexes]).lookback == lookback
 
 
 @pytest.mark.parametrize("regex", [r"(a)\1", "a(?=b)", "(?<!a)b", r"a\Z", "a{2000}", "(", r"a\Cb"])

@@ -19,7 +19,7 @@ from proxy.guards.services.judge import (
     Judge,
 )
 from proxy.guards.services.wire import BadAnswer, TooLong, Unsure
-from proxy.types.guard import Finding, Question
+from proxy.types.guard import Finding, PromptContext
 from tests.for_each import for_each
 from tests.guards.elsewhere import UNASKED, Deployment, ScriptedPiece
 
@@ -33,7 +33,7 @@ def verdict(members: str = "violation", score: float = 0.9, *where: int, **more:
 
 
 async def judged(
-    judge: Judge, says: str, *texts: ScriptedPiece | str, question: Question = UNASKED
+    judge: Judge, says: str, *texts: ScriptedPiece | str, question: PromptContext = UNASKED
 ) -> tuple[list[list[Finding]], Deployment]:
     outside = Deployment(says)
     pieces = [ScriptedPiece(each) if isinstance(each, str) else each for each in texts]
@@ -172,7 +172,7 @@ async def test_nothing_to_judge_asks_nobody() -> None:
 
 
 async def test_an_answer_is_judged_with_the_question_at_hand() -> None:
-    question = Question(asked="May I have a refund?")
+    question = PromptContext(asked="May I have a refund?")
     _, before = await judged(JUDGE, verdict("pass", 0), "No.", question=question)
     after = replace(JUDGE, stage="output")
     _, outside = await judged(after, verdict("pass", 0), "No.", question=question)
@@ -186,7 +186,7 @@ ANSWER = ScriptedPiece("It opens at 9. It closes at 5.", "content", "assistant")
 
 async def test_grounded_judges_sentence_by_sentence_against_the_context() -> None:
     judge = replace(JUDGE, rule=GROUNDED, kind="unsupported", check="grounded", stage="output")
-    question = Question(asked="When?", context="We open at 9.")
+    question = PromptContext(asked="When?", context="We open at 9.")
     texts = (ANSWER, ScriptedPiece("Hm. What do they want?", "reasoning"))
     found, outside = await judged(judge, verdict("violation", 0.8, 2), *texts, question=question)
 
@@ -199,7 +199,7 @@ async def test_grounded_judges_sentence_by_sentence_against_the_context() -> Non
 async def test_relevant_judges_an_answer_by_the_question() -> None:
     judge = replace(JUDGE, rule=RELEVANT, kind="irrelevant", check="relevant", stage="output")
     found, outside = await judged(
-        judge, verdict("violation", 0.8), ANSWER, question=Question(asked="Who are you?")
+        judge, verdict("violation", 0.8), ANSWER, question=PromptContext(asked="Who are you?")
     )
 
     assert found == [[Finding(0, 30, "irrelevant", 0.8)]]
@@ -208,18 +208,23 @@ async def test_relevant_judges_an_answer_by_the_question() -> None:
 
 @pytest.mark.parametrize(
     ("check", "question"),
-    [("grounded", Question(context="We open at 9.")), ("relevant", Question(asked="When?"))],
+    [
+        ("grounded", PromptContext(context="We open at 9.")),
+        ("relevant", PromptContext(asked="When?")),
+    ],
 )
-def test_calls_with_nothing_to_judge_by_have_no_judge(check: Any, question: Question) -> None:
+def test_calls_with_nothing_to_judge_by_have_no_judge(check: Any, question: PromptContext) -> None:
     judge = replace(JUDGE, check=check)
 
     assert ByQuestion(judge).about(question) is judge
-    assert ByQuestion(judge).about(Question(system="Be kind.", asked=" ", context="\n")) is None
+    assert (
+        ByQuestion(judge).about(PromptContext(system="Be kind.", asked=" ", context="\n")) is None
+    )
 
 
 async def test_evidence_that_is_cut_is_said_to_be() -> None:
     judge = replace(JUDGE, check="grounded", rule=GROUNDED, longest=100)
-    question = Question(context="word " * 21)
+    question = PromptContext(context="word " * 21)
     _, outside = await judged(judge, verdict("pass", 0), "It is so.", question=question)
     whole = replace(question, context="word " * 20)
     _, other = await judged(judge, verdict("pass", 0), "It is so.", question=whole)

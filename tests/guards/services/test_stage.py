@@ -19,17 +19,17 @@ from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
 from proxy.guards.services.stage import NoEgress
-from proxy.ports import Watch
-from proxy.types import Call, Head, Json, Plan, RequestHead
+from proxy.ports import OutputGuards
+from proxy.types import Call, Json, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.guard import (
     Finding,
-    GuardEgress,
-    Guarding,
+    GuardClient,
+    GuardPlan,
     GuardResult,
     GuardRule,
     Piece,
-    Question,
+    PromptContext,
 )
 from tests.for_each import for_each
 from tests.guards.doubles import Elsewhere, Ticks, Words, pieces, rule
@@ -46,7 +46,7 @@ def asking(body: Json, *, stream: bool = False) -> Call:
 
 
 def plan(*rules: GuardRule) -> Plan:
-    return Plan("1", "k", "support-chat", {}, (), guards=Guarding(rules, rules))
+    return Plan("1", "k", "support-chat", {}, (), guards=GuardPlan(rules, rules))
 
 
 def guards() -> PolicyGuards:
@@ -69,13 +69,17 @@ END: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
-    _, safe = await guards().gate(plan(*rules), asking(body), record).inspect()
+    _, safe = await guards().for_call(plan(*rules), asking(body), record).inspect()
     return safe.body
 
 
-def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False) -> Watch:
+def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False) -> OutputGuards:
     call = asking({"prompt": "Hi"}, stream=stream)
-    return guards().gate(plan(*rules), call, record).watch(call, Head(streamed=call.stream))
+    return (
+        guards()
+        .for_call(plan(*rules), call, record)
+        .guard_output(call, ResponseHead(streamed=call.stream))
+    )
 
 
 async def streamed(
@@ -88,10 +92,10 @@ async def streamed(
     blocked = None
     try:
         for each in made.read(*chunks):
-            out += [list(await watch.feed(each))]
+            out += [list(await watch.inspect(each))]
     except GuardBlocked as error:
         blocked = f"{error.guard} {error.kind}"
-    return out, blocked, [result for _, result in record.verdicts()]
+    return out, blocked, [result for _, result in record.guard_results()]
 
 
 def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
@@ -113,7 +117,7 @@ async def test_a_service_masks_what_it_finds_in_a_question() -> None:
     safe = await inspected(record, body, service(action="mask"))
 
     assert safe == {"messages": [{"role": "user", "content": "a [WORD]"}], "user": "[WORD]"}
-    [(stage, result)] = record.verdicts()
+    [(stage, result)] = record.guard_results()
     assert (stage, result.verdict, result.fields, result.bytes) == ("input", "masked", 2, 14)
 
 
@@ -127,7 +131,7 @@ async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
         ("Hi", "content", "user"),
         ("Hi", "prompt", "user"),
     ]
-    assert way.questions == [Question(asked="Hi")]
+    assert way.questions == [PromptContext(asked="Hi")]
 
 
 async def test_of_a_file_a_service_is_told_the_text_alone() -> None:
@@ -158,7 +162,7 @@ async def test_nothing_is_asked_about_a_call_that_is_stopped_already() -> None:
         await inspected(record, {"prompt": "hippo"}, service(way=way), rule("hippo"))
 
     assert way.asked == []
-    verdicts = {result.guard: result.verdict for _, result in record.verdicts()}
+    verdicts = {result.guard: result.verdict for _, result in record.guard_results()}
     assert verdicts == {"words": "blocked", "service": "not_applicable"}
 
 
@@ -169,7 +173,7 @@ async def test_a_service_that_no_text_is_for_is_not_asked() -> None:
     await inspected(record, {"prompt": "a secret"}, narrow)
 
     assert way.asked == []
-    assert [result.verdict for _, result in record.verdicts()] == ["not_applicable"]
+    assert [result.verdict for _, result in record.guard_results()] == ["not_applicable"]
 
 
 @dataclass(slots=True)
@@ -179,7 +183,7 @@ class Meeting:
     all_here: asyncio.Barrier
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         await self.all_here.wait()
         return [() for _ in texts]
@@ -190,7 +194,7 @@ async def test_services_are_asked_side_by_side() -> None:
 
     await inspected(record, {"prompt": "Hi"}, service(way=way), service(way=way))
 
-    assert [result.verdict for _, result in record.verdicts()] == ["passed", "passed"]
+    assert [result.verdict for _, result in record.guard_results()] == ["passed", "passed"]
 
 
 @dataclass(slots=True)
@@ -201,7 +205,7 @@ class Saying:
     asked: list[Sequence[Piece]] = field(default_factory=list)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
         if isinstance(self.answer, Exception):
@@ -213,7 +217,7 @@ class Silence:
     """Never answers."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         await asyncio.Event().wait()
         return ()
@@ -223,7 +227,7 @@ class Goes:
     """Uses the way out that a process without one has."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         await outside.post("http://localhost", {}, b"")
         return ()
@@ -263,7 +267,7 @@ async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not
             await inspected(record, {"prompt": "a secret"}, *rules)
         except GuardBlocked as stopped:
             blocked = f"{stopped.guard} {stopped.kind}"
-        results = [result for _, result in record.verdicts()]
+        results = [result for _, result in record.guard_results()]
 
     assert blocked == ("service could_not_check" if stops else None)
     error, *_ = name.split()
@@ -313,7 +317,7 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
     rules = (service(action="mask"), rule("pin", action="mask"))
     watch = watching(rules, record)
     whole = {"choices": [{"index": 0, "message": {"content": text}}]}
-    [shown] = await watch.feed(made.whole_answer(whole))
+    [shown] = await watch.inspect(made.whole_answer(whole))
 
     out, _, results = await streamed(
         rules, [*(chunk({"content": each}) for each in pieces(text, cuts)), END]
@@ -321,7 +325,7 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
 
     assert shown.doc is not None
     assert text_of(out)[0] == shown.doc["choices"][0]["message"]["content"]
-    assert results == [result for _, result in record.verdicts()]
+    assert results == [result for _, result in record.guard_results()]
 
 
 async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
@@ -358,9 +362,9 @@ async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
     record = new_record()
     watch = watching([service(way=way, action="flag")], record, stream=True)
     [begun, _] = made.read(chunk({"content": "a sec"}))
-    await watch.feed(begun)
+    await watch.inspect(begun)
 
-    results = [result for _, result in record.verdicts()]
+    results = [result for _, result in record.guard_results()]
     assert way.asked == []
     assert [each.verdict for each in results] == ["not_applicable"]
 
@@ -419,7 +423,7 @@ async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stre
 
     doc = {"choices": [choice]}
     for frame in made.read(doc) if stream else [made.whole_answer(doc)]:
-        await watch.feed(frame)
+        await watch.inspect(frame)
 
-    [(_, result)] = record.verdicts()
+    [(_, result)] = record.guard_results()
     assert result.verdict == "not_applicable"

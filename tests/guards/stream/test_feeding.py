@@ -47,7 +47,7 @@ async def test_light_frame_is_inspected_at_once() -> None:
     part = made.part()
     first = await feeds.feed(made.said(part, "a secret here. "))
 
-    shown = feeds.feed_at_once(made.said(part, "and a secret there."))
+    shown = feeds.try_inspect(made.said(part, "and a secret there."))
 
     assert shown is not None
     assert beside.jobs == 0
@@ -125,7 +125,7 @@ class Slow:
 
     clock: Ticks
     seconds: float
-    reach: int | None = 8
+    lookback: int | None = 8
     sizes: list[int] = field(default_factory=list)
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -187,7 +187,7 @@ async def test_frame_is_as_heavy_as_its_texts(heavy: bool, doc: Json) -> None:
 
 async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
     clock = Ticks()
-    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=40)
+    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, lookback=40)
     work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
     assert await jobs_of([content("a" * 60)] * 2, work) == [False, True]
@@ -195,7 +195,7 @@ async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
 
 async def test_text_that_no_window_reads_yet_is_light() -> None:
     clock = Ticks()
-    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=4000)
+    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, lookback=4000)
     work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
     jobs = await jobs_of([content("a" * 9000), content("a"), content("a")], work)

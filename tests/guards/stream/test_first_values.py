@@ -93,7 +93,7 @@ async def test_a_guard_that_only_flags_says_what_it_has_not_read_together(
     choice = {"index": 0, "delta": {"content": "all is well "}}
     docs = [{"choices": [choice], **beside} for beside in chunks]
     for frame in made.read(*docs):
-        assert await watching.feed(frame) == [frame]
+        assert await watching.inspect(frame) == [frame]
 
     [result] = watching.results()
     assert result.verdict == verdict

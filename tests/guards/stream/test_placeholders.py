@@ -117,7 +117,7 @@ def test_only_what_may_become_a_placeholder_is_held_back() -> None:
 
     fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
-    assert unmasker.held == 1 < unmasker.reach < 100
+    assert unmasker.held == 1 < unmasker.lookback < 100
     assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
 
 

@@ -194,7 +194,9 @@ def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
 
 def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
     heard: list[Reading] = []
-    window = Window(tallies(GuardRule("ear", TextCollector("content", heard, reach=400), "block")))
+    window = Window(
+        tallies(GuardRule("ear", TextCollector("content", heard, lookback=400), "block"))
+    )
     for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
         window.take(text)
 
@@ -268,7 +270,7 @@ def test_several_small_pieces_are_looked_at_together(action: Any, most: int) -> 
 class Counted:
     """Finds nothing, and counts how often it looks."""
 
-    reach: int
+    lookback: int
     looks: int = 0
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -416,7 +418,7 @@ def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
 def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
     text = SHAPES[shape](SIZE // 2)
 
-    assert grown(lambda reach: _streamed(text, reach), 100, 800, most=TIMES / 2) < TIMES / 2
+    assert grown(lambda lookback: _streamed(text, lookback), 100, 800, most=TIMES / 2) < TIMES / 2
 
 
 def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
@@ -425,8 +427,8 @@ def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
     assert grown(_at_once, text * (SIZE // 8), text * (SIZE // 8 * TIMES)) < LINEAR
 
 
-def _streamed(text: str, reach: int = 400) -> None:
-    window = Window(tallies(rule("x" * reach, action="mask", on_error="open")))
+def _streamed(text: str, lookback: int = 400) -> None:
+    window = Window(tallies(rule("x" * lookback, action="mask", on_error="open")))
     for letter in text:
         window.feed(letter)
     window.flush()

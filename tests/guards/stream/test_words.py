@@ -26,7 +26,7 @@ from proxy.guards.matching.wordlist import PHRASES
 from proxy.guards.stream.window import Window
 from proxy.guards.stream.words import LEAST_REACH
 from proxy.guards.text.normalize import variants
-from proxy.types.guard import Action, GuardRule, Question, is_contextual
+from proxy.types.guard import Action, GuardRule, PromptContext, is_contextual
 from tests.for_each import for_each
 from tests.guards.credentials import IN_CONTEXT, Credential, generic
 from tests.guards.doubles import pieces, tallies
@@ -39,7 +39,7 @@ def made(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
     it = KINDS[kind]
     detector: Any = it.make(it.Keys(**keys), NO_CONTEXT)
     if is_contextual(detector):
-        detector = detector.about(Question(PROMPT))
+        detector = detector.about(PromptContext(PROMPT))
     return GuardRule(kind, detector, action, cased=it.cased, kind=kind)
 
 
@@ -293,7 +293,7 @@ def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: in
 
     for start in range(0, len(text), size):
         window.feed(text[start : start + size])
-        assert len(window._text) <= 2 * window.reach + 2500
+        assert len(window._text) <= 2 * window.lookback + 2500
 
 
 @for_each(
@@ -322,7 +322,7 @@ class Counted:
 
     def __init__(self, rule: GuardRule) -> None:
         self.detector = rule.detector
-        self.reach = rule.detector.reach  # type: ignore[union-attr]
+        self.lookback = rule.detector.lookback  # type: ignore[union-attr]
         self.hold = self
         self.read = 0
 
@@ -360,11 +360,11 @@ def test_words_are_looked_at_together() -> None:
 def test_what_is_short_enough_is_held_as_a_whole() -> None:
     short = made("keywords", words=["hippo"])
     window = Window(tallies(short))
-    assert window.reach <= LEAST_REACH
+    assert window.lookback <= LEAST_REACH
 
     for letter in PROSE:
         window.feed(letter)
-        assert window.held <= window.reach + 2  # a letter that is cut off may stand apart
+        assert window.held <= window.lookback + 2  # a letter that is cut off may stand apart
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def body(*parts: Any) -> dict[str, Any]:
 class Beside:
     """Finds a word only where another stands close before it, or right after."""
 
-    reach: int | None = 20
+    lookback: int | None = 20
 
     def find(self, text: str) -> Sequence[Finding]:
         beside = re.finditer(r"the [^b]{0,4}(?P<a>secret)|(?P<b>cret|a+)(?=ab)", text)
@@ -158,7 +158,7 @@ def test_parts_show_what_they_show_together_and_what_each_does(
     texts = request_texts(body(*({"text": each} for each in parts))).texts
 
     for one in (*rules, GuardRule("beside", Beside())):
-        if one.detector.reach is None:  # type: ignore[union-attr]
+        if one.detector.lookback is None:  # type: ignore[union-attr]
             continue
         together = letters_of(request_texts(body("".join(parts))).texts, one)
         alone = {

@@ -261,7 +261,7 @@ def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
     texts = request_texts(body(*messages)).texts
 
     for one in rules:
-        if one.detector.reach is None:  # type: ignore[union-attr]
+        if one.detector.lookback is None:  # type: ignore[union-attr]
             continue
         alone = {
             (number, at) for number, text in enumerate(texts) for _, at in letters_of([text], one)
@@ -298,7 +298,7 @@ async def test_what_is_read_once_more_is_weighed(messages: list[str], aside: boo
     threads: set[int] = set()
 
     class Where:
-        reach = 10
+        lookback = 10
 
         def find(self, text: str) -> list[Finding]:
             threads.add(threading.get_ident())

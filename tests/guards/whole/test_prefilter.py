@@ -65,8 +65,8 @@ class Unprepared:
     detector: Detector
 
     @property
-    def reach(self) -> int | None:
-        return self.detector.reach
+    def lookback(self) -> int | None:
+        return self.detector.lookback
 
     def find(self, text: str) -> Sequence[Finding]:
         return self.detector.find(text)
@@ -201,7 +201,7 @@ def test_each_rule_is_told_its_own_time() -> None:
 class Clumsy:
     """Finds nothing, and breaks where it is asked whether it may."""
 
-    reach: int | None = 4
+    lookback: int | None = 4
 
     def find(self, text: str) -> Sequence[Finding]:
         return ()
@@ -221,7 +221,7 @@ class Noting:
     """Finds one word, and notes what was asked whether it is there."""
 
     asked: list[bytes] = field(default_factory=list)
-    reach: int | None = 4
+    lookback: int | None = 4
 
     def find(self, text: str) -> Sequence[Finding]:
         return [Finding(0, 3, "word")] if text == "gnu" else []
@@ -240,7 +240,7 @@ async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> No
     message = {"role": "assistant", "content": text}
     frame = made.whole_answer({"choices": [{"index": 0, "message": message}]})
 
-    [safe] = answer.feed_at_once(frame) or await answer.feed(frame)
+    [safe] = answer.try_inspect(frame) or await answer.inspect(frame)
 
     assert safe.doc is not None
     assert safe.doc["choices"][0]["message"]["content"] == shown

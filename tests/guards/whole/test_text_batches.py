@@ -31,7 +31,7 @@ KEY = credentials(random.Random(11))[0]
 OWN = (
     GuardRule("pii", detector("pii", entities=["email", "phone", "card", "iban", "ssn", "ip"],
                          regions=[], threshold=0.0), action="mask"),
-    GuardRule("secrets", detector("secrets", reach=1200), cased=True),
+    GuardRule("secrets", detector("secrets", lookback=1200), cased=True),
     GuardRule("urls", detector("urls", allow=[], deny=["bad.example"])),
     GuardRule("code", detector("code")),
     GuardRule("injection", detector("injection", threshold=0.5)),
@@ -77,7 +77,7 @@ def test_pieces_show_what_the_whole_shows(
     written: str, size: int, rules: tuple[GuardRule, ...]
 ) -> None:
     for one in rules:
-        if one.detector.reach is not None:  # type: ignore[union-attr]
+        if one.detector.lookback is not None:  # type: ignore[union-attr]
             (look,) = sheet_by_sheet((one,), written, size)
             assert places(look) == at_once(one, written)
             assert look.tally.bytes == len(written.encode("utf-8", "surrogatepass"))

@@ -26,7 +26,7 @@ class Counting:
     clock: Ticks
     seconds: float = 0.0
     sizes: list[int] = field(default_factory=list)
-    reach: int | None = 8
+    lookback: int | None = 8
 
     def find(self, text: str) -> Sequence[Finding]:
         self.sizes.append(len(text))

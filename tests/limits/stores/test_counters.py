@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import LimitDecision
 from proxy.types.windows import Calendar
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, amounts, claims
 
 DAY_MS = 86_400_000
 
 
-def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> Outcome:
+def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> LimitDecision:
     return store.admit_now(name, claims((limit, amount)))
 
 
@@ -26,7 +26,7 @@ def used(store: MemoryStore, limit: Limit) -> int:
     return store.look_now(claims((limit, 0))).standings[0].used
 
 
-def wait_ms(outcome: Outcome) -> int:
+def wait_ms(outcome: LimitDecision) -> int:
     assert outcome.refusal is not None
     assert outcome.refusal.retry_after_s is not None
     return round(outcome.refusal.retry_after_s * 1000)
@@ -166,8 +166,8 @@ def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
     clock.ms += 31 * DAY_MS
     told.append(admit(store, "next", limit, 80).standings[0])
 
-    assert [standing.warned for standing in told] == [False, True, False, True]
-    assert [standing.fresh for standing in told] == [True, False, False, True]
+    assert [standing.is_warned for standing in told] == [False, True, False, True]
+    assert [standing.is_fresh for standing in told] == [True, False, False, True]
 
 
 def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
@@ -176,7 +176,7 @@ def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
     store.charge_now(claims((MONTH, 70)), whole=True)
 
     standing = admit(store, "call", MONTH, 30).standings[0]
-    assert (standing.used, standing.fresh) == (100, False)
+    assert (standing.used, standing.is_fresh) == (100, False)
 
 
 def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:

@@ -20,9 +20,9 @@ from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from proxy.types.limit import Claim, Limit, OnStoreError
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import LimitDecision
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
@@ -59,7 +59,7 @@ class Instance:
             assert number < 10
 
 
-async def has_to_wait(call: Coroutine[Any, Any, Outcome]) -> bool:
+async def has_to_wait(call: Coroutine[Any, Any, LimitDecision]) -> bool:
     """Return True if an admission waits for anything, and check that it admits."""
     admission = asyncio.ensure_future(call)
     await asyncio.sleep(0)  # one step of the task
@@ -87,7 +87,7 @@ async def instance(
         store = FailoverStore(
             remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lost.append
         )
-        async with running_beside(store.watch()):
+        async with run_in_background(store.watch()):
             yield Instance(store, remote, told, lost, rests)
 
 
@@ -191,7 +191,7 @@ async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
 
         outcome = await one.store.admit("next", asked)
         assert [standing.used for standing in outcome.standings] == [240, 1]
-        assert outcome.standings[0].fresh
+        assert outcome.standings[0].is_fresh
 
 
 async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) -> None:
@@ -220,7 +220,7 @@ async def test_ledger_spend_counts_during_outage(server: Server) -> None:
 
         outcome = await one.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
         assert [standing.used for standing in outcome.standings] == [71, 100]
-        assert not any(standing.fresh for standing in outcome.standings)
+        assert not any(standing.is_fresh for standing in outcome.standings)
         await one.store.release("alone")
         server.signal(signal.SIGCONT)
         await one.recovered()

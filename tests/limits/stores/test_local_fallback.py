@@ -7,7 +7,7 @@ from typing import Any
 
 from proxy.limits.stores.local_fallback import CLOSE_MS, LocalFallback, LostCounters
 from proxy.types.limit import Claim, Limit, OnStoreError
-from proxy.types.outcome import FRESH, Outcome, outcome
+from proxy.types.outcome import FRESH, LimitDecision, outcome
 from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse
 
@@ -21,7 +21,7 @@ def admitted(each: LocalFallback, limit: Limit, times: int, amount: int = 1) -> 
     return sum(each.admit(f"call-{n}", asked).admitted for n in range(times))
 
 
-def seen(clock: Clock, limit: Limit, used: int) -> Outcome:
+def seen(clock: Clock, limit: Limit, used: int) -> LimitDecision:
     store = clock.memory()
     store.admit_now("all", claims((limit, used)))
     return store.admit_now("last", claims((limit, 0)))

@@ -221,7 +221,7 @@ async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> Non
         standings = await store.read(asked)
         assert [standing.used for standing in standings] == [7, 0, 0]
         after = await store.admit("after", asked)
-        assert after.standings[0].fresh
+        assert after.standings[0].is_fresh
         await store.charge("ledger", claims((MONTH, 8)), whole=True)
         await store.charge("ledger", claims((MONTH, 8)), whole=True)
         assert (await store.read(asked))[0].used == 25
@@ -247,7 +247,7 @@ async def test_spend_of_an_outage_is_counted_once(
     async def spend(store: RedisStore, amount: int) -> None:
         ledger, call = store.ledger.id, uuid4().hex
         decided = await store.admit(call, claims((MONTH, amount)))
-        if decided.standings[0].fresh:
+        if decided.standings[0].is_fresh:
             await store.charge(uuid4().hex, claims((MONTH, rows[ledger])), whole=True)
         await store.settle(call, [amount])
         rows[ledger] += amount

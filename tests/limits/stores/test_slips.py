@@ -12,7 +12,7 @@ from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import LimitDecision
 from tests.limits.stores.test_failover import noting
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 
@@ -27,7 +27,7 @@ class Slow(MemoryStore):
     fails: object = None
     tell: list[str] = field(default_factory=list)
 
-    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         if self.fails is not None:
             raise StoreUnavailable("TimeoutError", trip=self.fails)
         return self.admit_now(request_id, claims)

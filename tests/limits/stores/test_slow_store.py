@@ -14,12 +14,12 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.errors import BudgetExceeded
-from proxy.limits import Admission
-from proxy.limits.claims import claims_of
+from proxy.limits import Limiter
+from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from proxy.runtime.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
@@ -54,7 +54,7 @@ async def sheltered(
         store = FailoverStore(
             remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
         )
-        async with running_beside(store.watch()):
+        async with run_in_background(store.watch()):
             yield store
         await store.close()
 
@@ -171,12 +171,12 @@ async def test_leases_of_killed_instance_expire(server: Server) -> None:
 async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None:
     spent = replace(MONTH, amount=10, on_store_error="closed")
     bounds = (ScopedLimit(spent), ScopedLimit(replace(ROOMY, on_store_error="closed")))
-    head = RequestHead("openai", "completions", "/v1/completions", "r", nonce="one-call")
-    plan = Plan("r", "widget", "chat", {}, (), bounds=bounds, cache=CacheRule(60))
+    head = RequestHead("openai", "completions", "/v1/completions", "r", call_id="one-call")
+    plan = Plan("r", "widget", "chat", {}, (), limits=bounds, cache=CacheRule(60))
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
-        [claim] = [each for each in claims_of(plan, Call(head, {})) if each.limit is spent]
+        [claim] = [each for each in estimate_claims(plan, Call(head, {})) if each.limit is spent]
         await store.charge("before", [replace(claim, amount=50)])
-        admission = Admission(store, lambda standing: None)
+        admission = Limiter(store, lambda standing: None)
         held = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
         await asyncio.sleep(0)
 

@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore, renewing
 from proxy.types.limit import LEASE_S, RENEW_S, Claim, Limit
-from proxy.types.outcome import Outcome, Standing
+from proxy.types.outcome import CounterState, LimitDecision
 from proxy.types.windows import Calendar
 from tests.cli.test_init import serving
 from tests.conftest import world
@@ -48,10 +48,10 @@ class Instances:
     def of(self, number: int) -> CounterStore:
         return self.stores[number % len(self.stores)]
 
-    async def admit_all(self, asked: Sequence[Claim]) -> list[Outcome]:
+    async def admit_all(self, asked: Sequence[Claim]) -> list[LimitDecision]:
         return await asyncio.gather(*(self.of(n).admit(f"call-{n}", asked) for n in range(CALLS)))
 
-    async def standings(self, asked: Sequence[Claim]) -> tuple[Standing, ...]:
+    async def standings(self, asked: Sequence[Claim]) -> tuple[CounterState, ...]:
         return await self.stores[0].read(asked)
 
 
@@ -177,8 +177,8 @@ async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> Non
 
     outcomes = await instances.admit_all(claims((limit, 2)))
 
-    assert sum(outcome.standings[0].warned for outcome in outcomes) == 1
-    assert sum(outcome.standings[0].fresh for outcome in outcomes) == 1
+    assert sum(outcome.standings[0].is_warned for outcome in outcomes) == 1
+    assert sum(outcome.standings[0].is_fresh for outcome in outcomes) == 1
 
 
 async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instances) -> None:
@@ -187,14 +187,14 @@ async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instance
     outcomes = await instances.admit_all(claims((BUDGET, 10)))
 
     assert sum(outcome.admitted for outcome in outcomes) == 5
-    assert not any(outcome.standings[0].fresh for outcome in outcomes)
+    assert not any(outcome.standings[0].is_fresh for outcome in outcomes)
 
 
 async def test_what_a_read_says_would_fit_does(instances: Instances) -> None:
     await instances.stores[0].admit("call", claims((BUDGET, 9000)))
 
     for amount, fits in ((1000, True), (1001, False)):
-        assert (await instances.standings(claims((BUDGET, amount))))[0].refuses != fits
+        assert (await instances.standings(claims((BUDGET, amount))))[0].would_refuse != fits
 
 
 async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Instances) -> None:
@@ -213,7 +213,7 @@ async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Inst
 @pytest.mark.parametrize("limit", [MONTH, TOKENS], ids=lambda limit: limit.kind.name)
 async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit) -> None:
     store, [asked] = instances.stores[0], claims((limit, 0))
-    free = [replace(asked, only_counts=True)]
+    free = [replace(asked, is_count_only=True)]
     used = [replace(asked, amount=limit.capacity)]
     assert (await store.admit("spends", used)).admitted
     await store.settle("spends", [limit.capacity + 1])
@@ -223,9 +223,9 @@ async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit
     await store.settle("counts", [9])
 
     assert (outcome.admitted, outcome.refusal) == (True, None)
-    assert [each.refuses for each in await instances.standings(free)] == [False]
+    assert [each.would_refuse for each in await instances.standings(free)] == [False]
     [standing] = await instances.standings([asked])
-    assert (standing.used, standing.refuses) == (limit.capacity + 10, True)
+    assert (standing.used, standing.would_refuse) == (limit.capacity + 10, True)
 
 
 ROUTE = ROUTES["openai"]

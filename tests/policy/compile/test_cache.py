@@ -11,7 +11,7 @@ from proxy.policy.review.check_report import check
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.schema import CacheConfig
 from proxy.policy.store import read_folder
-from proxy.types import CacheRule, Semantic
+from proxy.types import CacheRule, SemanticCacheRule
 from tests.for_each import for_each
 
 POLICIES = """\
@@ -32,7 +32,7 @@ deployments:
     ("config", "rule"),
     [
         ({}, None),
-        ({"semantic": {"embeddings": "e"}}, Semantic("e", "shadow", 0.95, 1.0, 1.0)),
+        ({"semantic": {"embeddings": "e"}}, SemanticCacheRule("e", "shadow", 0.95, 1.0, 1.0)),
         (
             {
                 "semantic": {
@@ -43,11 +43,13 @@ deployments:
                     "max_temperature": 0.3,
                 }
             },
-            Semantic("e", "serve", 0.9, 0.3, 0.3),
+            SemanticCacheRule("e", "serve", 0.9, 0.3, 0.3),
         ),
     ],
 )
-def test_semantic_cache_shadows_first(config: dict[str, object], rule: Semantic | None) -> None:
+def test_semantic_cache_shadows_first(
+    config: dict[str, object], rule: SemanticCacheRule | None
+) -> None:
     made = cache_decision(CacheConfig.model_validate(config))
 
     assert made is not None
@@ -64,7 +66,7 @@ def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
     rule = decide(snapshot, key, call).cache
 
     assert rule is not None
-    assert rule.semantic == Semantic("vectors", "serve", max_temperature=0.3)
+    assert rule.semantic == SemanticCacheRule("vectors", "serve", max_temperature=0.3)
 
 
 def test_a_deployment_that_only_a_cache_calls_is_in_use(tmp_path: Path) -> None:

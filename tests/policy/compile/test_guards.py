@@ -87,7 +87,7 @@ def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
     guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
 
     rules = guards.output if answers else guards.input
-    first = guards.ceilings[0] if guards.ceilings else rules[0]
+    first = guards.cost_caps[0] if guards.cost_caps else rules[0]
     last = guards.output[-1]
     assert (first.name, first.kind) == (kind, kind)
     assert guards.input[-1].name == "secrets"

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.policy.compile.targets import compile_routes
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
@@ -59,9 +59,9 @@ def targets_of(snapshot: Snapshot, name: str) -> tuple[str | None, set[str]]:
     assert explain(snapshot, key, call).reasons
     try:
         plan = decide(snapshot, key, call)
-    except BadField:
+    except InvalidField:
         return None, set()
-    return plan.deployment, {target.title for target in plan.model_calls[0].targets}
+    return plan.deployment, {target.id for target in plan.model_calls[0].targets}
 
 
 @given(FOLDER)

@@ -11,7 +11,7 @@ from proxy.guards.services.judge import ByQuestion, Judge
 from proxy.guards.services.moderation import Moderation
 from proxy.guards.services.webhook import Webhook
 from proxy.policy.store import read_folder
-from proxy.types.guard import Looking
+from proxy.types.guard import AnyDetector
 
 SECRET = "wh-Xyzzy-7"
 POLICIES = """\
@@ -29,7 +29,7 @@ policies:
 """.replace("AAAA", "0" * 64)
 
 
-def ways(folder: Path) -> list[Looking]:
+def ways(folder: Path) -> list[AnyDetector]:
     (folder / "p.yaml").write_text(POLICIES)
     environ = {"KEY": "sk-Xyzzy-7", "SECRET": SECRET}
     guards = read_folder(folder, environ).deployments["chat"].guards

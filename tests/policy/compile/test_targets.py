@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.review.check_report import CheckReport, check
-from proxy.types.guard import UNGUARDED
+from proxy.types.guard import NO_GUARDS
 from tests.for_each import for_each
 from tests.policy.deciding import empty_context
 
@@ -114,7 +114,7 @@ class Counted(dict[Any, Any]):
 
 def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
     names = [f"deployment-{number}" for number in range(50)]
-    one: Any = SimpleNamespace(guards=UNGUARDED, bounds=(), rules=())
+    one: Any = SimpleNamespace(guards=NO_GUARDS, bounds=(), rules=())
     compiler = TargetCompiler(empty_context())
     compiler.by_path = counted = Counted({("deployments", n, "targets", 0): None for n in names})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import BadField
+from proxy.errors import InvalidField
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.snapshot import Snapshot
@@ -78,7 +78,7 @@ def test_default_takes_no_call_that_means_another(tmp_path: Path) -> None:
 def test_ambiguous_default_requires_a_name(defaults: tuple[str, ...], tmp_path: Path) -> None:
     policies = snapshot(tmp_path, *defaults)
     for path, body in AMBIGUOUS.values():
-        with pytest.raises(BadField, match="first, second"):
+        with pytest.raises(InvalidField, match="first, second"):
             plan_of(policies, path, body)
 
 
@@ -94,7 +94,7 @@ def test_drained_target_keeps_no_conversations(weight: int, tmp_path: Path) -> N
     policies = read_folder(tmp_path, None)
 
     if weight:
-        with pytest.raises(BadField, match="first, second"):
+        with pytest.raises(InvalidField, match="first, second"):
             plan_of(policies, "/v1/conversations", {})
     else:
         assert plan_of(policies, "/v1/conversations", {}).deployment == "second"

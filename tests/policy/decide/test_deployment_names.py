@@ -139,7 +139,7 @@ def read_world(folder: Path, policies: str = "") -> Snapshot:
 
 def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
     call = suppose(ask.content, ask.headers, NOW, ask.path, passed=snapshot.passthrough)
-    return replace(call, head=replace(call.head, nonce=nonce))
+    return replace(call, head=replace(call.head, call_id=nonce))
 
 
 def first_targets(snapshot: Snapshot, ask: Ask, calls: int = 60) -> list[Counter[str]]:
@@ -148,7 +148,7 @@ def first_targets(snapshot: Snapshot, ask: Ask, calls: int = 60) -> list[Counter
     for number in range(calls):
         plan = decide(snapshot, snapshot.keys["widget"], call_of(snapshot, ask, str(number)))
         for index, model_call in enumerate(plan.model_calls):
-            found[index][model_call.targets[0].title] += 1
+            found[index][model_call.targets[0].id] += 1
     return found
 
 
@@ -172,7 +172,7 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
         given = Given(key="widget", path=ask.path, headers=ask.headers, body=ask.content)
         plan = clock.run(play(snapshot, given)).record.plan
         assert plan is not None, name
-        played = [{target.title for target in each.targets} for each in plan.model_calls]
+        played = [{target.id for target in each.targets} for each in plan.model_calls]
         assert played == ask.targets, name
 
 

@@ -47,7 +47,7 @@ async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: 
 
     assert (caller.key, plan.key, plan.deployment) == ("guard/house", "guard/house", "judge-smol")
     assert (plan.tags, plan.revision) == ({"team": "search"}, policy.revision)
-    assert [bound.limit.name for bound in plan.bounds] == ["month"]
+    assert [bound.limit.name for bound in plan.limits] == ["month"]
     assert plan.model_calls[0].targets[0].model == "smol"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.errors import InvalidField, NotFound, Unauthorized
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
@@ -30,7 +30,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 def call(*models: str, deployment: str | None = None, **head: Any) -> Call:
-    return Call(replace(HEAD, **head), {}, models=models, deployment=deployment)
+    return Call(replace(HEAD, **head), {}, requested_models=models, deployment=deployment)
 
 
 @for_each("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
@@ -70,7 +70,7 @@ def test_a_name_leads_to_a_deployment_and_its_targets(
 
 
 def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Snapshot) -> None:
-    asked = Call(replace(HEAD, deployment="search-answers"), {}, models=("support-chat",))
+    asked = Call(replace(HEAD, deployment="search-answers"), {}, requested_models=("support-chat",))
 
     assert decide(snapshot, asked).deployment == "search-answers"
 
@@ -168,7 +168,7 @@ def test_what_a_caller_sends_as_tag_is_never_shown_raw(snapshot: Snapshot) -> No
 def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> None:
     strict = replace(snapshot, refuse_caller_tags=True)
 
-    with pytest.raises(BadField) as refused:
+    with pytest.raises(InvalidField) as refused:
         decide(strict, call("support-chat", tags=(("taem", "x"),)))
 
     assert refused.value.param == "tags"
@@ -188,7 +188,7 @@ def test_models_lists_what_a_key_may_name(
     others = Secret("hr-search-key").digest
     plan = decide(snapshot, call(endpoint="models", digest=others, parameters=parameters))
 
-    assert [model.id for model in plan.listing or ()] == names
+    assert [model.id for model in plan.model_list or ()] == names
 
 
 def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
@@ -198,7 +198,7 @@ def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapsho
     doubled = replace(key, named={"m": both})
     changed = replace(snapshot, credentials={found.digest: replace(found, key=doubled)})
 
-    with pytest.raises(BadField, match="compare, support-chat"):
+    with pytest.raises(InvalidField, match="compare, support-chat"):
         decide(changed, call("m"))
 
 

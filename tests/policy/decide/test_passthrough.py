@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import BadField, BadRequest, NotFound, TooLarge
+from proxy.errors import BadRequest, InvalidField, NotFound, RequestTooLarge
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
@@ -58,7 +58,7 @@ def call(path: str = "/v1/rerank", method: str = "POST", **more: Any) -> Call:
         request_id="r",
         deployment=more.pop("deployment", None),
         method=method,
-        passed=PassedRequest(path, query),
+        passthrough=PassedRequest(path, query),
     )
     return Call(head=head, body={}, **more)
 
@@ -82,7 +82,7 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
     assert plan.passed is not None
     assert plan.passed.route == "/v1/rerank"
     assert (plan.hedge_after, plan.cache) == (None, None)
-    assert plan.model_calls[0].changes == UNCHANGED
+    assert plan.model_calls[0].overrides == UNCHANGED
     assert plan.rules == ("here/only-here",)
 
 
@@ -104,7 +104,7 @@ def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapsh
 @for_each(
     ("asked", "error"),
     [
-        (call(), BadField),
+        (call(), InvalidField),
         (call("/v1/files/a"), NotFound),
         (call("/v1/other"), NotFound),
         (call(models=("gpt-4o-mini",)), NotFound),
@@ -133,7 +133,7 @@ def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> No
         if good:
             assert planned(snapshot, asked).passed is not None
         else:
-            with pytest.raises(TooLarge):
+            with pytest.raises(RequestTooLarge):
                 planned(snapshot, asked)
 
 

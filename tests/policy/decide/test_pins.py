@@ -11,7 +11,7 @@ import pytest
 from proxy.errors import NotFound, ProxyError
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.store import read_folder
-from proxy.types import Call, Pin, Plan, RequestHead, Secret
+from proxy.types import Call, Plan, RequestHead, Secret, StateRef
 from tests.for_each import for_each
 
 KEY = "hr-a"
@@ -42,7 +42,9 @@ policies:
 """
 
 
-def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *others: str) -> Plan:
+def decided(
+    folder: Path, model: str, pin: StateRef, header: str | None = None, *others: str
+) -> Plan:
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(POLICY)
     head = RequestHead(
@@ -50,7 +52,7 @@ def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *othe
     )
     head = replace(head, alternatives=others)
     own = pin.deployment if header is None else None
-    call = Call(head, {}, models=(model,), deployment=own, pin=pin)
+    call = Call(head, {}, requested_models=(model,), deployment=own, state_ref=pin)
     return ActivePolicy(read_folder(folder, {})).identify(head).decide(call)
 
 
@@ -67,12 +69,12 @@ def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *othe
     ],
 )
 def test_pin_selects_target(model: str, deployment: str, target: str, tmp_path: Path) -> None:
-    plan = decided(tmp_path, model, Pin("resp_s", deployment, target, "resp_1"))
+    plan = decided(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"))
 
     [model_call] = plan.model_calls
     assert plan.deployment == deployment
-    assert [each.title for each in model_call.targets] == [target]
-    assert (model_call.pool, plan.hedge_after) == (1, None)
+    assert [each.id for each in model_call.targets] == [target]
+    assert (model_call.pool_size, plan.hedge_after) == (1, None)
 
 
 @for_each(
@@ -91,26 +93,28 @@ def test_it_is_not_found_where_policy_does_not_send_it_there(
     model: str, deployment: str, target: str, header: str | None, tmp_path: Path
 ) -> None:
     with pytest.raises(NotFound) as refused:
-        decided(tmp_path, model, Pin("resp_s", deployment, target, "resp_1"), header)
+        decided(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"), header)
 
     assert str(refused.value) == "Previous response with id 'resp_s' not found."
 
 
 def test_a_header_may_name_the_very_deployment(tmp_path: Path) -> None:
-    pin = Pin("resp_s", "support-chat", "openai/first", "resp_1")
+    pin = StateRef("resp_s", "support-chat", "openai/first", "resp_1")
 
     plan = decided(tmp_path, "first", pin, "support-chat")
 
-    assert plan.model_calls[0].targets[0].title == "openai/first"
+    assert plan.model_calls[0].targets[0].id == "openai/first"
 
 
 def test_a_header_that_names_nothing_is_refused_as_ever(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match=r"Deployment .nothing. does"):
-        decided(tmp_path, "first", Pin("resp_s", "support-chat", "openai/first", "i"), "nothing")
+        decided(
+            tmp_path, "first", StateRef("resp_s", "support-chat", "openai/first", "i"), "nothing"
+        )
 
 
 @pytest.mark.parametrize("drawn", [("weighted", "support-chat"), ("support-chat", "weighted")])
 def test_pin_selects_drawn_target(drawn: tuple[str, str], tmp_path: Path) -> None:
-    plan = decided(tmp_path, "first", Pin("s", "support-chat", "openai/first", "i"), *drawn)
+    plan = decided(tmp_path, "first", StateRef("s", "support-chat", "openai/first", "i"), *drawn)
 
     assert (plan.deployment, len(plan.model_calls[0].targets)) == ("support-chat", 1)

@@ -94,7 +94,7 @@ def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
 def test_equals_without_a_price_are_none(snapshot: Snapshot) -> None:
     leg = decided(snapshot, asked("level")).model_calls[0]
 
-    assert ([t.model for t in leg.targets], leg.pool) == (["gpt-4o-mini", "spare"], 1)
+    assert ([t.model for t in leg.targets], leg.pool_size) == (["gpt-4o-mini", "spare"], 1)
 
 
 def test_a_call_that_nobody_could_price_is_refused(snapshot: Snapshot) -> None:

@@ -58,10 +58,10 @@ def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_p
     )
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
-    named = Call(replace(HEAD, deployment="split"), {}, models=("old",))
+    named = Call(replace(HEAD, deployment="split"), {}, requested_models=("old",))
 
     with pytest.raises(NotFound):
-        decide(snapshot, Call(HEAD, {}, models=("old",)))
+        decide(snapshot, Call(HEAD, {}, requested_models=("old",)))
     assert [t.model for t in decide(snapshot, named).model_calls[0].targets] == ["m", "last"]
 
 
@@ -72,7 +72,7 @@ def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
 
 
 def chosen(snapshot: Snapshot, **said: Any) -> list[str]:
-    call = Call(replace(HEAD, nonce=said.pop("nonce", "")), said, models=("m",))
+    call = Call(replace(HEAD, call_id=said.pop("nonce", "")), said, requested_models=("m",))
     return [t.upstream.name for t in decide(snapshot, call).model_calls[0].targets]
 
 
@@ -110,7 +110,7 @@ def test_canary_gets_calls_by_deployment_rule(recipe: bool, tmp_path: Path) -> N
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
 
-    asked = (Call(replace(HEAD, nonce=f"n{n}"), {}, models=("m",)) for n in range(200))
+    asked = (Call(replace(HEAD, call_id=f"n{n}"), {}, requested_models=("m",)) for n in range(200))
     first = Counter(decide(snapshot, call).model_calls[0].targets[0].model for call in asked)
 
     assert first["m"] > 150

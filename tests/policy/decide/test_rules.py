@@ -28,7 +28,7 @@ from proxy.policy.decide.rules import (
     compile_chain,
     evaluate,
 )
-from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
+from proxy.types import Endpoint, ParameterOverrides, RuleRefusal, Target, Upstream
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
@@ -64,8 +64,10 @@ def test_no_rule_that_holds_changes_nothing() -> None:
 def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
     effects = followed(
         rule("a", NEVER, routes=THERE),
-        rule("b", changes=Changes({"temperature": 0.1})),
-        rule("c", routes=HERE, model="smol", changes=Changes({"temperature": 0.9, "n": 1})),
+        rule("b", changes=ParameterOverrides({"temperature": 0.1})),
+        rule(
+            "c", routes=HERE, model="smol", changes=ParameterOverrides({"temperature": 0.9, "n": 1})
+        ),
         rule("d", routes=THERE, model="large", fallback=()),
     )
 
@@ -84,7 +86,7 @@ def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
 )
 @for_each("endpoint", ["chat", "completions"])
 def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) -> None:
-    rules = [rule(str(at), changes=Changes(each)) for at, each in enumerate(values)]
+    rules = [rule(str(at), changes=ParameterOverrides(each)) for at, each in enumerate(values)]
 
     body = apply_parameters(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
 
@@ -112,9 +114,9 @@ def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
 
 def test_each_effect_names_the_rule_behind_it() -> None:
     effects = followed(
-        rule("a", changes=Changes({"seed": 1}, {"n": 5})),
-        rule("b", changes=Changes({"seed": 2, "n": 1}, {"n": 3}), model="smol"),
-        rule("c", changes=Changes(cap={"n": 4}), routes=HERE, model="large"),
+        rule("a", changes=ParameterOverrides({"seed": 1}, {"n": 5})),
+        rule("b", changes=ParameterOverrides({"seed": 2, "n": 1}, {"n": 3}), model="smol"),
+        rule("c", changes=ParameterOverrides(cap={"n": 4}), routes=HERE, model="large"),
     )
 
     assert effects.by == {"set seed": "a", "set n": "b", "cap n": "b", "model": "b", "targets": "c"}
@@ -127,7 +129,7 @@ def test_under_first_nothing_counts_after_the_first_that_holds() -> None:
 
 
 def test_of_several_caps_the_lowest_counts() -> None:
-    caps = [Changes(cap={"max_tokens": most}) for most in (500, 200, 300)]
+    caps = [ParameterOverrides(cap={"max_tokens": most}) for most in (500, 200, 300)]
 
     effects = followed(*(rule(str(i), changes=each) for i, each in enumerate(caps)))
 
@@ -136,7 +138,7 @@ def test_of_several_caps_the_lowest_counts() -> None:
 
 def test_a_rule_in_shadow_is_noted_and_neither_changes_nor_ends_anything() -> None:
     effects = followed(
-        rule("would", shadow=True, refusal=Refusal("would", "no", 403)),
+        rule("would", shadow=True, refusal=RuleRefusal("would", "no", 403)),
         rule("does", model="m"),
         rule("after", model="n"),
         first=True,
@@ -154,11 +156,11 @@ def test_only_shadows_that_hold_are_noted_where_nothing_else_holds() -> None:
 
 def test_the_first_refusal_is_the_one_that_is_told() -> None:
     effects = followed(
-        rule("a", refusal=Refusal("a", "not now", 403)),
-        rule("b", refusal=Refusal("b", "never", 451)),
+        rule("a", refusal=RuleRefusal("a", "not now", 403)),
+        rule("b", refusal=RuleRefusal("b", "never", 451)),
     )
 
-    assert effects.refusal == Refusal("a", "not now", 403)
+    assert effects.refusal == RuleRefusal("a", "not now", 403)
 
 
 def test_each_policy_ends_its_own_rules_only() -> None:

@@ -29,7 +29,7 @@ from proxy.policy.files.cloud_tokens import (
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.watch import Look, look_at_secrets, renewing
-from proxy.runtime.background import running_beside
+from proxy.runtime.background import run_in_background
 from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
@@ -167,7 +167,7 @@ async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.look([AZURE])
-    async with running_beside(renewing(tokens)):
+    async with run_in_background(renewing(tokens)):
         await eventually(lambda: cloud.given == 1)
     assert tokens.text(AZURE) == "token-1"
 
@@ -179,7 +179,7 @@ async def test_each_cloud_is_asked_beside_the_others() -> None:
     tokens.look([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
-        async with running_beside(renewing(tokens)):
+        async with run_in_background(renewing(tokens)):
             await eventually(lambda: hung.fetching.is_set() and answers.given == 1)
             answers.now += HOUR_S
             await eventually(lambda: answers.given == 2)

@@ -36,7 +36,7 @@ HEAD = RequestHead(
 CALL = Call(
     HEAD,
     {"model": "support-chat", "messages": [{"role": "user", "content": "words"}], "n": 1},
-    models=("support-chat",),
+    requested_models=("support-chat",),
 )
 
 
@@ -49,7 +49,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
 def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:
     ids = TraceIds("a" * 32, "b" * 16, "c" * 16)
     record = Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: 0.0)
-    record.join(replace(HEAD, request_id=request))
+    record.set_head(replace(HEAD, request_id=request))
     if snapshot is not None:
         record.revision = snapshot.revision
     if snapshot is not None and call is not None:
@@ -76,9 +76,13 @@ def result(guard: str, verdict: Verdict, **more: Any) -> GuardResult:
 def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Snapshot) -> None:
     record = recorded(snapshot)
     found = {"email": 2, "iban": 1}
-    record.guarded("input", [result("pii", "masked", findings=found), result("code", "passed")])
-    record.guarded("input", [result("secrets", "blocked", findings={"pem": 1}, shadow=True)])
-    record.guarded("output", [result("judge", "failed", error="timeout")])
+    record.add_guard_results(
+        "input", [result("pii", "masked", findings=found), result("code", "passed")]
+    )
+    record.add_guard_results(
+        "input", [result("secrets", "blocked", findings={"pem": 1}, shadow=True)]
+    )
+    record.add_guard_results("output", [result("judge", "failed", error="timeout")])
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
@@ -107,8 +111,8 @@ def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> Non
     record = recorded(snapshot)
     target = next(target for _, target in snapshot.deployments["resilient"].targets)
     held = sys.getrefcount(target)
-    record.attempt(target, 0, "d" * 16).ended = 1.0
-    record.skip(target, "busy")
+    record.start_attempt(target, 0, "d" * 16).ended = 1.0
+    record.add_skip(target, "busy")
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
     told = past.explain("r")
@@ -137,8 +141,8 @@ def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
         CALL,
         head=head,
         body={**CALL.body, long: 1},
-        names=frozenset({long}),
-        quarters={long: 1},
+        field_aliases=frozenset({long}),
+        field_quarters={long: 1},
         warnings=(long,),
     )
 
@@ -148,7 +152,9 @@ def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
 def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
     record = recorded(snapshot)
-    record.call = replace(CALL, models=tuple(f"{number}" + "m" * 250 for number in range(1000)))
+    record.call = replace(
+        CALL, requested_models=tuple(f"{number}" + "m" * 250 for number in range(1000))
+    )
     past.end(record)
 
     told = past.explain("r")
@@ -230,7 +236,7 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
     rate = Limit("rate", KINDS["tokens"], 9000, 60)
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = recorded(snapshot)
-    record.admission = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
+    record.limit_decision = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
@@ -259,7 +265,7 @@ def test_each_limit_is_told_as_what_became_of_the_call(
     record = recorded(snapshot)
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]
-    record.admission = outcome(claims, readings)
+    record.limit_decision = outcome(claims, readings)
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 

@@ -103,7 +103,7 @@ RULES = [*map(made, MADE)]
 @given(WORDS, st.lists(st.integers(0, 2000), max_size=20), st.sampled_from(RULES))
 def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: GuardRule) -> None:
     assert is_detector(rule.detector)
-    reach = rule.detector.reach
+    reach = rule.detector.lookback
     window = Window(tallies(rule))
     fed = ""
 

@@ -6,7 +6,7 @@ The dialect that ``tests/recipes/test_dialect.py`` adds. No provider speaks it.
 from __future__ import annotations
 
 from proxy.dialects import openai, request_headers
-from proxy.dialects.base import Client, Dialect, Headers, Server, TableCells
+from proxy.dialects.base import ClientDialect, Dialect, Headers, TableCells, UpstreamDialect
 from proxy.fields.checks import string
 from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Secret
@@ -29,7 +29,7 @@ ACME = Dialect(
         "completions": {**fields_of("completions"), "acme_mood": string()},
         "chat": fields_of("chat"),
     },
-    client=Client(
+    client=ClientDialect(
         routes={("POST", f"/acme{path}"): endpoint for endpoint, path in PATHS.items()},
         credential=credential,
         header_prefix="x-acme-",
@@ -37,7 +37,7 @@ ACME = Dialect(
         refuse=openai.refuse,
         to_chat=openai.to_chat,
     ),
-    server=Server(
+    server=UpstreamDialect(
         prefix="/acme", paths=PATHS, authorize=authorize, required_headers=("x-acme-team",)
     ),
     cells=TableCells(credential="`x-acme-key`"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import orjson
 
 from proxy.dialects import openai, sse
-from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions, RequestForm, WriteOptions
 from proxy.errors import UpstreamInvalid
 from proxy.fields.checks import objects, required
@@ -145,6 +145,6 @@ DIALECT = Dialect(
     name="notes",
     fields={"chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SAME}},
     families={"chat": "notes"},
-    client=Client({("POST", "/notes"): "chat"}, openai.credential, openai.refuse),
-    server=Server("", {"chat": "/notes"}, openai.authorize_bearer),
+    client=ClientDialect({("POST", "/notes"): "chat"}, openai.credential, openai.refuse),
+    server=UpstreamDialect("", {"chat": "/notes"}, openai.authorize_bearer),
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from proxy.money.usage import Tokens
-from proxy.types.limit import MOST, CallSize, LimitKind
+from proxy.types.limit import MAX_AMOUNT, CallSize, LimitKind
 
 
 class AcmeRate(LimitKind):
@@ -18,7 +18,7 @@ class AcmeRate(LimitKind):
     estimated = True
 
     def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
-        return min(max([size.answers for size in sizes], default=0), MOST)
+        return min(max([size.output for size in sizes], default=0), MAX_AMOUNT)
 
     def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.completion_total

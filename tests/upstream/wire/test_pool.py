@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import StaleConnection, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.reply import nothing
@@ -191,12 +191,12 @@ async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) 
         upstream.answer_with(leave)
         with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
-        assert not isinstance(failed.value, UpstreamStale)
+        assert not isinstance(failed.value, StaleConnection)
 
         upstream.answer_with(sends(OK))
         await ask(http, upstream.url)
         upstream.answer_with(leave)
-        with pytest.raises(UpstreamStale):
+        with pytest.raises(StaleConnection):
             await ask(http, upstream.url)
         assert (len(upstream.requests), upstream.connections) == (3, 2)
 
@@ -219,7 +219,7 @@ async def test_lost_work_is_not_stale(script: Script, upstream: ScriptedUpstream
         with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
 
-    assert not isinstance(failed.value, UpstreamStale)
+    assert not isinstance(failed.value, StaleConnection)
     assert (upstream.connections, len(upstream.requests)) == (1, 2)
 
 
