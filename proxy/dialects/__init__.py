@@ -1,7 +1,4 @@
-"""The wire formats that clients and upstreams speak: one file each, and one line in ``DIALECTS``.
-
-Nothing in this room reads or writes a socket.
-"""
+"""The table of dialects, and the reading of requests. This package opens no socket."""
 
 from __future__ import annotations
 
@@ -373,8 +370,7 @@ def _timeout_s(head: RequestHead, body: Json) -> float | None:
 def _read_metadata(
     client: ClientDialect, head: RequestHead, body: Json
 ) -> tuple[RequestHead, Json]:
-    """Return the head with what the metadata of a body say of the caller, and what is left of the
-    body. Raises ``BadRequest``."""
+    """Return the head with the caller of the metadata, and the rest of the body."""
     if client.user is not None and head.user is None:
         head = replace(head, user=client.user(body))
     return other_gateways.read_metadata_tags(head, body)

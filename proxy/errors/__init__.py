@@ -161,7 +161,7 @@ class GuardUnavailable(GuardBlocked):
 class BlockedByUpstream(GuardBlocked):
     """A guard of the upstream blocked the call."""
 
-    final = True
+    is_final = True
     summary = "A guard of the upstream blocked this call"
 
     def __init__(self, message: str = "", *, upstream_status: int | None) -> None:
@@ -268,7 +268,7 @@ class UpstreamRejected(UpstreamError):
 
     code = "upstream_refused"
     type = "invalid_request_error"
-    final = True
+    is_final = True
     in_words = True  # False: not an API's error object, perhaps a load balancer's page
     summary = "The upstream rejected the request as invalid"
 
@@ -285,7 +285,7 @@ class UpstreamNotFound(UpstreamRejected):
     """The upstream does not know the model or path of the deployment. Its message is passed on."""
 
     code = "upstream_not_found"
-    final = False
+    is_final = False
     should_retry = False
 
 

@@ -262,7 +262,6 @@ class Price:
     highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = memo(dict)
 
     def __post_init__(self) -> None:
-        """Work out once what the tokens of each answer are multiplied by."""
         known = [*map(self.rate, TOKEN_TYPES), _or(self.cache_write_1h, self.rate("cache_write"))]
         exact = [None if rate is None else Fraction(rate) * 1000 for rate in known]
         exact.append(None if self.web_search is None else Fraction(self.web_search) * NANO / 1000)
@@ -271,7 +270,9 @@ class Price:
         tiers = sorted(self.tiers, key=lambda tier: -tier.above)
         object.__setattr__(self, "rates", rates)
         object.__setattr__(self, "unit", unit)
-        object.__setattr__(self, "steps", tuple((tier.above, self.at(tier)) for tier in tiers))
+        object.__setattr__(
+            self, "tier_prices", tuple((tier.above, self.at(tier)) for tier in tiers)
+        )
 
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, None when a type that was used has no price."""

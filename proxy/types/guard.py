@@ -1,4 +1,4 @@
-"""Guards as a policy asks for them, and what each says of one call: values, without behaviour."""
+"""Values of guards: rules, plans and results."""
 
 from __future__ import annotations
 
@@ -231,15 +231,14 @@ class GuardRule:
     enforces: bool = field(init=False, repr=False, compare=False)
     can_mask: bool = field(init=False, repr=False, compare=False)
     can_block: bool = field(init=False, repr=False, compare=False)
-    strict: bool = field(init=False, repr=False, compare=False)
+    fails_closed: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Work out once what each text, or each piece of one, asks for."""
         enforces, detector = self.action != "flag" and not self.shadow, self.detector
         object.__setattr__(self, "enforces", enforces)
-        object.__setattr__(self, "masks", self.action == "mask" and enforces)
-        object.__setattr__(self, "stops", self.action in ("block", "retry") and enforces)
-        object.__setattr__(self, "strict", enforces and self.on_error == "closed")
+        object.__setattr__(self, "can_mask", self.action == "mask" and enforces)
+        object.__setattr__(self, "can_block", self.action in ("block", "retry") and enforces)
+        object.__setattr__(self, "fails_closed", enforces and self.on_error == "closed")
         bounded = is_detector(detector) and detector.lookback is not None
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
             may_find = detector.may_find
@@ -315,9 +314,8 @@ class CostCap:
 
 @frozen
 class Capture:
-    """Which texts of which calls are shown in traces: a ``share`` of those that are traced, at most
-    ``max_chars`` characters of the question and as many of the answer, without what ``redact``
-    finds."""
+    """Captures prompts and responses of a ``share`` of traced calls: at most ``max_chars``
+    characters of each, redacted by the rules of ``redact``."""
 
     share: float
     input: bool = True
@@ -388,9 +386,9 @@ class GuardPlan:
     def __post_init__(self) -> None:
         to = tuple(target for rule in self.input for target in rule.route_targets if rule.enforces)
         digest = " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
-        object.__setattr__(self, "of_input", StageRules.of(self.input))
+        object.__setattr__(self, "input_stage", StageRules.of(self.input))
         object.__setattr__(self, "of_output", StageRules.of(self.output))
-        object.__setattr__(self, "detours", to)
+        object.__setattr__(self, "route_targets", to)
         object.__setattr__(self, "keeps_answers", any(rule.keeps_answers for rule in self.output))
         object.__setattr__(self, "digest", digest)
 

@@ -172,15 +172,15 @@ class Limit:
         share = Decimal(str(self.warn_at)) if self.warn_at is not None else Decimal(0)
         if isinstance(self.window, int):
             common = gcd(self.window * 1000, self.amount)
-            object.__setattr__(self, "unit_debt", self.window * 1000 // common)
-            object.__setattr__(self, "drain", self.amount // common)
+            object.__setattr__(self, "debt_per_unit", self.window * 1000 // common)
+            object.__setattr__(self, "drain_per_ms", self.amount // common)
         if capacity * self.debt_per_unit > MAX_AMOUNT:
             raise ValueError(
                 f"{self.name}: amount and burst are too large for this window: round them"
             )
         object.__setattr__(self, "key", f"{self.kind.counter or self.kind.name}:{self.name}")
         object.__setattr__(self, "capacity", capacity)
-        object.__setattr__(self, "warn", ceil(share * capacity))
+        object.__setattr__(self, "warn_amount", ceil(share * capacity))
 
     @property
     def calendar(self) -> Calendar:

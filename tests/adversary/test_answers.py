@@ -121,7 +121,7 @@ async def tried(
     [record] = await proxy.sink.wait()
     proxy.sink.forget()
     assert status != 500, (drawn, told)
-    assert not record.bug, (drawn, record.bug, told)
+    assert not record.is_internal_error, (drawn, record.is_internal_error, told)
 
 
 async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examples: int) -> None:

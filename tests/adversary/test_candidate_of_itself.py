@@ -113,7 +113,7 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
     [attempt] = happened
     asked = attempt["decided"].partition(" ")[0]
     assert by["result"]["decided"] == f"route to {asked}"
-    if record.call.pin is not None:
+    if record.call.state_ref is not None:
         tried = [each["decided"] for each in by["targets"]["parts"]]
         assert all(each.endswith("excluded") for each in tried if not each.startswith(asked))
 

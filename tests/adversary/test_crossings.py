@@ -105,7 +105,7 @@ class Crossing:
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
         assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
         lost = sum(row["cost_nano_usd"] or 0 for row in attempts if row["loss"] is not None)
-        assert lost == sum(record.billing.lost or 0 for record in records)
+        assert lost == sum(record.billing.lost_cost or 0 for record in records)
         assert lost == round(summed(metrics, "headrace_lost_cost_usd_total") * 10**9)
         failed = [row for row in attempts if row["error"] not in (None, "cancelled")]
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []

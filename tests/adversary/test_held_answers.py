@@ -120,7 +120,9 @@ async def test_answers_that_are_held_have_one_bound(
         assert await status_of(proxy, proxy.client, stream=stream) == 200
     assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
     refused = [record for record in records if record.status == 503]
-    assert all(record.outcome == "proxy_error" and not record.bug for record in refused)
+    assert all(
+        record.outcome == "proxy_error" and not record.is_internal_error for record in refused
+    )
     assert all(fate.loss for record in refused for _, fate, bill in record.billing.attempts if bill)
 
 

@@ -283,4 +283,4 @@ async def test_stream_of_a_thinking_model_is_not_booked_at_its_bound(
     [attempt] = record.attempts
     assert record.outcome != "success"
     assert record.billing.source == "partial_estimate"
-    assert 2 < record.billing.tokens.output <= 2 + ceil(50 * (attempt.ended - attempt.sent))
+    assert 2 < record.billing.tokens.output <= 2 + ceil(50 * (attempt.ended - attempt.sent_at))

@@ -115,7 +115,7 @@ class Besieged:
             self.proxy.sink.forget()
             self.proxy.sink.begun = 0
             sizes = self.remains.of(record)
-            if record.bug:
+            if record.is_internal_error:
                 self.broken.append(f"{label}: {status}: a bug")
         sizes["the headers of the answer"] = sum(len(k) + len(v) for k, v in headers.items())
         if status >= 400:

@@ -158,7 +158,7 @@ class World:
             status, _, _ = await self.post(path, body)
             [record] = await self.proxy.sink.wait()
             least = min(least, heart.stop())
-            assert (status, record.bug) == (200, False)
+            assert (status, record.is_internal_error) == (200, False)
             results.add(record.cache)
             if least <= MOST_S:
                 break
@@ -212,7 +212,7 @@ async def test_nobody_waits_for_a_large_answer(way: str, tmp_path: Path) -> None
             held, statuses, record = await place.held(path, body)
 
             assert statuses == {200}, name
-            assert (record.outcome, record.bug) == ("success", False), name
+            assert (record.outcome, record.is_internal_error) == ("success", False), name
             assert held <= MOST_S, name
 
 
@@ -240,7 +240,7 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
             )
 
             assert statuses <= {200, 246, 502}, name  # a leg of legacy text may have no choices
-            assert not record.bug, name
+            assert not record.is_internal_error, name
             assert held <= MOST_S, name
 
 
@@ -283,7 +283,7 @@ async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> Non
             held, statuses, record = await place.held(path, body)
 
             assert statuses == {200}, name
-            assert (record.outcome, record.bug) == ("success", False), name
+            assert (record.outcome, record.is_internal_error) == ("success", False), name
             assert held <= MOST_S, name
 
 
@@ -344,7 +344,11 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
             assert statuses == {502}, name
             assert error == code == json.loads(text)["error"]["code"], name
             [(attempt, fate, bill)] = record.billing.attempts
-            assert (attempt.error, record.outcome, record.bug) == (code, "upstream_error", False)
+            assert (attempt.error, record.outcome, record.is_internal_error) == (
+                code,
+                "upstream_error",
+                False,
+            )
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0
             assert (fate.use, fate.loss) == ("abandoned", "upstream_broke")

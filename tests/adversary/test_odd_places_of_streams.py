@@ -82,7 +82,7 @@ async def test_an_odd_place_is_read_in_any_form(
         [record] = await proxy.sink.wait()
 
     assert response.status == 200
-    assert not record.bug
+    assert not record.is_internal_error
     assert (WORD in text) == (action == "flag")
 
 
@@ -129,7 +129,7 @@ async def test_the_name_of_a_tool_block_may_be_an_object(
         text = await response.text()
         [record] = await proxy.sink.wait()
 
-    assert (response.status, record.bug) == (200, False)
+    assert (response.status, record.is_internal_error) == (200, False)
     assert WORD not in text
 
 

@@ -113,7 +113,7 @@ async def test_timeout_after_sending_is_billed(tmp_path: Path, upstream: Scripte
     assert (status, said["error"]["code"]) == (504, "upstream_total_timeout")
     cost = PROMPT_COST + TOKEN_COST
     assert (record.billing.cost, record.billing.source) == (cost, "partial_estimate")
-    assert record.billing.lost == cost
+    assert record.billing.lost_cost == cost
 
 
 async def test_next_target_has_its_own_time(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -124,7 +124,7 @@ async def test_next_target_has_its_own_time(tmp_path: Path, upstream: ScriptedUp
 
     assert status == 200
     assert [each.error for each in record.attempts] == ["upstream_total_timeout", None]
-    assert record.billing.lost == PROMPT_COST + TOKEN_COST
+    assert record.billing.lost_cost == PROMPT_COST + TOKEN_COST
 
 
 def pondering(comments: int, every: float) -> Script:
@@ -232,7 +232,7 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
         _, late, *_, last = await proxy.sink.wait(4)
 
     assert late.error.code == "request_timeout"
-    assert [(each.error, each.is_counted) for each in late.attempts] == [("request_timeout", True)]
+    assert [(each.error, each.is_billable) for each in late.attempts] == [("request_timeout", True)]
     assert (late.outcome, [fate.loss for _, fate, _ in late.billing.attempts]) == (
         "client_error",
         ["client_left"],

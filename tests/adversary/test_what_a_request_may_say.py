@@ -109,7 +109,7 @@ async def test_a_negative_bound_is_refused_and_touches_no_limit(
         [record, _] = await proxy.sink.wait(2)
 
     assert (status, said["error"]["param"]) == (400, name)
-    assert record.admission is None
+    assert record.limit_decision is None
     assert after == 200
     assert len(upstream.requests) == 1
 
@@ -193,7 +193,7 @@ async def test_field_type_fault(route: str, tmp_path: Path, upstream: ScriptedUp
         records = await proxy.sink.wait(len(READ) * len(ODD))
 
     assert wrong == []
-    assert not any(record.bug for record in records)
+    assert not any(record.is_internal_error for record in records)
 
 
 @for_each(

@@ -78,8 +78,12 @@ OTHERS: dict[str, Callable[[], bytes]] = {
     "order within a field": lambda: key(said(response_format={"b": 1, "a": 2})),
     "the model that policy names": lambda: key(plan=planned(model="gpt-4o")),
     "the rules that apply": lambda: key(plan=planned(rules=("house/cheap",))),
-    "what rules set": lambda: key(plan=planned(changes=ParameterOverrides(set={"temperature": 0}))),
-    "what rules cap": lambda: key(plan=planned(changes=ParameterOverrides(cap={"max_tokens": 9}))),
+    "what rules set": lambda: key(
+        plan=planned(overrides=ParameterOverrides(set={"temperature": 0}))
+    ),
+    "what rules cap": lambda: key(
+        plan=planned(overrides=ParameterOverrides(cap={"max_tokens": 9}))
+    ),
     "the target's model": lambda: key(plan=planned(targets=(replace(TARGET, model="x"),))),
     "the target's endpoint": lambda: key(plan=planned(targets=(replace(TARGET, endpoint="chat"),))),
     "another target": lambda: key(plan=planned(targets=(TARGET, replace(TARGET, model="x")))),

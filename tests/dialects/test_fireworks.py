@@ -33,7 +33,7 @@ def test_its_streams_carry_usage_unasked() -> None:
 
 
 def test_a_model_of_several_parts_is_one_name() -> None:
-    assert read().models == ("accounts/a/models/b",)
+    assert read().requested_models == ("accounts/a/models/b",)
 
 
 def test_two_output_bounds_exclude_each_other() -> None:

@@ -23,7 +23,7 @@ def read(**fields: Any) -> Any:
 
 
 def test_one_model_and_a_list_of_it_are_the_same_question() -> None:
-    assert read(model="m").models == read(model=["m"]).models == ("m",)
+    assert read(model="m").requested_models == read(model=["m"]).requested_models == ("m",)
 
 
 @for_each(

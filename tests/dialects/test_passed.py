@@ -61,7 +61,7 @@ def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
     made = built(FILE, "/v1/files/a", "limit=2&x=3&limit=%C3%A9", upstream=upstream)
 
     assert made.url == "https://api.openai.com/v1/files/a?api-version=1&limit=2&limit=%C3%A9"
-    assert made.dropped == ("query parameters",)
+    assert made.dropped_fields == ("query parameters",)
     for odd, error in (
         ("limit=%ff", BadRequest),
         ("&".join(["limit=1"] * 65), BadRequest),
@@ -80,7 +80,9 @@ def test_the_body_names_the_targets_model_and_nothing_that_is_the_policys() -> N
     with pytest.raises(InvalidField):
         built(RERANK, "/v1/rerank", api_base="http://x")
     dropping = replace(OPENAI, drops=frozenset({"session"}))
-    assert built(RERANK, "/v1/rerank", upstream=dropping, session="s").dropped == ("session",)
+    assert built(RERANK, "/v1/rerank", upstream=dropping, session="s").dropped_fields == (
+        "session",
+    )
 
 
 def test_few_headers_of_a_client_pass() -> None:

@@ -76,7 +76,7 @@ def test_the_time_it_allows_bounds_the_call() -> None:
 def test_model_may_name_deployment(model: str, name: str, deployment: str | None) -> None:
     call = read(model=model)
 
-    assert (call.models, call.deployment) == ((name,), deployment)
+    assert (call.requested_models, call.deployment) == ((name,), deployment)
 
 
 def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:

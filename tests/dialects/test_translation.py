@@ -39,12 +39,14 @@ def test_a_field_that_neither_knows_passes_with_its_value() -> None:
 def test_a_default_is_left_out_without_a_word(value: Any) -> None:
     fitted = crossed("fireworks", "openai", repetition_penalty=value)
 
-    assert fitted.dropped == ()
+    assert fitted.dropped_fields == ()
     assert "repetition_penalty" not in fitted.body
 
 
 def test_a_field_that_tunes_is_dropped_and_named() -> None:
-    assert crossed("fireworks", "openai", repetition_penalty=1.2).dropped == ("repetition_penalty",)
+    assert crossed("fireworks", "openai", repetition_penalty=1.2).dropped_fields == (
+        "repetition_penalty",
+    )
 
 
 @for_each(
@@ -148,9 +150,9 @@ def test_an_upstream_without_the_endpoint_is_named() -> None:
 def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(goes: str) -> None:
     name = "context_length_exceeded_behavior"
 
-    assert crossed("fireworks", goes, **{name: "error"}).dropped == ()
-    assert crossed("fireworks", goes, **{name: "truncate"}).dropped == (name,)
-    assert crossed("fireworks", goes).dropped == ()
+    assert crossed("fireworks", goes, **{name: "error"}).dropped_fields == ()
+    assert crossed("fireworks", goes, **{name: "truncate"}).dropped_fields == (name,)
+    assert crossed("fireworks", goes).dropped_fields == ()
 
 
 @pytest.mark.parametrize("behaviour", ["error", "truncate"])
@@ -159,7 +161,7 @@ def test_an_upstream_that_can_be_told_is_told(behaviour: str) -> None:
 
     fitted = crossed("fireworks", "fireworks", **{name: behaviour})
 
-    assert (fitted.body[name], fitted.dropped) == (behaviour, ())
+    assert (fitted.body[name], fitted.dropped_fields) == (behaviour, ())
 
 
 @for_each(
@@ -175,11 +177,11 @@ def test_an_upstream_that_can_be_told_is_told(behaviour: str) -> None:
 def test_warns_where_stop_text_differs(goes: str, value: bool, dropped: bool) -> None:
     fitted = crossed("scale", goes, include_stop_str_in_output=value)
 
-    assert fitted.dropped == (("include_stop_str_in_output",) if dropped else ())
+    assert fitted.dropped_fields == (("include_stop_str_in_output",) if dropped else ())
 
 
 def test_the_time_a_client_allows_is_kept_by_the_proxy_and_so_not_lost() -> None:
-    assert crossed("scale", "openai", inference_timeout=3).dropped == ()
+    assert crossed("scale", "openai", inference_timeout=3).dropped_fields == ()
 
 
 @for_each(

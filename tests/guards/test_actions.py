@@ -28,7 +28,7 @@ def saying(*texts: str, streamed: bool) -> Any:
 
 
 def verdicts(record: Any, stage: str) -> list[str]:
-    return [result.verdict for at, result in record.verdicts() if at == stage]
+    return [result.verdict for at, result in record.guard_results() if at == stage]
 
 
 @MODES
@@ -150,11 +150,11 @@ async def test_an_answer_is_asked_for_once_more_and_nothing_of_the_first_is_show
     assert (status, shown(raw)[0]) == (200, "A cat.")
     assert len(upstream.requests) == 2
     assert verdicts(record, "output") == ["retried", "passed"]
-    assert [attempt.why for attempt in record.attempts] == ["first", "guard"]
+    assert [attempt.reason for attempt in record.attempts] == ["first", "guard"]
     assert [fate.served for _, fate, bill in record.billing.attempts if bill] == [False, True]
-    assert record.billing.lost is not None
+    assert record.billing.lost_cost is not None
     assert record.billing.cost is not None
-    assert 0 < record.billing.lost < record.billing.cost
+    assert 0 < record.billing.lost_cost < record.billing.cost
     repeats = 'model="gpt-4o-mini",upstream="openai",why="guard"'
     assert f"headrace_upstream_repeats_total{{{repeats}}} 1.0" in metrics
 

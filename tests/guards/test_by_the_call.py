@@ -66,7 +66,7 @@ async def test_without_a_context_nothing_is_said_of_it(
 
     assert status == 200
     assert found(answered) == ({}, {})
-    assert [result.verdict for _, result in record.verdicts()] == [
+    assert [result.verdict for _, result in record.guard_results()] == [
         "not_applicable",
         "not_applicable",
     ]

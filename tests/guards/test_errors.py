@@ -173,7 +173,7 @@ async def test_what_is_said_against_one_model_of_a_list_is_looked_at_as_against_
     assert (first["text"], first["finish_reason"]) == ("", "error")
     assert first["error"] == {"message": shown, "code": "upstream_refused"}
     assert (second["text"], "error" in second) == (" two", False)
-    assert [result.verdict for _, result in record.verdicts()] == verdicts
+    assert [result.verdict for _, result in record.guard_results()] == verdicts
 
 
 async def test_what_is_said_against_all_models_of_a_list_is_looked_at_once(
@@ -185,7 +185,7 @@ async def test_what_is_said_against_all_models_of_a_list_is_looked_at_once(
         [record] = await proxy.sink.wait()
 
     assert (status, reply["error"]["message"]) == (400, WITHHELD)
-    assert [result.verdict for _, result in record.verdicts()] == ["blocked"]
+    assert [result.verdict for _, result in record.guard_results()] == ["blocked"]
 
 
 def test_our_own_words_stay() -> None:

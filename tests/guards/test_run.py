@@ -97,7 +97,7 @@ async def test_what_is_masked_in_a_question_never_reaches_the_upstream(
     assert status == 200
     [asked] = upstream.requests
     assert asked.json["messages"][0]["content"] == "Write to [EMAIL] please"
-    [(stage, result)] = record.verdicts()
+    [(stage, result)] = record.guard_results()
     assert (stage, result.verdict, result.findings) == ("input", "masked", {"email": 1})
 
 
@@ -116,7 +116,7 @@ async def test_an_answer_is_masked_however_its_stream_is_cut(
     route = ROUTES["openai-chat"]
     assert texts(route, raw, streamed=True) == "Please write to [EMAIL] tomorrow."
     assert raw.rstrip().endswith(b"data: [DONE]")
-    [(stage, result)] = record.verdicts()
+    [(stage, result)] = record.guard_results()
     assert (stage, result.verdict, result.findings) == ("output", "masked", {"email": 1})
     assert record.billing.tokens.total == 8
 
@@ -171,7 +171,7 @@ async def test_a_guard_in_shadow_only_counts(tmp_path: Path, upstream: ScriptedU
         [record] = await proxy.sink.wait()
 
     assert status == 200
-    [(_, result)] = record.verdicts()
+    [(_, result)] = record.guard_results()
     assert (result.verdict, result.shadow) == ("blocked", True)
 
 

@@ -253,7 +253,7 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
             records = await place.proxy.sink.wait(2 if kind == "judge" else 1)
         outcomes[way] = status, body.get("error", {}).get("guard")
         [record] = [each for each in records if each.head.internal_key is None]
-        [(_, result)] = record.verdicts()
+        [(_, result)] = record.guard_results()
 
         assert (result.verdict, bool(result.error)) == ("failed", True)
         assert (result.error == "deadline") == (fault == "slow")
@@ -278,7 +278,7 @@ async def test_a_server_that_is_not_there_cannot_tell(
         [*_, record] = await place.proxy.sink.wait(2)
 
     assert (status, reply["error"]["code"]) == (503, "guard_unavailable")
-    assert record.verdicts()[0][1].error == "refused"
+    assert record.guard_results()[0][1].error == "refused"
 
 
 CANARY = "Xyzzy-7 told the judge"
@@ -360,8 +360,8 @@ async def test_a_judge_beyond_its_limit_cannot_tell(
         *_, record = await place.proxy.sink.wait(4)
 
     assert (first, second, reply["error"]["guard"]["kind"]) == (200, 503, "could_not_check")
-    assert record.verdicts()[0][1].error == "LimitExceeded"
-    assert record.admission is None
+    assert record.guard_results()[0][1].error == "LimitExceeded"
+    assert record.limit_decision is None
 
 
 async def test_an_answer_is_judged_by_the_one_place_that_gave_it(

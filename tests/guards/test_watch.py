@@ -37,7 +37,7 @@ async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed
     assert text == ASKED
     assert json.loads(arguments) == {"said": [ASKED]}
     assert raw.rstrip().endswith(b"data: [DONE]")
-    assert {result.verdict for _, result in record.verdicts()} == {"masked"}
+    assert {result.verdict for _, result in record.guard_results()} == {"masked"}
     assert record.billing.tokens.total == 8
 
 
@@ -73,7 +73,7 @@ async def test_guards_of_the_answer_look_before_values_are_put_back(
         [record] = await proxy.sink.wait()
 
     assert (status, shown(raw)[0]) == (200, ASKED)
-    assert [r.verdict for stage, r in record.verdicts() if stage == "output"] == ["passed"]
+    assert [r.verdict for stage, r in record.guard_results() if stage == "output"] == ["passed"]
 
 
 async def test_both_ways_through_windows_leave_what_was_said(
@@ -112,7 +112,7 @@ async def test_no_value_is_on_record_or_in_metrics(
         [record] = await proxy.sink.wait()
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
-        everything = f"{record.verdicts()} {metrics} {proxy.log}"
+        everything = f"{record.guard_results()} {metrics} {proxy.log}"
 
     assert "masked" in everything
     assert EMAIL not in everything

@@ -44,9 +44,9 @@ async def test_slow_service_delays_no_call(
 
     assert (statuses, emitted) == ([200, 200], [])
     records = [record for record in records if record.head.internal_key is None]
-    verdicts = [result for record in records for _, result in record.verdicts()]
+    verdicts = [result for record in records for _, result in record.guard_results()]
     assert [(each.error, bool(each.findings)) for each in verdicts] == [(None, True)] * 2
-    assert [record.waited for record in records] == [0.0, 0.0]
+    assert [record.wait_s for record in records] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("end", ["deadline", "shutdown"])
@@ -63,6 +63,6 @@ async def test_record_is_emitted_though_the_service_never_answers(
             await place.proxy.sink.wait()
 
     [record] = place.proxy.records
-    [(_, result)] = record.verdicts()
+    [(_, result)] = record.guard_results()
     assert (status, record.outcome, result.verdict) == (200, "success", "failed")
     assert result.error == ("deadline" if end == "deadline" else "cancelled")

@@ -189,7 +189,7 @@ async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUps
     assert standing["tokens"] == pytest.approx(1 - used / 100_000, abs=3e-4)  # it drains
     outcomes = {record.outcome for record in admitted}
     assert outcomes == {OUTCOMES.get(way, "success")}
-    assert {attempt.why for attempt in attempts} >= WHY.get(way, set())
+    assert {attempt.reason for attempt in attempts} >= WHY.get(way, set())
     assert len(upstream.requests) == (1 if way == "cache hit" else len(attempts))
 
 

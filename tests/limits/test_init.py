@@ -302,13 +302,13 @@ async def test_a_call_passes_up_to_what_it_may_cost(
         assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in await proxy.metrics()
 
     assert got == status
-    assert [(r.guard, r.verdict) for _, r in record.verdicts()] == [("economics", verdict)]
+    assert [(r.guard, r.verdict) for _, r in record.guard_results()] == [("economics", verdict)]
     assert canonical(record)["guards"][0]["verdict"] == verdict
     if status == 400:
         assert said["error"]["code"] == "guardrail_blocked"
         assert said["error"]["message"].endswith("it may cost more than the policy allows.")
         assert record.outcome == "blocked"
-        assert (record.admission, record.attempts, upstream.requests) == (None, [], [])
+        assert (record.limit_decision, record.attempts, upstream.requests) == (None, [], [])
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ async def test_a_cost_that_nobody_can_tell_is_a_failure_of_the_guard(
 
     assert got == status
     assert status == 200 or said["error"]["message"].endswith("the price of its model is unknown.")
-    [(_, result)] = record.verdicts()
+    [(_, result)] = record.guard_results()
     assert (result.verdict, result.error) == ("failed", "unpriced")
 
 

@@ -92,7 +92,7 @@ async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstre
         records = await proxy.sink.wait(2)
 
     for record in records:
-        [claim] = record.admission.claims
+        [claim] = record.limit_decision.claims
         assert claim.amount >= 10_000_000  # nano-USD: ten tokens there
 
 

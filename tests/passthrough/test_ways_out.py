@@ -209,7 +209,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
 
     wrong = {}
     for record in records:
-        name, way = record.plan.deployment, record.head.passed.path.rpartition("/")[2]
+        name, way = record.plan.deployment, record.head.passthrough.path.rpartition("/")[2]
         billing, method = record.billing, record.head.method
         charged = sum(each.cost for each in record.charges)
         seen = (billing.source, billing.cost, charged)

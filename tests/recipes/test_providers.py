@@ -152,7 +152,7 @@ async def test_its_answers_are_read_counted_and_priced(
     assert (record.outcome, record.billing.source) == ("success", "provider")
     assert record.billing.tokens == each.tokens
     rates = dict(zip(TOKEN_TYPES, each.tokens.counts(), strict=True))
-    price = price_on(target.prices, record.head.at.date())
+    price = price_on(target.prices, record.head.received_at.date())
     assert price is not None
     micro = sum(count * (price.rate(kind) or 0) for kind, count in rates.items())
     assert record.billing.cost == round(micro * 1000)

@@ -85,7 +85,7 @@ async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUp
     assert said.count(b"HTTP/1.") == 1
     assert upstream.requests == []
     for record in proxy.records:
-        assert (record.outcome, record.bug) == ("client_error", False)
+        assert (record.outcome, record.is_internal_error) == ("client_error", False)
 
 
 @for_each("name", ENDLESS)
@@ -96,7 +96,11 @@ async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedU
         assert status == 400
 
     for record in proxy.records:
-        assert (record.status, record.outcome, record.bug) == (400, "client_error", False)
+        assert (record.status, record.outcome, record.is_internal_error) == (
+            400,
+            "client_error",
+            False,
+        )
     assert upstream.requests == []
 
 

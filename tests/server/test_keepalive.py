@@ -293,7 +293,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
-    assert [each.lost for each in record.attempts] == [True, False]
+    assert [each.lost_hedge for each in record.attempts] == [True, False]
     assert record.outcome == "success"
 
 

@@ -166,4 +166,4 @@ async def test_trailers_stay_with_their_response(proxy: Proxy, upstream: Scripte
         records = await proxy.sink.wait(2 * len(pairs))
 
     assert upstream.connections == 1
-    assert [record.attempts[0].left for record in records] == [{}] * len(records)
+    assert [record.attempts[0].remaining for record in records] == [{}] * len(records)

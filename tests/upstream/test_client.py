@@ -217,7 +217,7 @@ async def test_replaces_stale_connection(proxy: Proxy, upstream: ScriptedUpstrea
     assert (len(upstream.requests), upstream.connections) == (3, 2)
     first, second = await proxy.sink.wait(2)
     assert [first.outcome, second.outcome] == ["success", "success"]
-    assert [(each.why, each.error) for each in second.attempts] == [
+    assert [(each.reason, each.error) for each in second.attempts] == [
         ("first", "upstream_stale"),
         ("retry", None),
     ]

@@ -65,7 +65,7 @@ async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstr
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
     [served] = [bill for _, fate, bill in record.billing.attempts if bill and fate.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
-    assert bool(record.billing.lost) == record.attempts[0].is_counted
+    assert bool(record.billing.lost_cost) == record.attempts[0].is_billable
     counted = await proxy.metrics()
     labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
     assert f"headrace_fallbacks_total{{{labels}}} 1.0" in counted

@@ -38,12 +38,12 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
         [record] = await proxy.sink.wait()
         metrics = await proxy.metrics()
     assert models(upstream) == ["primary", "spare"]
-    assert [(each.why, each.lost) for each in record.attempts] == [
+    assert [(each.reason, each.lost_hedge) for each in record.attempts] == [
         ("first", True),
         ("hedge", False),
     ]
     assert [fate.served for _, fate, bill in record.billing.attempts if bill] == [False, True]
-    assert record.billing.lost == 10 * 150 + 600
+    assert record.billing.lost_cost == 10 * 150 + 600
     assert (
         'headrace_lost_cost_usd_total{cause="hedge",deployment="resilient",model="primary"'
         in metrics
@@ -55,7 +55,7 @@ async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUp
         await ask(client)
         [record] = await proxy.sink.wait()
 
-    assert (models(upstream), record.billing.lost) == (["primary"], 0)
+    assert (models(upstream), record.billing.lost_cost) == (["primary"], 0)
 
 
 async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -96,7 +96,7 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
         [record] = await proxy.sink.wait()
 
     assert said["choices"][0]["text"] == " First."
-    assert [each.lost for each in record.attempts] == [False, True]
+    assert [each.lost_hedge for each in record.attempts] == [False, True]
 
 
 async def test_last_failure_is_reported(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -137,7 +137,7 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
     losses = {each.attempt.target.model: each.fate.loss for each in record.billing.attempts}
     assert refused == status
     assert (losses[ends], losses[dropped]) == (None, "hedge")
-    assert record.billing.lost == 10 * 150 + 600
+    assert record.billing.lost_cost == 10 * 150 + 600
 
 
 async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:

@@ -143,7 +143,7 @@ async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstrea
     call = await served(family, tmp_path, upstream, primary=primary, spare=spare)
 
     assert is_replaced(family, call)
-    attempts = [(each.why, each.error is None) for each in call.record.attempts]
+    attempts = [(each.reason, each.error is None) for each in call.record.attempts]
     assert attempts == [("first", False), ("fallback", True)]
     lost, used = call.record.billing.attempts
     assert (lost.fate.served, used.fate.served) == (False, True)
@@ -184,7 +184,7 @@ async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUps
     call = await served(family, tmp_path, upstream, more, primary=next_script)
 
     assert is_replaced(family, call)
-    assert [each.why for each in call.record.attempts] == ["first", "retry"]
+    assert [each.reason for each in call.record.attempts] == ["first", "retry"]
 
 
 @families
@@ -195,8 +195,8 @@ async def test_hedge_wins(family: str, tmp_path: Path, upstream: ScriptedUpstrea
     call = await served(family, tmp_path, upstream, more, gate=gate, primary=primary, spare=spare)
 
     assert is_replaced(family, call)
-    assert [each.lost for each in call.record.attempts] == [True, False]
-    assert [each.why for each in call.record.attempts] == ["first", "hedge"]
+    assert [each.lost_hedge for each in call.record.attempts] == [True, False]
+    assert [each.reason for each in call.record.attempts] == ["first", "hedge"]
 
 
 @families

@@ -66,7 +66,7 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
         [record] = await proxy.sink.wait()
         metrics = await proxy.metrics()
     assert (status, models(upstream)) == (200, ["primary"] * 3)
-    assert [attempt.why for attempt in record.attempts] == ["first", "retry", "retry"]
+    assert [attempt.reason for attempt in record.attempts] == ["first", "retry", "retry"]
     labels = 'model="primary",upstream="openai",why="retry"'
     assert f"headrace_upstream_repeats_total{{{labels}}} 2.0" in metrics
 

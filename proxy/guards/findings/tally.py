@@ -115,7 +115,7 @@ class RuleTally:
     def fail(self, error: str) -> None:
         """Record a failure. Raises ``GuardBlocked`` if the rule is strict."""
         self.error = error
-        if self.rule.strict:
+        if self.rule.fails_closed:
             self.blocked = True
             raise self._stopping(error)
 

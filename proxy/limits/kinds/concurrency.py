@@ -11,10 +11,10 @@ class Concurrency(LimitKind):
 
     name = "concurrency"
     unit = "call"
-    counting = "lease"
+    counter_type = "lease"
 
-    def used(self, tokens: Tokens | None, cost: int | None) -> int:
+    def actual(self, tokens: Tokens | None, cost: int | None) -> int:
         return 0
 
-    def allowance(self, limit: Limit) -> str:
+    def describe(self, limit: Limit) -> str:
         return f"{self.amount_text(limit.amount)} at once"

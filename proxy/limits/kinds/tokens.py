@@ -19,13 +19,13 @@ class TokenRate(LimitKind):
         "x-ratelimit-remaining-tokens",
         "x-ratelimit-reset-tokens",
     )
-    estimated = True
+    is_usage_based = True
 
-    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+    def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         most = 0
         for size in sizes:
             most = max(most, size.prompt + size.output)
         return min(most, MAX_AMOUNT)
 
-    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.total

@@ -16,15 +16,15 @@ class UsdBudget(LimitKind):
 
     name = "usd"
     unit = "USD"
-    counting = "budget"
-    estimated = True
+    counter_type = "budget"
+    is_usage_based = True
     counter = "nano_usd"  # counters of micro-USD, of before, are not read
     scale = NANO
 
-    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+    def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         return highest_cost(sizes, day) or 0
 
-    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return cost
 
     def figure(self, amount: int) -> str:
@@ -33,7 +33,7 @@ class UsdBudget(LimitKind):
     def amount_text(self, amount: int) -> str:
         return self.figure(amount)
 
-    def allowance(self, limit: Limit) -> str:
+    def describe(self, limit: Limit) -> str:
         return f"{self.figure(limit.amount)} per {limit.calendar.unit}"
 
     def error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from proxy.upstream.wire.head import MAX_LINE_BYTES, ResponseHead, protocol_error, read_fields
+from proxy.upstream.wire.head import MAX_LINE_BYTES, Http1Head, protocol_error, read_fields
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _AFTER_DATA, _SIZE_LINE, _TRAILERS = range(3)
@@ -26,7 +26,7 @@ class Body(Protocol):
     def close(self) -> bool: ...
 
 
-def body_of(head: ResponseHead) -> Body:
+def body_of(head: Http1Head) -> Body:
     """Choose the framing that a head announces."""
     if head.length is not None:
         return FixedLength(head.length)

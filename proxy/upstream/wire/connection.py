@@ -14,7 +14,7 @@ from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, Upstre
 from proxy.errors.causes import cause_of
 from proxy.upstream.reply import Take
 from proxy.upstream.wire.alarm import SLACK_S, Alarm
-from proxy.upstream.wire.head import BROKEN, CLOSED, ResponseHead, protocol_error
+from proxy.upstream.wire.head import BROKEN, CLOSED, Http1Head, protocol_error
 from proxy.upstream.wire.response import Response
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         soon = self._loop.time() - self._sent_at <= STALE_S
         return self.served > 1 and not self.answered and soon
 
-    async def head(self, patience: float) -> ResponseHead:
+    async def head(self, patience: float) -> Http1Head:
         """Return the head of the answer, waiting ``patience`` seconds. Raises ``UpstreamError``."""
         response = self._response
         if response is None:

@@ -30,7 +30,7 @@ def protocol_error() -> UpstreamInvalid:
     return UpstreamInvalid(BROKEN).caused("protocol")
 
 
-class ResponseHead(NamedTuple):
+class Http1Head(NamedTuple):
     """What a response says before its body. ``headers`` are by lower-case name, repeats joined.
 
     The body has ``length`` bytes; without one it comes in chunks, or lasts until the connection
@@ -44,7 +44,7 @@ class ResponseHead(NamedTuple):
     keeps: bool
 
 
-def read_head(raw: bytes) -> ResponseHead:
+def read_head(raw: bytes) -> Http1Head:
     """Read status line and fields, each with its line end. Raises ``UpstreamInvalid``."""
     text = raw.decode("latin-1")
     status_line = _STATUS.match(text)
@@ -58,13 +58,13 @@ def read_head(raw: bytes) -> ResponseHead:
         bare = length in (None, "0") and coding is None
         if status == 101 or (status < 200 and not bare):
             raise protocol_error()
-        return ResponseHead(status, headers, 0, chunked=False, keeps=keeps and bare)
+        return Http1Head(status, headers, 0, chunked=False, keeps=keeps and bare)
     if coding is not None:
         if length is not None or not newer or coding.lower() != "chunked":
             raise protocol_error()
-        return ResponseHead(status, headers, None, chunked=True, keeps=keeps)
+        return Http1Head(status, headers, None, chunked=True, keeps=keeps)
     size = None if length is None else _length(length)
-    return ResponseHead(status, headers, size, chunked=False, keeps=keeps and size is not None)
+    return Http1Head(status, headers, size, chunked=False, keeps=keeps and size is not None)
 
 
 def read_fields(text: str, begin: int = 0) -> dict[str, str]:

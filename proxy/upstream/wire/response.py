@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.upstream.wire.body import Body, body_of
-from proxy.upstream.wire.head import MAX_HEAD_BYTES, ResponseHead, protocol_error, read_head
+from proxy.upstream.wire.head import MAX_HEAD_BYTES, Http1Head, protocol_error, read_head
 
 MAX_INTERIM = 16
 _BEGIN, _END = b"HTTP/1.", b"\r\n\r\n"
@@ -20,7 +20,7 @@ class Response:
     __slots__ = ("_interim", "_kept", "body", "head")
 
     def __init__(self) -> None:
-        self.head: ResponseHead | None = None
+        self.head: Http1Head | None = None
         self.body: Body | None = None
         self._kept = bytearray()
         self._interim = 0

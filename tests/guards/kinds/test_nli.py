@@ -107,4 +107,4 @@ async def test_an_answer_that_contradicts_its_context_is_blocked(
 
     assert (status, reply["error"]["guard"]) == (400, {"name": "grounded", "kind": "contradicted"})
     assert other == 200
-    assert [r.verdicts()[0][1].verdict for r in records] == ["blocked", "not_applicable"]
+    assert [r.guard_results()[0][1].verdict for r in records] == ["blocked", "not_applicable"]

@@ -30,7 +30,7 @@ class Keys(BaseModel):
 @dataclass(frozen=True)
 class Spotting:
     animal: str
-    reach: int = 40
+    lookback: int = 40
 
     def find(self, text):
         at = text.find(self.animal)

@@ -111,7 +111,7 @@ async def test_a_family_is_served_as_client_and_as_upstream(
     assert text.startswith("Write to ")
     assert text == SAID or guarded
     [record] = proxy.records
-    bill = record.served()
+    bill = record.used_bill()
     assert bill is not None
     tokens = bill.usage.tokens
     assert (tokens.input, tokens.output) == (5, 3)

@@ -15,10 +15,10 @@ class AcmeRate(LimitKind):
     name = "acme"
     unit = "written token"
     headers = ("x-ratelimit-limit-acme", "x-ratelimit-remaining-acme", "x-ratelimit-reset-acme")
-    estimated = True
+    is_usage_based = True
 
-    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+    def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         return min(max([size.output for size in sizes], default=0), MAX_AMOUNT)
 
-    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.completion_total
