@@ -142,6 +142,14 @@ def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
         assert f"def {name}(" in code
 
 
+def test_the_glossary_names_classes_that_exist() -> None:
+    text = (TOP / "docs" / "glossary.md").read_text()
+    code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
+
+    for name in re.findall(r"`([A-Z]\w+)`", text):
+        assert re.search(rf"^class {name}\b", code, re.MULTILINE), name
+
+
 def test_the_demos_key_is_the_one_of_the_shipped_policies() -> None:
     assert KEY in examples("here", "there")
     assert KEY in (TOP / "policies" / "keys.yaml").read_text()
