@@ -36,10 +36,10 @@ def profile(frame, event, _):
 
 from proxy.guards.services.stage import NoEgress, Reading
 from proxy.policy.store import read_folder
-from proxy.types.guard import Question
+from proxy.types.guard import PromptContext
 
 async def look(rule):
-    question = Question(TEXT, TEXT, TEXT)
+    question = PromptContext(TEXT, TEXT, TEXT)
     detector = rule.detector
     if hasattr(detector, "about"):
         detector = detector.about(question)
