@@ -1,4 +1,4 @@
-"""What each room promises the pipeline. Any object of this shape fits; ``app`` chooses which."""
+"""Protocols between the pipeline and the packages that implement its stages."""
 
 from __future__ import annotations
 
@@ -15,100 +15,103 @@ from proxy.types.guard import GuardClient
 
 
 class Exchange(Protocol):
-    """One client: its request, and the way back to it."""
+    """One HTTP request of a client and the response to it."""
 
     @property
     def is_disconnected(self) -> bool:
-        """True once nobody is left to read."""
+        """True if the client has closed the connection."""
 
     @property
     def is_complete(self) -> bool:
-        """True once a whole answer was sent, and taken: who leaves then has not left early."""
+        """True if the client has received the whole response."""
 
     @property
     def request_id(self) -> str:
-        """The id that every answer names, a refusal of what cannot be read too."""
+        """Id in the headers of every response, errors included."""
 
     def read_head(self) -> RequestHead:
-        """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
+        """Parse the request line and the headers. Raises ``RequestError``."""
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
-        """Read the body, within bounds of size and time, and check each of its fields. ``caller``
-        is the key in whose turns the call is served."""
+        """Read and validate the body, within bounds of size and time. Raises ``RequestError``.
+
+        Keys share the event loop fairly: the body is parsed in the time slices of ``caller``.
+        """
 
     def keep_alive(self, record: Record) -> None:
-        """Send keepalive events from now on whenever the stream of a call that has one is silent:
-        the head too if need be, after which a failure is an error event."""
+        """Start to send keepalive events while the stream of the call is silent.
+
+        The first of them sends the response head, so that a later failure is an error event.
+        """
 
     async def start(self, head: ResponseHead, record: Record) -> None:
-        """Remember the head; it leaves with the first frame, so a refusal is possible till then."""
+        """Set the response head. It is sent with the first frame."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
-        """Write frames in the client's dialect, together. Raises ``ClientGone``."""
+        """Write frames in the client's dialect. Raises ``ClientDisconnected``."""
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
-        """Do so where it is little work and waits for nobody. False, and nothing is done, where it
-        is not."""
+        """Write frames if that needs no ``await``. Return False if nothing was written."""
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
-        """Send a refusal: an error response, or an error event and a broken end once bytes have
-        left."""
+        """Send an error response, or an error event if the response has started."""
 
 
 class Caller(Protocol):
-    """A virtual key under one revision of the policies."""
+    """A virtual key under one policy revision."""
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """Name of the virtual key."""
 
     @property
     def credential(self) -> str | None:
-        """Which of its texts the caller has, in a short form that tells nothing of it."""
+        """Fingerprint of the secret that the client sent."""
 
     @property
     def controls_sampling(self) -> bool:
-        """True if the trace that it is in decides whether its calls are sampled."""
+        """True if the client's trace context decides whether the call is sampled."""
 
     def decide(self, call: Call) -> Plan:
-        """Return the plan for this call. Pure. Raise a ``Refused``."""
+        """Return the plan for a call, without side effects. Raises ``RequestError``."""
 
 
 class Policy(Protocol):
-    """One revision of the policies; a call is decided by the same one from start to end."""
+    """One policy revision. A call uses one revision from start to end."""
 
     @property
     def revision(self) -> str: ...
 
     def identify(self, head: RequestHead) -> Caller:
-        """Find who calls. Raises ``Unauthorized``."""
+        """Authenticate the client. Raises ``Unauthorized``."""
 
 
 class Policies(Protocol):
-    """Where the policy in force is kept."""
+    """Holds the active policy revision."""
 
     def active(self) -> Policy:
-        """Return the revision in force."""
+        """Return the active revision."""
 
     async def read(self, head: RequestHead) -> Policy:
-        """Return the revision for this call, re-read from disk if its key may ask for that."""
+        """Return the active revision. Reload the files first if the client's key may request it."""
 
 
 HandOn = Callable[[Sequence[Frame]], bool]
-"""Takes frames of an answer as they come. False if the answer is to return them all the same, to
-whoever knows what is left to be done with them."""
+"""Receives frames as soon as they arrive. Returns False if ``frames`` must return them as well."""
 
 
 class UpstreamResponse(Protocol):
-    """An answer that has begun; entering owns it, leaving closes the upstream."""
+    """A response that an upstream has started. Leaving the context closes the connection."""
 
     @property
     def head(self) -> ResponseHead: ...
 
     def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
-        """Return the frames, a few at a time: those that have come together. End with one that is
-        marked ``last``, or raise an ``UpstreamError``. Chunks between that come while they are
-        waited for may go to ``hand_on``."""
+        """Yield frames in batches as they arrive. The last one has ``last``.
+
+        Frames that arrive while nothing waits for a batch may go to ``hand_on`` instead. Raises
+        ``UpstreamError``.
+        """
 
     async def __aenter__(self) -> Self: ...
 
@@ -121,68 +124,76 @@ class UpstreamResponse(Protocol):
 
 
 class BudgetCheck(Protocol):
-    """What one call has reserved."""
+    """Guards the use of an upstream by an admitted call."""
 
     def require_budget(self) -> None:
-        """Raise ``LimitExceeded`` for a call that was let in for a kept answer alone."""
+        """Raise ``LimitExceeded`` if the call was admitted only for a cached response."""
 
 
 class Limits(Protocol):
-    """What a key, a deployment or a tag may still use."""
+    """Rate limits, budgets and concurrency limits."""
 
     def admit(
         self, plan: Plan, call: Call, record: Record
     ) -> AbstractAsyncContextManager[BudgetCheck]:
-        """Reserve on entering, settle to what was really used on every way out."""
+        """Reserve the estimated usage of a call on entry. Settle its actual usage on exit."""
 
 
 class OutputGuards(Protocol):
-    """The output guards at one answer."""
+    """Output guards of one response."""
 
     @property
     def retry_requested(self) -> bool:
-        """True once a guard wants another answer; nothing of this one is shown."""
+        """True if a guard requests another response. No frame of this one was released."""
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Return what may now be shown: nothing yet, this frame, or earlier ones too; None where
-        that takes longer, and the frame is to be given to ``inspect``. Raise ``GuardBlocked``."""
+        """Inspect a frame if that needs no ``await``, otherwise return None.
+
+        Return the frames that are released, which may be none or earlier ones. Raises
+        ``GuardBlocked``.
+        """
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        """Return what may now be shown, in the time that it takes. Raise ``GuardBlocked``."""
+        """Inspect a frame and return the frames that are released. Raises ``GuardBlocked``."""
 
     def abort(self) -> Sequence[Frame]:
-        """The answer has broken off: give what was clear and had only waited for more."""
+        """Return inspected frames that are still held when the response breaks off."""
 
 
 class CallGuards(Protocol):
-    """The guards of one call."""
+    """Guards of one call."""
 
     async def inspect(self) -> tuple[Plan, Call]:
-        """Pass the call, or give it with texts masked, or with a plan that leads elsewhere. Raises
-        ``GuardBlocked``."""
+        """Inspect the request. Return the call with masked text, and the plan after rerouting.
+
+        Raises ``GuardBlocked``.
+        """
 
     async def redact_error(self, error: ProxyError) -> None:
-        """Take out of an error what the guards of answers do not let pass of an upstream's words,
-        which may quote the question."""
+        """Redact upstream text in an error with the output guards. It may quote the prompt."""
 
     def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
-        """Start watching one answer to the call, as its upstream got it. Raise ``GuardBlocked`` for
-        one that no guard can read, where policy does not let that pass."""
+        """Return the output guards for a response to ``call``.
+
+        Raises ``GuardBlocked`` for a response that no guard can read, unless the policy allows it.
+        """
 
 
 class Guards(Protocol):
-    """The detectors that a plan asks for."""
+    """Builds the guards of calls."""
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         """Return the guards of one call."""
 
 
 class GuardClients(Protocol):
-    """The ways out of the process for guards that ask somebody else."""
+    """HTTP and model clients for guards."""
 
     def of(self, record: Record, *, waits: bool = True) -> GuardClient:
-        """Return the ways out for guards of one call, which ``waits`` for their answers or goes on
-        meanwhile; what they send joins its trace."""
+        """Return the client for the guards of one call. Its requests join the trace of the call.
+
+        ``waits`` is False if the call continues while the guard runs.
+        """
 
 
 class Embedder(Protocol):
@@ -191,69 +202,76 @@ class Embedder(Protocol):
     async def embed(
         self, record: Record, deployment: str, text: str, *, waits: bool
     ) -> tuple[str, Any]:
-        """Return the target that has computed an embedding, and its response, for a call that
-        ``waits`` for it or goes on meanwhile. Raises ``ProxyError``."""
+        """Return the target that computed an embedding, and its response. Raises ``ProxyError``.
+
+        ``waits`` is False if the call continues meanwhile.
+        """
 
 
 class Sink(Protocol):
-    """Where what may be shown of an answer goes: a client, or what stands in for several."""
+    """Receives the released frames of a response: a client, or the cache."""
 
     async def start(self, head: ResponseHead, record: Record) -> None: ...
 
     async def send(self, frames: Sequence[Frame]) -> None: ...
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
-        """Send frames after the first and before the last, where that is little work and waits for
-        nobody. False, and nothing is done, where it is not."""
+        """Send frames if that needs no ``await``. Return False if nothing was sent.
+
+        Never called with the first or the last frame of a response.
+        """
 
 
 FetchResponse = Callable[[Sink], Awaitable[None]]
+"""Fetches a response from an upstream and relays it to a sink."""
 
 
 class Cache(Protocol):
-    """Answers given before, or being given."""
+    """Response cache."""
 
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
     ) -> None:
-        """Show a client the kept answer to this very question under this very policy, or the one
-        that an equal call is getting now; else let ``forward`` fetch and show one, and keep it.
+        """Send the cached response, or the response that an equal call is receiving now.
 
-        ``call`` is as the client sent it. Raises what ``forward`` raises, and ``BadRequest``.
+        On a miss ``forward`` fetches the response, which is then stored. ``call`` is the request
+        before masking. Raises what ``forward`` raises, and ``BadRequest``.
         """
 
 
 Review = Callable[[ProxyError], Awaitable[None]]
-"""Takes out of an error what guards do not let pass of an upstream's words."""
+"""Redacts upstream text in an error."""
 
 
 class Forwarder(Protocol):
-    """The upstreams."""
+    """Opens responses of upstreams."""
 
     def open(
         self, plan: Plan, call: Call, record: Record, review: Review
     ) -> Awaitable[UpstreamResponse]:
-        """Return the first answer that begins; ``redact_error`` looks at the errors that come
-        within an answer. Raise ``UpstreamError``, or ``BadField`` for a request that the target's
-        dialect cannot express."""
+        """Return the first response that starts, trying the targets of the plan in order.
+
+        ``review`` redacts errors within a response. Raises ``UpstreamError``, and ``InvalidField``
+        if the target's API cannot express the request.
+        """
 
 
 class BillingRegistry(Protocol):
-    """What was billed that several calls may show, of all instances."""
+    """Prevents double billing of a background response that several calls retrieve."""
 
     async def bill_once(self, name: str, owner: str) -> bool:
-        """True for the first owner who bills something by a name, each time that it asks."""
+        """Return True if ``owner`` was the first of all instances to bill ``name``."""
 
 
 class Emitter(Protocol):
-    """What the world learns of a call."""
+    """Emits traces, metrics, logs and ledger rows of calls."""
 
     def observing(self, record: Record) -> AbstractContextManager[None]:
-        """Emit the record once, on every way out; never raise, never wait."""
+        """Emit the record once on exit. Never raises and never waits."""
 
 
 class EventLog(Protocol):
-    """Where events of the process go: a name such as ``policy.in_force``, and what is known."""
+    """Logs events of the process. Event names have the form ``policy.in_force``."""
 
     def info(self, event: str, **fields: object) -> None: ...
 
