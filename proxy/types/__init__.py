@@ -1,5 +1,7 @@
-"""The nouns that travel through the house. All are frozen: change is ``dataclasses.replace``; what
-is kept with one in a ``memo`` is no part of it."""
+"""Values that all packages share. All are frozen: use ``dataclasses.replace`` to change one.
+
+Fields made by ``memo`` cache derived values. They take no part in comparison.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,10 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 @frozen
 class TraceContext:
-    """Where the caller stands in its own trace (W3C ``traceparent``), ids as lower-case hex.
+    """W3C trace context of the client. Ids are lower-case hex.
 
-    ``is_sampled`` is the caller's own decision. ``sample_id`` is the number by which the caller's
-    calls are sampled, where that is the proxy itself.
+    ``is_sampled`` is the client's sampling decision. ``sample_id`` replaces the trace id in our own
+    sampling decision if the client is this proxy itself.
     """
 
     trace_id: str
@@ -53,21 +55,17 @@ class TraceContext:
 
 @frozen
 class RequestHead:
-    """What is known of a call before a byte of its body is read.
+    """A request before its body is read.
 
-    ``call_id`` is drawn by us for each call, ``request_id`` may be the client's. ``tags`` are the
-    caller's own, as pairs; a bare label has no value. ``user`` is the end user that a header names.
-    ``timeout_s`` is the time that the client allows. ``echo`` are response headers that the dialect
-    promises whatever happens. ``via`` are the marks of the proxies of this kind that the call has
-    come through. ``digest`` is the SHA-256 of the key's text, which is kept nowhere. ``headers``
-    are those of the request that carry no credential, by lower-case name, for the conditions of
-    rules; ``received_at`` is the moment it came, in UTC. ``internal_key`` is the key of a call that
-    the proxy makes itself. ``session`` is what the call is one of; ``properties`` describe it in
-    its log line and on its span, and decide nothing. ``parameters`` are what its path and its query
-    name, as far as the route knows them; ``route`` has the names alone. ``alternatives`` are
-    deployments that were not drawn, as ``deployment`` was: the key must be allowed to use them,
-    too. ``passthrough`` is what a request for a path that is passed on says beside. ``method`` is
-    that of HTTP, where a ``HEAD`` of ours is a ``GET``.
+    ``call_id`` is unique, ``request_id`` may be the client's. ``digest`` is the SHA-256 of the
+    client's key. ``tags`` and ``properties`` are pairs that the client sent; a tag without a value
+    has None, and properties appear only in logs and spans. ``user`` is the end user. ``echo`` are
+    response headers that the dialect sends in any case. ``via`` are the ids of Headrace instances
+    that forwarded the call. ``headers`` exclude credentials; names are lower-case. ``received_at``
+    is in UTC. ``internal_key`` is set for calls of guards and of the cache. ``session`` groups
+    calls. ``parameters`` are those of the path and the query. ``alternatives`` are deployments that
+    a client offered besides ``deployment``; its key must be allowed to use them as well.
+    ``passthrough`` is set for passthrough paths.
     """
 
     dialect: str
@@ -96,27 +94,24 @@ class RequestHead:
     method: str = "POST"
 
     def parameter(self, name: str) -> str | None:
-        """Return what the path or the query says under a name; None where they do not."""
-        return next((value for known, value in self.parameters if known == name), None)
+        """Return a parameter of the path or the query, or None."""
+        return next((value for key, value in self.parameters if key == name), None)
 
 
 @frozen
 class Call:
-    """What the client asks, in OpenAI's form whatever dialect it came in.
+    """A request in the form of OpenAI's API, independent of the client's dialect.
 
-    ``body`` is never changed in place: it is what policy saw and what is forwarded.
-    ``requested_models`` are the names asked for, several only in the multi-model dialect.
-    ``wants_usage`` says that the client expects a usage chunk at the end of its stream.
-    ``field_aliases`` are those by which it wrote fields that have several. ``size`` is that of the
-    body as it came, in bytes; of a large one ``field_quarters`` are the estimates of its fields,
-    see ``proxy.money.estimate``. ``scheduling_key`` names its turns: those of its key, or of a
-    guard and the key for which it asks. ``state_ref`` is where the state is kept that it leans on:
-    no other target may be asked. ``item_ids`` are those of items in ``body``, where names by their
-    places here stand for them: as the client knows them, each with the provider's own.
-    ``signatures`` are those of tool calls in ``body``, by their ids. ``upload`` is a body that
-    nobody here reads, of a path that is passed on; ``body`` has nothing then. ``background`` says
-    that the answer is made later, and asked for by its id. ``translations`` are a memo of what it
-    became for a target: its limits count by that, and then it is sent.
+    ``body`` is never modified: policies decide on the body that is forwarded. ``requested_models``
+    has several names only in the multi-model dialect. ``wants_usage`` is True if the client expects
+    a usage chunk at the end of a stream. ``field_aliases`` are the aliases that the client used for
+    fields. ``size`` is the size of the body in bytes. ``field_quarters`` are the token estimates of
+    a large body by field, in quarters of a token. ``scheduling_key`` identifies the client in the
+    fair queue. ``state_ref`` restricts the call to the target that stores the referenced state.
+    ``item_ids`` are pairs of a client's id and a provider's id; ``body`` has placeholders for them.
+    ``signatures`` are the thought signatures of tool calls in ``body``, by call id. ``upload`` is
+    the unparsed body of a passthrough request. ``background`` is True if the response is retrieved
+    later. ``translations`` caches the request in the format of each target.
     """
 
     head: RequestHead
@@ -140,7 +135,7 @@ class Call:
 
     @property
     def creates_state(self) -> bool:
-        """True if it stores a response or a part of a conversation, which must happen once."""
+        """True if a repeated request would store a response or a conversation item twice."""
         talks = (
             self.state_ref.is_conversation
             if self.state_ref
@@ -151,9 +146,9 @@ class Call:
 
 @frozen
 class ParameterOverrides:
-    """Changes of a request's parameters by rules: values to set, and upper bounds.
+    """Parameters that rules set, and upper bounds that they impose.
 
-    ``changed`` caches the parameters that result, by way.
+    ``changed`` caches the resulting parameters by target route.
     """
 
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -169,14 +164,13 @@ UNCHANGED = ParameterOverrides()
 
 @frozen
 class TranslatedRequest:
-    """A body as an upstream can take it, and the names of the fields it had to leave behind.
+    """A request body in the format of an upstream.
 
-    ``default_fields`` are the fields, each with its value, that it wants and nobody has said.
-    ``supported_fields`` are the fields that the upstream is known to take. With
-    ``accepts_zero_bound`` it is known to answer nothing where a bound is 0; some others answer
-    without end. ``max_output_tokens`` are the tokens that all answers to it may have. ``changed``
-    are the fields that rules have set, where the body in OpenAI's form differs in nothing else;
-    None where that takes a closer look.
+    ``dropped_fields`` have no counterpart in that format. ``default_fields`` were added because the
+    upstream requires them. ``accepts_zero_bound`` is True if the upstream returns nothing for a
+    token bound of 0; others treat 0 as unlimited. ``max_output_tokens`` bounds all choices
+    together. ``changed`` are the fields that rules have set, or None if the body differs in other
+    fields too.
     """
 
     body: Json
@@ -190,13 +184,12 @@ class TranslatedRequest:
 
 @frozen
 class ModelCall:
-    """One model of a call: the name the client asked for, and the targets to try in order.
+    """One requested model of a call, and its targets in the order in which they are tried.
 
-    The first ``pool_size`` targets are as good as each other; the one with the least to do goes
-    first. ``overrides`` are made of a request for any target but those that have
-    ``target_overrides``, by title. ``rules`` are those that apply, as ``policy/rule``;
-    ``shadow_rules`` are those in shadow that hold. ``rule_by_effect`` names the rule behind each of
-    their effects, such as ``cap max_tokens``.
+    The first ``pool_size`` targets are equal: the least loaded one is used first. ``overrides``
+    apply to all targets except those in ``target_overrides``, which are keyed by target id.
+    ``rules`` and ``shadow_rules`` are the rules that matched, as ``policy/rule``.
+    ``rule_by_effect`` names the rule behind each effect, such as ``cap max_tokens``.
     """
 
     model: str
@@ -209,7 +202,7 @@ class ModelCall:
     target_overrides: Mapping[str, ParameterOverrides] = field(default_factory=dict)
 
     def overrides_for(self, target: Target) -> ParameterOverrides:
-        """Return what rules make of a request for one target."""
+        """Return the overrides for one target."""
         return (
             self.target_overrides.get(target.id, self.overrides)
             if self.target_overrides
@@ -219,9 +212,9 @@ class ModelCall:
 
 @frozen
 class Retry:
-    """More tries of the same target: how many, after which statuses or causes, and the waits.
+    """Retries of the same target after the statuses or causes in ``on``.
 
-    Waits are in seconds: the longest first one, which doubles each time, and the longest at all.
+    Before retry n, a random wait of at most ``wait * 2 ** n`` seconds, bounded by ``max_wait``.
     """
 
     times: int
@@ -232,7 +225,7 @@ class Retry:
 
 @frozen
 class RuleRefusal:
-    """What a rule says against a call."""
+    """Refusal of a call by a rule."""
 
     rule: str
     message: str
@@ -241,9 +234,9 @@ class RuleRefusal:
 
 @frozen
 class ScopedLimit:
-    """A limit, and whose: each value of what it is ``per`` has a counter of its own.
+    """A limit with one counter for each value of the dimensions in ``per``.
 
-    One of money that ``needs_prices`` covers no target whose price is not known.
+    ``needs_prices`` is True for a limit of cost that refuses targets without a known price.
     """
 
     limit: Limit
@@ -253,15 +246,15 @@ class ScopedLimit:
 
 @frozen
 class Plan:
-    """What policy decided for one call. ``model_list`` is set when policy itself is the answer.
+    """The policy's decision on one call.
 
-    ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call. Without
-    ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client may
-    have asked anew what is kept. ``rule_by_effect`` names the rule behind each effect on the whole
-    call. ``question_frames`` are what of a question's key is the same for all calls that share the
-    plan, by dialect and endpoint, and ``claim_templates`` what of their claims: each is made with
-    the first of them. ``rules`` are those that apply to any model, and ``shadow_rules`` those in
-    shadow that hold for any, once each. ``passthrough`` is the path of a call that is passed on.
+    ``model_list`` is the response to a request for the list of models. ``hedge_after`` is in
+    seconds. ``refusal`` is set if a rule refuses the call. Without ``cache`` the call does not use
+    the cache. ``may_refresh`` is True if the client may bypass the cache. ``rule_by_effect`` names
+    the rule behind each effect on the whole call. ``passthrough`` is the matched passthrough path.
+    ``rules`` and ``shadow_rules`` are the matched rules of all model calls. ``question_frames`` and
+    ``claim_templates`` cache parts of the cache key and of the claims that all calls with this plan
+    share.
     """
 
     revision: str
@@ -287,26 +280,29 @@ class Plan:
     claim_templates: list[ClaimTemplate] = memo(list)
 
     def __post_init__(self) -> None:
-        """Note once what each of its calls tells."""
-        object.__setattr__(self, "rules", _once(each.rules for each in self.model_calls))
-        shadow_rules = _once(each.shadow_rules for each in self.model_calls)
+        object.__setattr__(
+            self, "rules", _distinct(model_call.rules for model_call in self.model_calls)
+        )
+        shadow_rules = _distinct(model_call.shadow_rules for model_call in self.model_calls)
         object.__setattr__(self, "shadow_rules", shadow_rules)
 
     def raise_if_refused(self) -> None:
-        """Raise ``RejectedByRule`` where a rule refuses the call."""
+        """Raise ``RejectedByRule`` if a rule refuses the call."""
         if self.refusal is not None:
             raise RejectedByRule(self.refusal.message, self.refusal.status)
 
 
-def _once(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return all names, each once, in their order."""
+def _distinct(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 @frozen
 class PassedHead:
-    """The head of an answer that is passed on. ``length`` is that of its body in bytes, None where
-    its upstream does not say it; ``read`` is true of JSON, which is one whole document."""
+    """Head of a passthrough response.
+
+    ``length`` is the size of the body in bytes, None if unknown. ``read`` is True for JSON, which
+    is parsed as a whole document.
+    """
 
     status: int
     media_type: str
@@ -316,12 +312,11 @@ class PassedHead:
 
 @frozen
 class ResponseHead:
-    """What an answer is, before its first frame: a stream of events or one whole document.
+    """Head of a response: an event stream or a whole document.
 
-    ``headers`` are those of the upstream that its dialect allows a client to see; ``is_flagged``
-    says that a guard of the upstream found fault with it, and let it pass. One that is
-    ``passthrough`` on has a head of its own; of what nobody reads the frames have bytes, and no
-    document.
+    ``headers`` are the upstream headers that the dialect forwards. ``is_flagged`` is True if a
+    guard of the upstream flagged the call. ``passthrough`` is set for passthrough responses; their
+    frames may have bytes without a document.
     """
 
     streamed: bool

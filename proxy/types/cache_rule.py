@@ -9,11 +9,11 @@ from proxy.runtime.frozen import frozen
 
 @frozen
 class SemanticCacheRule:
-    """When a prompt gets the cached response to a similar one.
+    """Serves the cached response to a similar prompt.
 
-    The deployment ``embeddings`` turns prompts into vectors, within ``deadline`` seconds. They
-    match from the cosine ``threshold`` on. In shadow mode matches are only counted. Calls with a
-    higher temperature than ``max_temperature`` are not compared.
+    The deployment ``embeddings`` computes vectors within ``deadline`` seconds. Prompts match from
+    the cosine ``threshold`` on. In shadow mode matches are only counted. Calls with a temperature
+    above ``max_temperature`` are not compared.
     """
 
     embeddings: str
@@ -32,12 +32,12 @@ CACHE_STORES = ("memory", "sqlite", "redis")
 
 @frozen
 class CacheRule:
-    """How the answer to a call may be kept.
+    """Cache settings of a call.
 
-    ``ttl`` is in seconds, ``max_bytes`` bounds one answer as JSON. Equal questions in different
-    ``namespace``s are different ones. With ``by_user`` who asks is part of the question. An answer
-    that calls a tool is kept only with ``tool_calls``. ``store``, one of ``CACHE_STORES``, is where
-    it is kept. With ``semantic`` similar prompts are looked up, too.
+    ``ttl`` is in seconds. ``max_bytes`` bounds one response as JSON. ``namespace`` and, with
+    ``by_user``, the end user are part of the cache key. Responses with tool calls are stored only
+    with ``tool_calls``. ``store`` is one of ``CACHE_STORES``. ``semantic`` enables lookup of
+    similar prompts.
     """
 
     ttl: float

@@ -1,4 +1,4 @@
-"""How what guards found is put in Enkrypt's words: one value for each of its detectors."""
+"""Guard findings in the format of Enkrypt's detectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.runtime.frozen import frozen
 
 @frozen
 class DetectorFindings:
-    """All that the guards of one detector found: how often, by kind, and how surely at most."""
+    """Findings of all guards of one detector: counts by kind, and the highest score."""
 
     findings: Mapping[str, int]
     score: float
@@ -23,17 +23,18 @@ class DetectorFindings:
 Details = Callable[[DetectorFindings], dict[str, Any]]
 
 
-def any_found(found: DetectorFindings) -> int:
-    return found.any
+def any_found(findings: DetectorFindings) -> int:
+    return findings.any
 
 
-def counts(found: DetectorFindings) -> dict[str, Any]:
-    return dict(found.findings)
+def counts(findings: DetectorFindings) -> dict[str, Any]:
+    return dict(findings.findings)
 
 
 @frozen
 class DetectionFormat:
-    """A detector: its name in ``details``, the word of its summary, and how both are filled."""
+    """A detector: its name in ``details``, its key in the summary, and the functions that fill
+    both."""
 
     name: str
     word: str

@@ -1,20 +1,20 @@
-"""Events of an answer: the one form that all API families share between an upstream and a client.
+"""Events of a response: the form that all API families share between upstream and client.
 
-A reader turns each wire event of an upstream into a `Frame`, a writer turns frames into bytes for
-a client. Guards, meter, cache and record read the events of frames and know no wire format.
+A reader turns each wire event of an upstream into a `Frame`, a writer turns frames into bytes for a
+client. Guards, meter, cache and record read the events and know no wire format.
 
-An answer consists of parts: a run of text, a tool call, or an opaque item. The order of events:
+A response consists of parts: a run of text, a tool call, or an opaque item. The order of events:
 
-- `Start` comes first, once for each model call.
+- `Start` is first, once for each model call.
 - `Begin` opens a new part. Its parent is open and its choice has not finished.
 - `Delta` and `Attach` refer to an open part.
 - `End` closes a part for good. None of its children is open.
-- `UsageReport` comes after `Start`. Counts are cumulative, so the last event is the valid one.
-- `Finish` comes once for each choice. It closes the open parts of the choice that have no end
-  marker on the wire; no part with an end marker is open.
-- `Stop` comes last, once. Every choice that began has finished.
+- `UsageReport` follows `Start`. Counts are cumulative: the last event is the valid one.
+- `Finish` occurs once for each choice. It closes the open parts of the choice that have no end
+  marker on the wire. No part with an end marker is open.
+- `Stop` is last, once. Every choice that began has finished.
 
-`tests/checked.py` has these rules as code.
+`tests/checked.py` implements these rules.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from proxy.money.usage import Tokens
 
 Json = dict[str, Any]
 Slot = tuple[str | int, ...]
-"""The path of a text in the document of its frame. Only the family of the frame interprets it.
-An empty slot: a later frame repeats the text, and the writer fills it in there."""
+"""Path of a text in the document of its frame. Only the family of the frame interprets it. An empty
+slot means that a later frame repeats the text, and the writer inserts it there."""
 FamilyName = str
-"""The name of an API family in `proxy.dialects.families`, "" for a frame without a document."""
+"""Name of an API family in `proxy.dialects.families`, "" for a frame without a document."""
 Kind = Literal[
     "text",
     "reasoning",
@@ -43,9 +43,9 @@ Kind = Literal[
     "opaque",  # anything else
 ]
 SHOWN: Final[frozenset[Kind]] = frozenset({"text", "reasoning", "summary", "refusal"})
-"""The kinds of text that an application shows to people."""
+"""Kinds of text that an application shows to people."""
 CALLS: Final[frozenset[Kind]] = frozenset({"arguments", "input"})
-"""The kinds of the text of a tool call."""
+"""Kinds of text of a tool call."""
 Closing = Literal[
     "marked",  # an event of the wire ends the part
     "implicit",  # the part ends where another one begins
@@ -56,7 +56,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "other"
 
 
 class ToolCall(NamedTuple):
-    """The identity of a tool call. An upstream may omit `id`; it is then empty."""
+    """Identity of a tool call. `id` is empty if the upstream omits it."""
 
     id: str
     name: str
@@ -64,11 +64,11 @@ class ToolCall(NamedTuple):
 
 
 class Part:
-    """A run of text or an opaque item of an answer. Parts are equal only if they are identical.
+    """A run of text or an opaque item of a response. Parts compare by identity.
 
-    `number` is the position among the parts of the choice, or among the children of `parent`.
-    `id` is the identifier on the wire, if any. `continues` is an ended part whose text this one
-    carries on.
+    `number` is the position among the parts of the choice, or among the children of `parent`. `id`
+    is the identifier on the wire, if any. `continues` is the ended part whose text this part
+    continues.
     """
 
     __slots__ = ("choice", "closing", "continues", "id", "kind", "number", "parent")
@@ -97,7 +97,7 @@ class Part:
 
 
 class Start(NamedTuple):
-    """The answer of a model call begins. `created` is in seconds since the epoch."""
+    """The response of a model call begins. `created` is in seconds since the epoch."""
 
     id: str | None
     model: str | None
@@ -105,7 +105,7 @@ class Start(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """A part begins. `slot` is the path of the name of its tool call, if it is one."""
+    """A part begins. `slot` is the path of the tool name if the part is a tool call."""
 
     part: Part
     call: ToolCall | None = None
@@ -121,7 +121,7 @@ class Delta(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """A value that belongs to a part and is not its text."""
+    """A value that belongs to a part but is not its text."""
 
     part: Part
     name: AttachName
@@ -136,8 +136,11 @@ class End(NamedTuple):
 
 
 class UsageReport(NamedTuple):
-    """Tokens used so far. `tokens` is None where the upstream reported an invalid value. `native`
-    is the object that the upstream sent. `final`: no later event corrects it."""
+    """Tokens used so far.
+
+    `tokens` is None if the upstream reported an invalid value. `native` is the upstream's object.
+    `final` is True if no later event corrects it.
+    """
 
     tokens: Tokens | None
     native: Json
@@ -145,7 +148,7 @@ class UsageReport(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """A choice is complete. `native` is the reason as the upstream wrote it."""
+    """A choice is complete. `native` is the upstream's reason."""
 
     choice: int
     reason: FinishReason
@@ -161,23 +164,25 @@ class Extension(NamedTuple):
 
 
 class Native(NamedTuple):
-    """The document of the frame has members that no other event represents. Guards read the whole
-    document as JSON, except the texts of its deltas and those at `repeats`, which deltas of other
-    frames carry. `part` is the part that it belongs to, if any."""
+    """The document of the frame has members without an event.
+
+    Guards inspect the whole document as JSON, except the texts of its deltas and the texts at
+    `repeats`, which deltas of other frames carry. `part` is the part it belongs to, if any.
+    """
 
     part: Part | None = None
     repeats: tuple[Slot, ...] = ()
 
 
 class Fault(NamedTuple):
-    """A model call of several has failed. Its error is reported instead of an answer."""
+    """One model call of several has failed. Its error replaces its response."""
 
     message: str
     code: str
 
 
 class Stop(NamedTuple):
-    """The answer of a model call is complete."""
+    """The response of a model call is complete."""
 
 
 STOP: Final = Stop()
@@ -187,16 +192,15 @@ Event = (
 
 
 class Frame(NamedTuple):
-    """One event of the wire, or a whole answer.
+    """One wire event, or a whole response.
 
-    `events` are empty for a keep-alive. `doc` is the parsed document in the API of `family`; a
-    frame that a stage made has none. `raw` are the bytes of `doc` as received: they are sent
-    unchanged to a client of the same family, and any edit or move of the frame removes them. Bytes
-    without a document are those of a passthrough response that is not JSON.
-    `model_call` is the index of the model call in the plan. `size` is the number of bytes that the
-    frame was made of where that is large (above `proxy.runtime.offload.LARGE_BYTES`), otherwise 0;
-    such a frame has the estimate of its output in `quarters` of a token. `last`: no frame follows,
-    for any model call.
+    `events` is empty for a keep-alive. `doc` is the parsed document in the API of `family`; frames
+    made by a stage have none. `raw` are the bytes of `doc` as received: they are sent unchanged to
+    a client of the same family, and any edit or reordering removes them. Bytes without a document
+    belong to a passthrough response that is not JSON. `model_call` is the index of the model call
+    in the plan. `size` is the size of the source in bytes if it is above
+    `proxy.runtime.offload.LARGE_BYTES`, otherwise 0; such a frame has its estimated output in
+    `quarters` of a token. `last` is True for the last frame of all model calls.
     """
 
     events: tuple[Event, ...]
@@ -210,18 +214,18 @@ class Frame(NamedTuple):
 
 
 def with_text(frame: Frame, text: str) -> Frame:
-    """Return a frame whose only delta has another text, in its document too."""
+    """Return a frame with another text in its only delta and in its document."""
     doc, events = frame.doc, list(frame.events)
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         if type(event) is Delta:
-            events[at] = Delta(event.part, text, event.slot)
+            events[index] = Delta(event.part, text, event.slot)
             if doc is not None and event.slot:
                 doc = replaced(doc, event.slot, text)
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
 def replaced(doc: Json, slot: Slot, value: Any) -> Json:
-    """Return a document with another value at a path, which is copied."""
+    """Return a copy of a document with another value at a path."""
     root: Json = dict(doc)
     node: Any = root
     for step in slot[:-1]:

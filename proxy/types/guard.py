@@ -1,4 +1,4 @@
-"""Values of guards: rules, plans and results."""
+"""Values and protocols of guards: detectors, rules, plans and results."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ UNPRICED = 'Guard "{}" blocked this call, because the price of its model is unkn
 
 @frozen
 class Finding:
-    """A place in a text: characters from ``start`` up to ``end``, which is not part of it.
+    """A span of a text, from character ``start`` up to but excluding ``end``.
 
-    ``kind`` is of a set that is closed per detector, as it becomes a metric's label; ``score`` is
-    from 0 to 1.
+    ``kind`` is one of a fixed set per detector, because it is a metric label. ``score`` is from 0
+    to 1.
     """
 
     start: int
@@ -38,63 +38,63 @@ class Finding:
 
 
 class NotReady(Exception):
-    """A detector cannot look yet: what it needs is still being loaded."""
+    """A detector is still loading."""
 
 
 class Busy(Exception):
-    """A detector has as many calls as it may have: another try may come at a better time."""
+    """A detector has reached its concurrency limit. A retry may succeed."""
 
 
 class Detector(Protocol):
-    """One way of looking at a text.
+    """Finds spans in text.
 
-    ``lookback`` bounds what a stream must hold back: a finding, together with all that it depends
-    on around it (a word's edge is one character), lies within so many characters; None where only
-    the whole text can tell. From the beginning of a finding on, or from where none is under way,
-    the same is found as from the beginning of the text.
+    ``lookback`` is the number of characters that a stream must hold back: a finding and its context
+    (one character at a word boundary) fit in it. None if only the whole text can be inspected.
+    Results are the same for a text that is cut at the start of a finding or between findings.
     """
 
     @property
     def lookback(self) -> int | None: ...
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Return all findings by their start, without overlaps, in time linear in the text."""
+        """Return all findings, sorted by start, without overlaps, in linear time."""
 
 
 MayFind = Callable[[bytes], bool]
-"""Takes texts in UTF-8, each on lines of its own; False only if none of them has a finding."""
+"""Takes texts in UTF-8, one per line. Returns False only if none of them has a finding."""
 
 
 class SharedPrefilter(NamedTuple, Generic[Hits]):
-    """A set of patterns: what ``match`` returns of lines is ``nothing`` only if none of them has a
-    line that one of the patterns hits."""
+    """Patterns that several rules share. ``match`` returns ``nothing`` only if no line matches."""
 
     match: Callable[[bytes], Hits]
     nothing: Hits
 
 
 class Prefiltered(Protocol):
-    """A detector that can tell of many texts at once that there is nothing to find in them.
-    ``may_find`` is None where one as it is made can not."""
+    """A detector with a prefilter for many texts at once. ``may_find`` is None if it has none."""
 
     @property
     def may_find(self) -> MayFind | None: ...
 
 
 class Preparable(Protocol):
-    """A detector that has more to load than its first look at a plain text, from any thread."""
+    """A detector that loads data before its first inspection. Callable from any thread."""
 
     def prepare(self) -> None:
-        """Load what would hold up a call."""
+        """Load what would delay a call."""
 
     def load_rest(self) -> Iterator[None]:
-        """Load the rest, a few milliseconds a step, of which a text loads what it asks for."""
+        """Load data that is needed rarely, a few milliseconds per step."""
 
 
 @frozen
 class PromptContext:
-    """What a call asked, in plain text, for guards that judge an answer by it; empty where it did
-    not say: its system prompt, the last that its user said, and what the answer has to rest on."""
+    """Texts of a request by which guards judge the response. Empty if the request has none.
+
+    ``system`` is the system prompt, ``asked`` the last user message, ``context`` the reference
+    text.
+    """
 
     system: str = ""
     asked: str = ""
@@ -102,25 +102,27 @@ class PromptContext:
 
 
 class ContextualDetector(Protocol):
-    """A way of looking that depends on the call. ``lookback`` is that of the detectors that it
-    returns, at the most; None where one of them, or a service, is to see whole texts."""
+    """Builds a detector for each call.
+
+    ``lookback`` bounds that of the detectors it returns. None if one of them needs whole texts.
+    """
 
     @property
     def lookback(self) -> int | None: ...
 
     def about(self, question: PromptContext) -> Detector | Service | None:
-        """Return the detector for one call; None where the call has nothing to judge by."""
+        """Return the detector for one call, or None if the call lacks the context to judge by."""
 
 
 class Weighty(Protocol):
-    """A detector that reads more than a text: ``weight`` is how many characters beside it."""
+    """A detector that reads more than the text. ``weight`` is the number of extra characters."""
 
     @property
     def weight(self) -> int: ...
 
 
 class Piece(Protocol):
-    """A text of a call; ``role`` is that of its message, ``kind`` that of its field."""
+    """A text of a call with the role of its message and the kind of its field."""
 
     @property
     def text(self) -> str: ...
@@ -133,31 +135,29 @@ class Piece(Protocol):
 
 
 class GuardClient(Protocol):
-    """The ways out of the process that the guards of one call have."""
+    """HTTP and model client for the guards of one call."""
 
     @property
-    def request_id(self) -> str:
-        """What the call is known by to those who are asked about it."""
+    def request_id(self) -> str: ...
 
     @property
     def caller(self) -> object:
-        """In whose turns work for the call is done: the name of its key."""
+        """Name of the key whose share of the fair queue the guard uses."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Return the status and the body of a service's answer. Raise ``OSError``."""
+        """Return the status and the body of a service's response. Raises ``OSError``."""
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        """Return the text that a deployment answers to a chat. The call has no guards and no cache,
-        and is accounted for by itself, as one of that guard. Raise ``ProxyError``."""
+        """Return the text of a chat completion without guards and cache, billed to ``guard``."""
 
 
 class Service(Protocol):
-    """A way of looking that waits for somebody else, who sees whole texts only."""
+    """A guard that calls an external service or a model. It inspects whole texts only."""
 
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        """Return the findings in each text. Whatever it raises means that it could not look."""
+        """Return the findings of each text. Any exception counts as a failure of the guard."""
 
 
 AnyDetector = Detector | ContextualDetector | Service
@@ -189,22 +189,20 @@ def is_service(detector: AnyDetector) -> TypeGuard[Service]:
 
 @frozen
 class GuardRule:
-    """A way of looking, and what its findings lead to. ``kind`` is the word that policies have for
-    it, ``detections`` are those that Enkrypt's clients have.
+    """A detector and the action for its findings.
 
-    ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
-    longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
-    ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere, but for the
-    messages of ``roles_left_out``. ``cased`` gives the detector texts with their capitals.
-    ``message`` is what a client reads of a block; ``digest`` stands for all that was said of it.
-    With ``restore`` what it masks in a question is put back into the answer, but into addresses of
-    ``restore_hosts`` alone. ``route_targets`` is where it routes a call.
-
-    It ``enforces`` if a finding changes or stops a text, or changes where the call goes; it
-    ``can_block`` if a text with a finding is not shown: the call ends there, or is asked again. It
-    is ``fails_closed`` if a failure of the detector stops a text. ``may_find`` is its detector's
-    where it looks for places in texts of any kind; ``sieves`` are what that one asks first of lines
-    of ASCII, and nothing else where none of them hits; none where it asks something else.
+    - ``kind`` is the guard kind in policies, ``detections`` its detectors for Enkrypt clients.
+    - ``shadow`` only counts what the rule would do.
+    - ``on_error`` applies if the detector raises or takes longer than ``deadline_s``: ``closed``
+      blocks the call, unless the action is ``flag``.
+    - ``roles`` and ``fields`` restrict the inspected texts. None means all, except messages of
+      ``roles_left_out``.
+    - ``cased`` passes text with its capitals to the detector.
+    - ``message`` is the error text for clients. ``digest`` identifies the configuration.
+    - ``restore`` puts masked values back into the response, in URLs only for ``restore_hosts``.
+    - ``enforces`` is True if a finding changes or stops a text, or reroutes the call.
+    - ``can_block`` is True if a text with a finding is never released.
+    - ``may_find`` is the detector's prefilter, ``sieves`` the shared prefilters it consists of.
     """
 
     name: str
@@ -247,7 +245,7 @@ class GuardRule:
 
     @property
     def keeps_answers(self) -> bool:
-        """True if it needs a streamed answer to its end before it can tell."""
+        """True if the rule must see a streamed response to its end."""
         if self.action == "retry" and self.enforces:
             return True
         detector = self.detector
@@ -256,7 +254,7 @@ class GuardRule:
         return True
 
     def applies(self, role: str | None, kind: str) -> bool:
-        """True if the rule looks at texts of a kind, and of a role where the text has one."""
+        """Return True if the rule inspects fields of this kind in messages of this role."""
         if self.fields is not None and kind not in self.fields:
             return False
         if self.roles is not None:
@@ -265,8 +263,11 @@ class GuardRule:
 
 
 class GuardResult(NamedTuple):
-    """What one guard says of one call. ``kind``, ``action`` and ``detections`` are its rule's;
-    ``seconds`` is the time spent inside of its detector."""
+    """Result of one guard for one call.
+
+    ``kind``, ``action`` and ``detections`` are those of the rule. ``seconds`` is the time in the
+    detector. ``bytes`` and ``fields`` count the inspected text.
+    """
 
     guard: str
     verdict: Verdict
@@ -287,10 +288,7 @@ GuardResults = Sequence[tuple[Stage, GuardResult]]
 
 @frozen
 class CostCap:
-    """The most that a call may cost by estimate, in nano-USD: a guard that reads no text.
-
-    ``shadow`` and ``on_error`` are as those of a ``GuardRule``; it fails where the cost is unknown.
-    """
+    """Maximum estimated cost of a call in nano-USD. It fails if the cost is unknown."""
 
     name: str
     max_nano_usd: int
@@ -303,19 +301,19 @@ class CostCap:
 
     @property
     def enforces(self) -> bool:
-        """True if a call that costs more is stopped."""
         return self.action == "block" and not self.shadow
 
     @property
     def fails_closed(self) -> bool:
-        """True if a call whose cost is unknown is stopped."""
         return self.enforces and self.on_error == "closed"
 
 
 @frozen
 class Capture:
-    """Captures prompts and responses of a ``share`` of traced calls: at most ``max_chars``
-    characters of each, redacted by the rules of ``redact``."""
+    """Captures prompts and responses of a ``share`` of traced calls.
+
+    Each text has at most ``max_chars`` characters and is redacted by the rules of ``redact``.
+    """
 
     share: float
     input: bool = True
@@ -326,11 +324,11 @@ class Capture:
 
 @frozen
 class StageRules:
-    """The rules of one stage, and what follows from all of them: worked out once, not by each call.
+    """Rules of one stage, with properties that are computed once per revision.
 
-    ``detectors`` look by themselves, ``services`` are asked; where one is ``contextual``, which is
-    which depends on the call. They are ``alone`` if texts are all that any of them asks for, and
-    ``in_force`` unless all are in shadow.
+    ``contextual`` is True if detectors depend on the call. ``alone`` is True if no rule needs the
+    context of the call or a service. ``in_force`` is True if at least one rule is not in shadow
+    mode.
     """
 
     every: tuple[GuardRule, ...]
@@ -362,14 +360,12 @@ class StageRules:
 
 @frozen
 class GuardPlan:
-    """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
-    pass what no rule can read: tokens, pictures, sounds. ``cost_caps`` bound its cost. Without
-    ``capture`` no text is shown in traces.
+    """Guards of one call.
 
-    What follows from these is worked out once. ``route_targets`` is where a guard may route the
-    call. With ``keeps_answers`` a streamed answer, or its texts, is kept until it has ended: a rule
-    may want another one in its place, asks somebody about all of it, or judges it as a whole.
-    ``digest`` is the same for the same rules, so that no answer is shown again under others.
+    ``opaque`` allows content that no guard can read: tokens, images, audio. ``capture`` is None if
+    no text appears in traces. ``route_targets`` are the targets of guards with the action
+    ``route``. ``keeps_answers`` is True if streamed text is held until the response has ended.
+    ``digest`` is part of the cache key: responses are never served under other rules.
     """
 
     input: tuple[GuardRule, ...] = ()

@@ -1,4 +1,4 @@
-"""Optional parts of detectors: for texts that continue, and for texts that meet."""
+"""Optional protocols of detectors: for partial matches in streams and for joined messages."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from proxy.types.guard import Finding, MayFind
 
 
 class PartialMatcher(Protocol):
-    """What of a text that goes on may still be part of a finding. It is asked where the last
-    character of what has come is white space, be it a space or the end of a line, or a letter of a
-    script that puts no space between words."""
+    """Recognizes the beginning of a finding at the end of a text that is still incomplete.
+
+    Called when the last character is white space, or a letter of a script without spaces.
+    """
 
     @property
     def has_words(self) -> bool:
-        """False if nothing is to be found, nor begins, in words of letters of ASCII alone."""
+        """False if ASCII words are never part of a finding."""
 
     @property
     def is_open(self) -> MayFind:
-        """Return what tells of a text, as ``encoded`` returns it, whether there may be anything to
-        find, or something that begins before its last character may yet become a finding. That is
-        white space, of which this knows alone."""
+        """Predicate on encoded text: False only if it has no finding and its end cannot begin
+        one."""
 
     def is_open_at(self, text: str) -> bool:
-        """Return the same of any text."""
+        """Return the same for a text that is not encoded."""
 
     def is_found(self, data: bytes) -> bool:
-        """False only if there is nothing to find in such a text as it is."""
+        """Return False only if the encoded text has no finding."""
 
     def encoded(self, text: str) -> bytes:
-        """Return a text as it is asked about; one of ASCII is its own bytes."""
+        """Encode a text for ``is_open`` and ``is_found``. ASCII text becomes its own bytes."""
 
-    def begins(self, text: str, since: int) -> int:
-        """Return the first place, from ``since`` on, of what may yet become a finding, or another
-        one than it is now, by what follows; the end of the text where there is nothing."""
+    def begins(self, text: str, start: int) -> int:
+        """Return the first position, from ``since`` on, whose finding may depend on the text that
+        follows.
+
+        Return the length of the text if there is none.
+        """
 
 
 class HasPartialMatcher(Protocol):
-    """A detector that can tell what of a text it has to hold. ``hold`` is None where one as it is
-    made can not: then a stream holds back its reach."""
+    """A detector with an optional partial matcher. Without one a stream holds back ``lookback``."""
 
     @property
     def hold(self) -> PartialMatcher | None: ...
 
 
 def partial_matcher_of(detector: object) -> PartialMatcher | None:
-    """Return what tells how much of a stream a detector has to hold, None where nothing does."""
+    """Return the partial matcher of a detector, if it has one."""
     return detector.hold if _is_holding(detector) else None
 
 
@@ -55,12 +57,14 @@ def _is_holding(detector: object) -> TypeGuard[HasPartialMatcher]:
 
 
 class Cuttable(Protocol):
-    """A detector of values that may as well stand beside each other: what it finds over the end of
-    a message may be two of them. What one message has does not go on in the next."""
+    """A detector of values that may be adjacent: a match across messages may be two values."""
 
     def is_cut(self, text: str, found: Finding, ends: Sequence[tuple[int, int]]) -> bool:
-        """True if a finding in messages read as one is a value that was cut; ``ends`` are where,
-        within it, one message ends and the next begins."""
+        """Return True if a finding in joined messages is one value that was split.
+
+        ``ends`` are pairs of the end of a message and the start of the next one, within the
+        finding.
+        """
 
 
 def is_cuttable(detector: object) -> TypeGuard[Cuttable]:

@@ -1,7 +1,7 @@
-"""What may be used: a limit of some kind, and a call's claim on one of its counters.
+"""Limits, and the claims of calls on their counters.
 
-Amounts are whole, money in nano-USD. All arithmetic on them is exact in 53 bits, as the shared
-store has no more; a limit that would need more is a ``ValueError``. That holds 9,007,199 USD.
+Amounts are integers, money is in nano-USD. Arithmetic is exact in 53 bits, the precision of numbers
+in Redis scripts: up to 9,007,199 USD. Larger limits raise ``ValueError``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 
 class CallSize(NamedTuple):
-    """What one target may use of a call: the tokens of its prompt, and the most that its answers
-    may have, by the ``body`` that it is sent. ``fixed_cost`` are the nano-USD that it may cost,
-    where the policy says so."""
+    """Upper bound of a model call's usage at one target.
+
+    ``prompt`` and ``output`` are in tokens, ``output`` for all choices. ``body`` is the request as
+    sent to the target. ``fixed_cost`` in nano-USD replaces the computed cost.
+    """
 
     target: Target
     prompt: int
@@ -43,16 +45,15 @@ class CallSize(NamedTuple):
 
 
 class LimitKind:
-    """What differs between kinds of limits: each is a class of its own in ``proxy/limits/kinds``,
-    and its docstring is what editors and pages say of it.
+    """Kind of a limit. Each subclass is one file in ``proxy/limits/kinds``, documented by its
+    docstring.
 
-    ``name`` is its key in policies, and the ``type`` that a refused client reads; people read so
-    many of a ``unit``. A ``rate`` drains, a ``budget`` is money by the windows of a calendar, and
-    what is held by a ``lease`` comes back when the call has ended. One that is ``is_usage_based``
-    counts the work of upstreams, of which a kept answer costs none; of any other a call claims one.
-    ``counter`` begins the names of its counters, where that is not its own name, and ``scale`` says
-    how many of what is counted a policy counts as one. By ``headers`` clients read of their
-    tightest rate its size, what is left, and when all of it is free again.
+    ``name`` is the key in policies and the ``type`` in errors. ``unit`` is the noun in texts.
+    ``counter_type`` is ``rate`` (drains continuously), ``budget`` (money per calendar window) or
+    ``lease`` (returned when the call ends). ``is_usage_based`` is True if the amount depends on the
+    work of the upstream; a cached response uses nothing of it. ``counter`` is the prefix of counter
+    keys if it is not ``name``. ``scale`` counter units are one unit in policies. ``headers`` are
+    the response headers with limit, remaining amount and reset time of the tightest rate.
     """
 
     name: ClassVar[str]
@@ -67,25 +68,29 @@ class LimitKind:
         return self.name
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
-        """Return the most that one model call may use, by what each of its targets may."""
+        """Return the maximum amount that one model call may use, given its size at each target."""
         return 1
 
     def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
-        """Return what a call has used that has ended, by all its tokens and nano-USD, each None
-        where that is unknown; None where its estimate stands."""
+        """Return the amount that a finished call has used, or None to keep the estimate.
+
+        ``tokens`` and ``cost`` (nano-USD) are None if unknown.
+        """
         return 1
 
     def figure(self, amount: int) -> str:
-        """Return so much of it, where the unit is known."""
+        """Format an amount without its unit."""
         return str(amount)
 
     def amount_text(self, amount: int) -> str:
-        """Return so much of it, with its unit."""
+        """Format an amount with its unit."""
         return counted(amount, self.unit)
 
     def describe(self, limit: Limit) -> str:
-        """Return what a limit allows, in words: ``600 requests per minute, burst 100``. A rate
-        lets its ``burst`` come at once, and no more of its amount before that drains."""
+        """Return a text such as ``600 requests per minute, burst 100``.
+
+        ``burst`` is the number of requests that a full bucket admits at once.
+        """
         window = limit.window if isinstance(limit.window, int) else 1
         seconds, unit = next(span for span in SPANS if window % span[0] == 0)
         span = unit if window == seconds else counted(window // seconds, unit)
@@ -93,30 +98,24 @@ class LimitKind:
         return rate if limit.capacity == limit.amount else f"{rate}, burst {limit.capacity}"
 
     def error(self, refusal: LimitRefusal, at_ms: int) -> LimitExceeded:
-        """Return the error for a call that came at ``at_ms`` and that a limit refuses."""
-        wait_s, named = refusal.retry_after_s, refusal.named
+        """Return the error for a call that was received at ``at_ms`` and refused by a limit."""
+        wait_s, limit_text = refusal.retry_after_s, refusal.named
         if wait_s is None:
-            text = f"This call exceeds the whole limit {named}, so no retry can succeed."
+            text = f"This call exceeds the whole limit {limit_text}, so no retry can succeed."
         else:
-            text = f"Limit {named} is reached. Try again in {ceil(wait_s)} s."
+            text = f"Limit {limit_text} is reached. Try again in {ceil(wait_s)} s."
         return LimitExceeded(text, refusal.limit.name, self.name, wait_s)
 
 
 @frozen
 class Limit:
-    """A bound by name; each scope that claims it has a counter of its own.
+    """A named limit. Each scope has a counter of its own.
 
-    A rate is an ``amount`` per ``window`` whole seconds, and at most ``burst`` (by default the
-    amount) at once. A budget is an ``amount`` of nano-USD in each window of a ``Calendar``. What is
-    leased is an ``amount`` at once; a call whose process has ended without settling it gives its
-    place back after ``lease_s`` seconds: a process that runs leases those of its calls anew, every
-    ``RENEW_S`` seconds.
-
-    It ``is_budget`` where it is money by the windows of a calendar, as the ledger knows it too, and
-    ``is_leased`` where what a call holds comes back when it has ended.
-
-    A limit in ``shadow`` refuses nothing: it counts the calls that it would have let through.
-    ``warn_at`` is the share of the capacity at which to warn, above 0 and up to 1.
+    A rate allows ``amount`` per ``window`` in seconds, and ``burst`` at once (default: the amount).
+    A budget allows ``amount`` nano-USD per window of a ``Calendar``. A lease limit allows
+    ``amount`` at once; leases expire after ``lease_s`` seconds and are renewed every ``RENEW_S``
+    seconds while the call runs. A limit in ``shadow`` only counts. ``warn_at`` is the share of the
+    capacity at which to warn, above 0 and at most 1. Raises ``ValueError`` for inconsistent values.
     """
 
     name: str
@@ -162,11 +161,10 @@ class Limit:
             raise ValueError(f"{self.name}: only a rate may have a burst, which must be at least 1")
 
     def _derive(self) -> None:
-        """Work out the whole numbers that counters reckon with.
+        """Compute the integers of the GCRA counter.
 
-        A rate's debt drains by ``drain_per_ms`` each millisecond and grows by ``debt_per_unit``
-        with each unit: the fraction window / amount in lowest terms, so that no unit is ever
-        rounded.
+        A rate's debt drains by ``drain_per_ms`` per millisecond and grows by ``debt_per_unit`` per
+        unit: the fraction window / amount in lowest terms, so that no unit is rounded.
         """
         capacity = self.burst or self.amount
         share = Decimal(str(self.warn_at)) if self.warn_at is not None else Decimal(0)
@@ -184,18 +182,18 @@ class Limit:
 
     @property
     def calendar(self) -> Calendar:
-        """The window of a budget."""
+        """Window of a budget."""
         assert isinstance(self.window, Calendar)  # noqa: S101  # checked when it was made
         return self.window
 
 
 @frozen
 class LimitRefusal:
-    """The limit that refuses a call for longest.
+    """The limit that refuses a call for the longest time.
 
-    The same claims fit after ``retry_after_s`` unless other calls take the room. It is None where
-    they never fit, because they are larger than the limit; for concurrency it is a second.
-    ``remaining`` is None where only a share of the limit is known.
+    The same claims fit after ``retry_after_s``, unless other calls use the capacity first. It is
+    None if they exceed the limit's capacity. ``remaining`` is None if only a share of the limit is
+    known.
     """
 
     limit: Limit
@@ -205,18 +203,18 @@ class LimitRefusal:
 
     @property
     def named(self) -> str:
-        """The limit with its allowance and the part of the caller's own labels that it counts."""
+        """Text with the limit's name, allowance and scope."""
         owner = f" for {ascii_word(self.scope.replace('|', ', '), MAX_NAME)}" if self.scope else ""
         return f'"{self.limit.name}" ({self.limit.kind.describe(self.limit)}{owner})'
 
 
 @frozen
 class Claim:
-    """What one call asks of one counter: an ``amount`` as estimated, at least 0.
+    """Amount, at least 0, that a call claims of one counter.
 
-    ``scope`` says whose counter it is, such as ``key:support-widget`` or ``tag.team:support``. It
-    is ``is_per_user`` where it names a user. One that ``is_count_only`` always fits: what a call
-    may turn out to owe was used before it came.
+    ``scope`` identifies the counter, such as ``key:support-widget`` or ``tag.team:support``.
+    ``is_per_user`` is True if it names an end user. A claim with ``is_count_only`` is never
+    refused.
     """
 
     limit: Limit
@@ -227,9 +225,11 @@ class Claim:
 
 
 class ClaimTemplate(NamedTuple):
-    """What all calls that share a plan claim of one counter: the ``claim`` itself where it is the
-    same of each. It is ``is_per_user`` where it names a user: then ``scope`` has a place for that.
-    ``model_calls`` are the indexes of those that it counts."""
+    """The part of a claim that all calls with the same plan share.
+
+    ``claim`` is set if it is the same for each call. With ``personal`` the scope has a placeholder
+    for the end user. ``model_calls`` are the indexes of the model calls that it counts.
+    """
 
     claim: Claim | None
     limit: Limit
@@ -240,10 +240,10 @@ class ClaimTemplate(NamedTuple):
 
 @frozen
 class BudgetQuery:
-    """A question to the ledger about a limit in USD, which counts ``per`` these owners.
+    """Query for the spend of a cost limit in the ledger.
 
-    ``deployments`` are those of which it counts every call, None if rules decide that. ``scopes``
-    are its counters whose owner no caller chooses.
+    ``per`` are the dimensions of its scope. ``deployments`` are those whose calls it counts, None
+    if rules decide per call. ``scopes`` are the counters whose values clients cannot choose.
     """
 
     limit: Limit

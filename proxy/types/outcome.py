@@ -1,4 +1,4 @@
-"""What a store answers: admitted, or refused by which limit for how long; and where each stands."""
+"""Decisions of limit stores, and the state of counters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ NEVER = -1
 WARNED, FRESH = 1, 2
 WAIT, FLAGS = 2, 3  # where they stand in a reading
 READING = 4
-"""Numbers in a claim's reading: the level (a rate's debt, else what is used); milliseconds to a
-budget's reset, else -1; milliseconds to wait, 0 when it fits and ``NEVER`` when it never will;
-``WARNED`` and ``FRESH`` as bits. Values are made of them when asked for: not every call asks."""
+"""Numbers in the reading of a claim: level (a rate's debt, otherwise the used amount);
+milliseconds until a budget resets, or -1; milliseconds to wait, 0 if the claim fits and
+``NEVER`` if it never will; the bits ``WARNED`` and ``FRESH``."""
 
 
 @frozen
 class CounterState:
-    """Where a counter stands after the call was counted, or as it is when the call was refused.
+    """State of a counter after a call was counted or refused.
 
-    ``used`` may exceed the capacity, as calls are settled to what they really used. ``reset_s``
-    is the time until a rate is whole again or a budget's window ends, None for concurrency.
-    ``would_refuse`` says that the claim does not fit. ``is_warned`` says that this call reached
-    ``warn_at``: a budget says so once a window. ``is_fresh`` says that a budget's counter did not
-    exist before: it is a new window, or the store has lost the old counter.
+    ``used`` may exceed the capacity, because calls settle their actual usage. ``reset_s`` is the
+    time until a rate has its full burst or a budget's window ends, None for leases.
+    ``would_refuse`` is True if the claim does not fit. ``is_warned`` is True if this call reached
+    ``warn_at``, for a budget once per window. ``is_fresh`` is True if a budget's counter is new: a
+    new window, or lost by the store.
     """
 
     limit: Limit
@@ -42,9 +42,9 @@ class CounterState:
 
 @frozen
 class LimitDecision:
-    """The answer to the claims of one call, in their order; ``READING`` numbers for each.
+    """Decision on the claims of one call, with ``READING`` numbers for each claim.
 
-    ``store_away`` says that limits which are closed without their store refuse for that alone.
+    ``store_away`` is True if the store is unavailable and limits that fail closed refuse the call.
     """
 
     admitted: bool
@@ -54,7 +54,7 @@ class LimitDecision:
 
     @property
     def refusal(self) -> LimitRefusal | None:
-        """Who refuses, if the call is not admitted."""
+        """Limit that refuses the call for the longest time, None if the call is admitted."""
         if self.admitted:
             return None
         against = [
@@ -64,7 +64,7 @@ class LimitDecision:
         ]
         if not against:
             return None
-        wait, index = max(against, key=lambda each: (each[0] == NEVER, each[0]))
+        wait, index = max(against, key=lambda item: (item[0] == NEVER, item[0]))
         standing, wait_s = self.standing(index), None if wait == NEVER else wait / 1000
         return LimitRefusal(
             limit=standing.limit,
@@ -78,17 +78,18 @@ class LimitDecision:
         return tuple([self.standing(index) for index in range(len(self.claims))])
 
     def standing(self, index: int) -> CounterState:
-        """Return where the counter of one claim stands."""
-        at = index * READING
-        return _standing(self.claims[index], self.readings[at : at + READING])
+        """Return the state of the counter of one claim."""
+        offset = index * READING
+        return _standing(self.claims[index], self.readings[offset : offset + READING])
 
     def used(self) -> list[int]:
-        """Return how much of the limit of each claim is used."""
+        """Return the used amount of the limit of each claim."""
         levels = self.readings[::READING]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 
     def decisions(self) -> list[tuple[Limit, bool]]:
-        """Return the limit of each claim, and whether it refuses or, in shadow, would."""
+        """Return the limit of each claim, and True if it refuses, or would refuse in shadow
+        mode."""
         waits = self.readings[WAIT::READING]
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 

@@ -1,7 +1,6 @@
-"""Paths that a deployment passes on as they are, such as ``/v1/rerank``: what is listed of each,
-and what a call to one says beside its body.
+"""Passthrough paths such as ``/v1/rerank``, and the requests to them.
 
-A path is compared as it was sent, and is plain: no escape, no dots, no empty part.
+Paths are compared as sent and must be plain: no escapes, no dots, no empty segments.
 """
 
 from __future__ import annotations
@@ -17,16 +16,18 @@ MOST_PATH = 1024  # characters of a path
 MOST_QUERY = 2048  # characters of a query
 MOST_VALUE = 256  # of one value in it
 REPEATABLE = frozenset({"DELETE", "GET", "PUT"})
-"""Methods that may be sent twice: the second time changes nothing."""
+"""Idempotent methods."""
 SAMPLE = "x"
 _VALUE = "[A-Za-z0-9][A-Za-z0-9._~:@=+-]{0,255}"
-_NAMED = re.compile(r"\{([a-z_]+)\}")
+_PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
 
 class Upload(Protocol):
-    """The body of a request that is passed on piece by piece. ``length`` is what its head says of
-    it, in bytes, None for one in chunks; ``begun`` once a byte of it was asked for: from then on
-    nobody can send it again."""
+    """A request body that is streamed to the upstream.
+
+    ``length`` is the Content-Length in bytes, None for a chunked body. ``begun`` is True once a
+    byte was requested; then the body cannot be sent again.
+    """
 
     @property
     def length(self) -> int | None: ...
@@ -35,13 +36,12 @@ class Upload(Protocol):
     def begun(self) -> bool: ...
 
     async def read(self) -> bytes:
-        """Return the next bytes, none at the end. Raise ``Refused``."""
+        """Return the next bytes, empty at the end. Raises ``RequestError``."""
 
 
 @frozen
 class PassedRequest:
-    """What a call says beside its body: its path and its query as they were sent, and of which type
-    its body is."""
+    """Path, query and media type of a passthrough request as sent."""
 
     path: str
     query: str = ""
@@ -49,21 +49,23 @@ class PassedRequest:
 
 
 def _sample(route: str) -> str:
-    return _NAMED.sub(SAMPLE, route)
+    return _PARAMETER.sub(SAMPLE, route)
 
 
 def sample_request(route: str) -> PassedRequest:
-    """Return a request that fits a route, in which a client names nothing that is real."""
+    """Return a request that matches a route, with placeholder values."""
     return PassedRequest(_sample(route))
 
 
 @frozen
 class PassedPath:
-    """A path that is passed on. ``route`` has names in braces where a client names something;
-    ``upstream_route`` is that at the upstream, where it is another one. Of a query only ``queries``
-    pass. A body has ``most_bytes`` at the most. What is ``repeatable`` may be sent again whatever
-    its method. ``most_cost`` are the nano-USD that one call may cost, None where nobody says.
-    ``fields`` are the only fields of a body that pass, None for any."""
+    """A passthrough path of a policy.
+
+    ``route`` has parameters in braces. ``upstream_route`` is the path at the upstream if it
+    differs. Only query parameters in ``queries`` and body fields in ``fields`` (None for all) are
+    forwarded. ``most_bytes`` bounds the body. ``repeatable`` allows retries for any method.
+    ``most_cost`` is the maximum cost of a call in nano-USD, None if unknown.
+    """
 
     route: str
     methods: frozenset[str] = frozenset({"POST"})
@@ -76,65 +78,67 @@ class PassedPath:
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pieces = _NAMED.split(self.route)
+        pieces = _PARAMETER.split(self.route)
         for index, piece in enumerate(pieces):
             pieces[index] = f"(?P<{piece}>{_VALUE})" if index % 2 else re.escape(piece)
         object.__setattr__(self, "pattern", re.compile("".join(pieces)))
 
     @property
     def sample(self) -> str:
-        """A path that fits, in which a client names nothing that is real."""
+        """A matching path with placeholder values."""
         return _sample(self.route)
 
     @property
     def names(self) -> list[str]:
-        """What a client names in it."""
-        return _NAMED.findall(self.route)
+        """Names of the path parameters."""
+        return _PARAMETER.findall(self.route)
 
     def fits(self, path: str) -> re.Match[str] | None:
-        """Return the match of a path; None for one that is another, or is too long."""
+        """Return the match of a path, or None."""
         return self.pattern.fullmatch(path) if len(path) <= MOST_PATH else None
 
     def may_repeat(self, method: str) -> bool:
-        """True if a request may be sent again that may have been taken."""
+        """Return True if a request that the upstream may have processed can be retried."""
         return self.repeatable or method in REPEATABLE
 
 
 @frozen
 class BoundedUpload:
-    """An upload of ``most_bytes`` at the most, whatever its head says."""
+    """An upload of at most ``most_bytes``."""
 
     upload: Upload
     most_bytes: int
 
 
 def fill(route: str, values: Mapping[str, str]) -> str:
-    """Return the path of a route with values in the places of their names."""
-    return _NAMED.sub(lambda named: values[named[1]], route)
+    """Return a route with its parameters replaced by values."""
+    return _PARAMETER.sub(lambda match: values[match[1]], route)
 
 
 @frozen
 class PassedPaths:
-    """Those of one deployment, or of all. One without names goes before those that it fits."""
+    """Passthrough paths, those without parameters first."""
 
     paths: tuple[PassedPath, ...] = ()
 
     @classmethod
     def of(cls, paths: Iterable[PassedPath]) -> PassedPaths:
-        return cls(tuple(sorted(paths, key=lambda each: (len(each.names), each.route))))
+        return cls(tuple(sorted(paths, key=lambda path: (len(path.names), path.route))))
 
     @classmethod
-    def merge(cls, each: Iterable[PassedPaths]) -> PassedPaths:
-        """Return those of several deployments, each once."""
-        return cls.of(dict.fromkeys(path for paths in each for path in paths.paths))
+    def merge(cls, groups: Iterable[PassedPaths]) -> PassedPaths:
+        """Return the union of the paths of several deployments."""
+        return cls.of(dict.fromkeys(path for paths in groups for path in paths.paths))
 
     def find(self, method: str, path: str) -> PassedPath | None:
-        """Return the first that a request fits."""
-        for each in self.paths:
-            if method in each.methods and each.fits(path):
-                return each
+        """Return the first path that matches a request."""
+        for candidate in self.paths:
+            if method in candidate.methods and candidate.fits(path):
+                return candidate
         return None
 
     def methods(self, path: str) -> Sequence[str]:
-        """Return the methods for which a path is listed."""
-        return sorted({method for each in self.paths if each.fits(path) for method in each.methods})
+        """Return the methods that are allowed for a path."""
+        return sorted(
+            {method for route in self.paths if route.fits(path) for method in route.methods}
+        )

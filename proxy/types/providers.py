@@ -181,11 +181,11 @@ _TABLE = (
     ),
 )  # fmt: skip
 
-PROVIDERS: Mapping[str, Provider] = {each.name: each for each in _TABLE}
-BY_WORD: Mapping[str, Provider] = {word: each for each in _TABLE for word in each.words}
+PROVIDERS: Mapping[str, Provider] = {row.name: row for row in _TABLE}
+BY_WORD: Mapping[str, Provider] = {word: row for row in _TABLE for word in row.words}
 """Providers by the word before the ``/`` of a model of LiteLLM."""
 OPENAI = PROVIDERS["openai"]
-GATEWAYS = frozenset(each.name for each in _TABLE if each.is_gateway)
+GATEWAYS = frozenset(row.name for row in _TABLE if row.is_gateway)
 
 
 def variable_of(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Which models think before they answer: in tokens that are billed, and that nobody may see."""
+"""Recognizes reasoning models, whose hidden reasoning tokens are billed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ _OFF = (None, False, "none", "disabled", "off", 0)
 
 
 def is_reasoning_model(model: str, body: Mapping[str, Any]) -> bool:
-    """True if the model is known to reason by its name, or the request asks it to."""
-    return _asked(body) or (bool(_NAMES.search(model)) and not _NOT.search(model))
+    """Return True if the model's name is known to reason, or the request enables reasoning."""
+    return _requests_reasoning(body) or (bool(_NAMES.search(model)) and not _NOT.search(model))
 
 
 def may_reason(model: str, body: Mapping[str, Any]) -> bool:
-    """True unless the model is known by its name not to reason, and the request does not ask it
-    to."""
-    return _asked(body) or not _NOT.search(model)
+    """Return True unless the model's name excludes reasoning and the request does not enable it."""
+    return _requests_reasoning(body) or not _NOT.search(model)
 
 
-def _asked(body: Mapping[str, Any]) -> bool:
+def _requests_reasoning(body: Mapping[str, Any]) -> bool:
     if WISHES.isdisjoint(body):
         return False
     thinking = body.get("thinking")

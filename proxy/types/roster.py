@@ -1,4 +1,4 @@
-"""The names that a revision of the policies closes: only these may become labels of metrics."""
+"""Names that a policy revision defines. Only these become metric labels."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from proxy.types.limit import Limit
 
 
 def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
-    """Return the key of calls that a guard, or the cache of a deployment, makes by itself. No
-    virtual key can have such a name."""
+    """Return the key name of calls that a guard or a deployment's cache makes. No virtual key has
+    it."""
     return f"{caller}/{name}"
 
 
 @frozen
 class ListedDeployment:
-    """A deployment: every target that it or one of its rules may use, and what its calls meet.
+    """A deployment with all targets that it or its rules may use.
 
-    ``tags`` are the pairs that its calls carry unless the caller says more; ``guards`` are pairs of
-    a stage and a name.
+    ``tags`` are its default tags. ``guards`` are pairs of a stage and a name.
     """
 
     targets: tuple[Target, ...] = ()
@@ -35,11 +34,11 @@ class ListedDeployment:
 
 @frozen
 class LabelCatalog:
-    """``tags`` gives the values of each tag, none for one whose values only a pattern bounds.
+    """Bounded label values of one policy revision.
 
-    ``credentials`` are pairs of a key and the short form of one of its digests.
-    ``counters`` are those of limits that a scrape shows one by one.
-    ``prices_as_of`` is the day on which the table of prices was taken.
+    ``tags`` has the values of each tag, none for a tag that only a pattern restricts.
+    ``credentials`` are pairs of a key and a fingerprint. ``counters`` are limit counters with a
+    metric each. ``prices_as_of`` is the date of the price table.
     """
 
     revision: str = ""
@@ -51,29 +50,33 @@ class LabelCatalog:
     counters: tuple[tuple[Limit, str], ...] = ()
 
     def owners(self, scope: str) -> dict[str, str]:
-        """Return whose a counter is, by what its limit is per, as far as the policies name it.
+        """Return the dimensions and values of a counter's scope that the policies define.
 
-        What callers choose may hold anything, even what looks like a part of a scope, so nothing is
-        read from there on.
+        Stop at the first value that a client may choose: the rest of the scope may imitate other
+        parts.
         """
-        found: dict[str, str] = {}
+        labels: dict[str, str] = {}
         for part in scope.split("|"):
             name, _, value = part.partition(":")
             if not self.names(name, value):
                 break
-            found[name] = value
-        return found
+            labels[name] = value
+        return labels
 
     def names(self, per: str, value: str) -> bool:
-        """True if a key, deployment, model or tag of such a value stands in the policies."""
+        """Return True if the policies define this value of a key, deployment, model or tag."""
         if per == "key":
             return value in self.keys
         if per == "deployment":
             return value in self.deployments
         listed = self.deployments.values()
         if per == "model":
-            return any(target.model == value for each in listed for target in each.targets)
+            return any(
+                target.model == value for deployment in listed for target in deployment.targets
+            )
         tag = per.removeprefix("tag.")
         if tag == per:
             return False
-        return value in self.tags.get(tag, ()) or any((tag, value) in each.tags for each in listed)
+        return value in self.tags.get(tag, ()) or any(
+            (tag, value) in deployment.tags for deployment in listed
+        )

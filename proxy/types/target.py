@@ -1,4 +1,4 @@
-"""Where calls may go: providers, and the models they have; and the secrets that they take."""
+"""Upstreams, their targets and secrets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from proxy.types.way import Endpoint, TargetEndpoint, TargetRoute
 
 NO_PRICE = "no known price"
 CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")
-"""Patterns of which one is in the name of each header that carries a credential."""
+"""Patterns for names of headers that carry credentials."""
 
 
 class Secret:
-    """A credential. Shows as stars wherever it is printed; ``reveal`` is for the wire alone."""
+    """A credential whose ``repr`` is masked. Only code that sends it calls ``reveal``."""
 
     __slots__ = ("_value",)
 
@@ -33,7 +33,7 @@ class Secret:
 
     @property
     def digest(self) -> bytes:
-        """Its SHA-256, by which it is known again."""
+        """SHA-256 of the secret."""
         return sha256(self._value.encode("utf-8", "surrogateescape")).digest()
 
     def __repr__(self) -> str:
@@ -48,10 +48,10 @@ class Secret:
 
 @frozen
 class Timeouts:
-    """How long an upstream may take, in seconds, phase by phase and in all.
+    """Timeouts of an upstream, in seconds.
 
-    ``first_byte`` and ``idle`` are for streams: models think before they say the first word, and
-    between two. A whole answer comes when it is ready, so ``total`` alone bounds it.
+    ``first_byte`` and ``idle`` apply to streams: before the first event and between events. Only
+    ``total`` bounds a whole response.
     """
 
     connect: float = 5.0
@@ -60,7 +60,7 @@ class Timeouts:
     total: float = 600.0
 
     def within(self, seconds: float, *, streamed: bool) -> Timeouts:
-        """Return those of one request, which may take no longer than so many seconds."""
+        """Return the timeouts of one request that must end within ``seconds``."""
         total = min(self.total, seconds)
         if streamed:
             return Timeouts(
@@ -71,7 +71,7 @@ class Timeouts:
 
 @frozen
 class Breaker:
-    """A target is left alone for ``rest`` seconds after so many ``failures`` in a row."""
+    """Circuit breaker: opens for ``rest`` seconds after ``failures`` consecutive failures."""
 
     failures: int = 5
     rest: float = 10.0
@@ -79,22 +79,20 @@ class Breaker:
 
 @frozen
 class Upstream:
-    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own;
-    ``most`` has the largest number that it takes for some of them, or the most entries. Of all
-    others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
-    it: ``rules`` has these, the accepted ones and those of ``LIMITED``.
-    With ``open_ranges`` it judges by itself how large a value
-    may be, and only types are checked. An upstream that ``is_gateway`` gets
-    declared and accepted fields only. Without ``asks_usage`` no stream of it is asked to tell its
-    usage. A ``base_url`` may have a place for ``{model}``; ``query`` is added to each URL, and
-    ``key_header`` carries the key in place of the dialect's own.
+    """A provider endpoint.
 
-    One of its answers has ``max_answer_values`` at the most, and ``max_answer_bytes``, or what
-    suits its endpoint where that is None. ``traits`` say how it differs from OpenAI where it speaks
-    OpenAI's dialect. Without a ``breaker`` its targets are tried however often
-    they have failed; without ``max_concurrency`` it gets as many requests at once as there are
-    calls. ``ways`` are those that requests have gone, by the client's dialect and endpoint and the
-    only endpoint of the target.
+    - ``accepts`` are request fields beyond those of its dialect.
+    - ``most`` are maximum values, or maximum lengths of arrays, by field.
+    - ``drops`` and ``refuses`` are fields that are removed from a request or cause an error.
+    - ``open_ranges`` checks only the types of values.
+    - ``is_gateway`` forwards declared and accepted fields only.
+    - ``asks_usage`` requests a usage chunk in streams.
+    - ``base_url`` may contain ``{model}``. ``query`` is appended to each URL. ``key_header``
+      replaces the credential header of the dialect.
+    - ``max_answer_bytes`` (None: by endpoint) and ``max_answer_values`` bound a response.
+    - ``traits`` are its differences from OpenAI's API.
+    - ``breaker`` and ``max_concurrency`` are None for no circuit breaker and no concurrency limit.
+    - ``ways`` caches routes by the client's dialect and endpoint and the target's endpoint.
     """
 
     name: str
@@ -123,7 +121,6 @@ class Upstream:
     ways: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = memo(dict)
 
     def __post_init__(self) -> None:
-        """Prepare the rules for request fields, once per revision."""
         names: Mapping[Verdict, Collection[str]] = {
             "drop": self.drops,
             "accept": self.accepts - {"model"},
@@ -136,12 +133,11 @@ class Upstream:
 
 @frozen
 class Target:
-    """An upstream and the model a deployment uses there.
+    """A model of an upstream.
 
-    ``endpoint`` is set when the target speaks only one of legacy completions, chat and Responses;
-    the others are then translated. ``prices`` are dated; that of the call's day counts.
-    ``names`` are those by which a client may ask for it: its model, and that with the upstream or
-    its provider before it.
+    ``endpoint`` is set if the target supports only one of completions, chat and Responses; requests
+    to the others are translated. ``prices`` are dated. ``names`` are the model names that select
+    it: the model alone, or with a prefix of the upstream or the provider.
     """
 
     upstream: Upstream
@@ -152,30 +148,29 @@ class Target:
     names: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Note, once a revision, its names, and that no day and no endpoint leaves it without a
-        whole price."""
         only = self.prices[0] if len(self.prices) == 1 else None
         always = only is not None and only.since is None
-        whole = only is not None and only.input is not None and only.output is not None
-        object.__setattr__(self, "always_priced", always and whole)
+        is_complete = only is not None and only.input is not None and only.output is not None
+        object.__setattr__(self, "always_priced", always and is_complete)
         prefixes = filter(None, (self.upstream.name, self.upstream.provider))
         names = frozenset({self.model, *(f"{prefix}/{self.model}" for prefix in prefixes)})
         object.__setattr__(self, "names", names)
 
     @property
     def is_free(self) -> bool:
-        """True if each of its prices is 0."""
+        """True if all prices are 0."""
         return bool(self.prices) and all(price.is_free for price in self.prices)
 
     @property
     def id(self) -> str:
-        """Its name for people, and in what is told of a call."""
+        """Name in texts, logs and metrics."""
         return f"{self.upstream.name}/{self.model}"
 
     def missing_price(self, on: date | None = None) -> str | None:
-        """Return what its price lacks, in words; None where it is whole.
+        """Return which price is missing, or None if the price is complete.
 
-        Without a day any price that it has may count. Embeddings are what a model's name calls so.
+        Without a date any of its prices may apply. Models with "embed" in their name have no
+        output.
         """
         prices = self.prices
         if on is not None:
@@ -191,8 +186,10 @@ class Target:
 
 @frozen
 class ListedModel:
-    """An entry of a list of models. ``is_main`` is True for deployments and for one name of each
-    model; a list of all names has the others too."""
+    """An entry of the list of models.
+
+    ``is_main`` is True for deployments and for one name of each model; the full list has all names.
+    """
 
     id: str
     owner: str
@@ -202,11 +199,11 @@ class ListedModel:
 
 @frozen
 class StateRef:
-    """Target that keeps the state of a call. ``target`` is a target's title; for a conversation it
-    is an upstream's name, because all targets of that upstream share conversations.
+    """Reference to state that a provider stores for a call.
 
-    ``id`` is the provider's id, empty if only the place is pinned. ``client_id`` is the client's
-    id, sent in the field ``param`` (None for the id of a response).
+    ``target`` is the id of the target, or the name of an upstream for conversations, which all its
+    targets share. ``id`` is the provider's id, empty if only the target is known. ``client_id`` is
+    the id that the client sent in the field ``param`` (None for the id of a response).
     """
 
     client_id: str
@@ -217,11 +214,11 @@ class StateRef:
     is_conversation: bool = False
 
     def matches(self, target: Target) -> bool:
-        """True if a target of the deployment has the state."""
+        """Return True if a target of the deployment has the state."""
         return self.target == (target.upstream.name if self.is_conversation else target.id)
 
     def is_beside(self, other: StateRef) -> bool:
-        """True if a target has this state and that of another pin."""
+        """Return True if one target can have both states."""
         if self.deployment != other.deployment:
             return False
         if self.is_conversation == other.is_conversation:
@@ -235,8 +232,7 @@ def titles(targets: Iterable[Target]) -> str:
 
 
 def missing_price(price: Price, embeds: bool) -> str | None:
-    """Return what is missing of all that a call surely uses: the prompt, and the answer, unless the
-    model only ``embeds``. None for a price that is whole."""
+    """Return which price is missing: input, or output unless the model only ``embeds``."""
     if price.input is None:
         return "no price for input"
     return None if embeds or price.output is not None else "no price for output"

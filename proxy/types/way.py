@@ -1,4 +1,4 @@
-"""What is the same of all requests that go one way: from a dialect's endpoint to an upstream."""
+"""Precomputed routes from a client's endpoint to an upstream."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ Endpoint = Literal[
     "stored", "conversations"
 ]  # fmt: skip
 ABOUT_STATE: frozenset[Endpoint] = frozenset({"stored", "conversations"})
-"""Endpoints of calls about what a provider keeps."""
+"""Endpoints that manage state stored by a provider."""
 UNBILLED: frozenset[Endpoint] = ABOUT_STATE | {"count_tokens"}
-"""Endpoints of calls for which no model works: they cost nothing, and count for limits of calls
-alone. Of their answers none is kept."""
+"""Endpoints that run no model: free of charge, counted only by request limits, never cached."""
 MODEL_FREE_METHODS = frozenset({"DELETE", "GET", "HEAD"})
-"""Methods by which what is passed on puts no model to work."""
+"""Methods of passthrough requests that run no model."""
 TargetEndpoint = Literal["completions", "chat", "responses"]
-"""What a target may speak alone."""
+"""Endpoints that a target may be restricted to."""
 
 
 class ChangedFields(NamedTuple):
-    """What becomes of the fields of a request that say how much may be answered, or that rules look
-    at: those fields as they are sent, and the tokens that an answer to one prompt may have."""
+    """Output bounds and rule-controlled fields of a request as sent.
+
+    ``most`` is the maximum number of output tokens for one prompt.
+    """
 
     fields: Mapping[str, Any]
     most: int
 
 
 AskedNumbers = tuple[str, tuple[tuple[str, int], ...]]
-"""The model of a target, and what a request says in such fields: all of them are whole numbers."""
+"""The target's model and the integer values of such fields: the key of a cache of
+``ChangedFields``."""
 
 
 @dataclass(eq=False, slots=True)
 class TargetRoute:
-    """Worked out when the first request goes this way, and kept with the upstream.
+    """How requests of one endpoint are sent to one upstream. Computed on first use.
 
-    ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
-    Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
-    against their values, and none of the ``rules`` applies to a field; those that are not
-    ``unsure`` were checked so when they came.
-    ``asked_for_usage`` is true where a stream must be asked to tell its usage. ``obeyed`` and
-    ``takes_zero`` are those of ``Translated``. ``unchanged`` has what becomes of fields that no
-    rule changes.
+    ``endpoint``, ``url`` and ``headers`` are those of the upstream request. A field in ``passed``
+    is forwarded unchanged if its ``checks`` accept the value and no rule applies to it; fields that
+    are not in ``unsure`` were checked when the request was parsed. ``asked_for_usage`` is True if a
+    stream must request a usage chunk. ``obeyed`` and ``takes_zero`` become ``supported_fields`` and
+    ``accepts_zero_bound`` of the translated request. ``unchanged`` caches ``ChangedFields`` of
+    requests that no rule changes.
     """
 
     endpoint: Endpoint

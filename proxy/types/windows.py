@@ -1,6 +1,6 @@
-"""Calendar windows: when a budget's day, week or month begins and ends, in milliseconds of UTC.
+"""Calendar windows of budgets, in milliseconds of UTC.
 
-Every moment lies in exactly one window, whatever a zone does to its clocks.
+Every moment lies in exactly one window, also when a zone changes its clocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from proxy.runtime.frozen import frozen
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month"]
 Bounds = tuple[int, int, int, int]
-"""The begin of the window before, of this one, of the next one, and of the one after that."""
+"""Start of the previous, the current and the next window, and the end of the next one."""
 
 _FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000}
 _HOUR_MS = 3_600_000
@@ -21,10 +21,10 @@ _HOUR_MS = 3_600_000
 
 @frozen
 class Calendar:
-    """A unit of the calendar in a named zone. Raises ``ValueError`` for a zone nobody knows.
+    """A calendar unit in a time zone. Raises ``ValueError`` for an unknown zone.
 
-    Hours, days, weeks (from Monday) and months are the zone's own: a day is 23 or 25 hours long
-    where its clocks change, and an hour begins at half past where the zone is half an hour off.
+    Hours, days, weeks (from Monday) and months follow the zone: a day has 23 or 25 hours when
+    clocks change, and hours start at half past in zones with a half-hour offset.
     """
 
     unit: Unit
@@ -37,7 +37,7 @@ class Calendar:
             raise ValueError(f"unknown time zone {self.zone}") from None
 
     def window_bounds(self, wall_ms: int) -> Bounds:
-        """Return the window that a moment lies in, and its neighbours."""
+        """Return the bounds of the window of a moment and of its neighbors."""
         if length := _FIXED_MS.get(self.unit):
             begin = wall_ms - wall_ms % length
             return begin - length, begin, begin + length, begin + 2 * length
@@ -49,7 +49,7 @@ class Calendar:
         return begins[0], begins[1], begins[2], begins[3]
 
     def next_start(self, wall_ms: int) -> datetime:
-        """Return when the window after that of a moment begins, in the time of the zone."""
+        """Return the start of the next window in the time of the zone."""
         return datetime.fromtimestamp(self.window_bounds(wall_ms)[2] / 1000, self._tzinfo())
 
     def _first(self, day: date) -> date:
@@ -57,24 +57,23 @@ class Calendar:
             return day - timedelta(days=day.weekday())
         return day.replace(day=1) if self.unit == "month" else day
 
-    def _step(self, first: date, by: int) -> date:
+    def _step(self, start: date, by: int) -> date:
         if self.unit == "month":
-            months = first.year * 12 + first.month - 1 + by
+            months = start.year * 12 + start.month - 1 + by
             return date(months // 12, months % 12 + 1, 1)
-        return first + timedelta(days=by * (7 if self.unit == "week" else 1))
+        return start + timedelta(days=by * (7 if self.unit == "week" else 1))
 
     def _tzinfo(self) -> tzinfo:
         return UTC if self.zone == "UTC" else ZoneInfo(self.zone)
 
 
 def _midnight(day: date, zone: tzinfo) -> int:
-    """The first moment of a day; where clocks skip midnight, the moment at which they do."""
+    """Return the start of a day: the moment of the change where clocks skip midnight."""
     return int(datetime.combine(day, time(), zone).timestamp()) * 1000
 
 
 def _hours(wall_ms: int, zone: tzinfo) -> Bounds:
-    """Return the hour on a zone's clocks that a moment lies in, and its neighbours. A change of
-    the clocks that is no whole hour ends an hour early, and begins one."""
+    """Return the bounds for hours. A clock change by less than an hour ends an hour early."""
     begin = _hour_of(wall_ms, zone)
     following = _hour_after(begin, zone)
     return _hour_of(begin - 1, zone), begin, following, _hour_after(following, zone)
@@ -99,10 +98,10 @@ def _offset_ms(wall_ms: int, zone: tzinfo) -> int:
     return int((offset or timedelta()).total_seconds()) * 1000
 
 
-def _change_between(before: int, after: int, zone: tzinfo) -> int:
-    """Return the first moment, in whole seconds, at which the clocks are as they are ``after``."""
-    low, high = before // 1000, -(-after // 1000)
-    goal = _offset_ms(after, zone)
+def _change_between(start_ms: int, end_ms: int, zone: tzinfo) -> int:
+    """Return the first second at which the offset equals that at ``after``."""
+    low, high = start_ms // 1000, -(-end_ms // 1000)
+    goal = _offset_ms(end_ms, zone)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _offset_ms(middle * 1000, zone) == goal else (middle, high)
