@@ -61,7 +61,7 @@ class SemanticLookup:
         search = partial(self._search, prompt, record, take)
         if self.semantic.mode == "serve":
             return await search()
-        await record.run_beside(search, self._fail)
+        await record.run_in_background(search, self._fail)
         return None
 
     def keep(self, key: bytes) -> None:

@@ -1,1 +1,1 @@
-"""What is known of a call: its attempts, what they used and cost, and its summary."""
+"""The record of a call: its attempts, their usage and cost, and its summary."""

@@ -1,4 +1,4 @@
-"""The attempts of a call: one request to one upstream each, what it used, cost and came to.
+"""Attempts of a call: one request to one upstream each.
 
 Moments are seconds of ``time.monotonic``.
 """
@@ -41,12 +41,13 @@ AttemptReason = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
 TIMED_OUT = frozenset({RequestTimeout.code, *UpstreamTimeout.codes})
-"""How an attempt is named whose time was over: the client's own, or that of a phase."""
+"""Error codes of attempts that ran out of time: the client's own timeout, or one of the
+upstream's."""
 
 
 @frozen
 class Bill:
-    """What one attempt used and what it cost."""
+    """Usage and cost of one attempt."""
 
     target: Target
     usage: Usage
@@ -54,7 +55,7 @@ class Bill:
     price: Price | None = None
 
     def parts(self) -> dict[str, int]:
-        """Return the nano-USD by what they were for; they add up to ``cost``."""
+        """Return the cost in nano-USD by token type. The parts add up to ``cost``."""
         return self.price.parts(self.usage.tokens) if self.price else {}
 
 
@@ -62,16 +63,18 @@ class Bill:
 class Attempt:
     """One request to one upstream, from connecting to the last byte.
 
-    ``sent_at`` is the moment the upstream had the whole request, ``response_at`` the one its
-    response head said that an answer follows, and ``finished`` says that it came to its end.
-    ``lost_hedge`` is set when another attempt of a hedge was faster. Before its ``round``, from 0,
-    a guard has so often wanted another answer, and ``is_replaced`` is set when one wanted another
-    in its place. ``findings`` are what guards of the upstream said of the call. ``most_answered``
-    are the tokens that all answers to its request may have. Its ``bill`` is kept once nothing can
-    change it but more of its answer. ``cause`` and ``system_text`` say why its connection failed.
-    ``is_billed`` is None where its endpoint says whether there is one: what a response made in the
-    background has used is billed to the attempt that first shows it, of all that show
-    ``response_id``; ``bill_name`` is the name by which the store of counters knows that bill.
+    - ``sent_at``: the upstream had received the whole request.
+    - ``response_at``: the response head arrived.
+    - ``finished``: the response arrived completely.
+    - ``lost_hedge``: another attempt of the same hedge was faster.
+    - ``round``: number of guard retries before it. ``is_replaced``: a guard requested another
+      response.
+    - ``findings``: results of the upstream's own guards.
+    - ``most_answered``: maximum number of output tokens of all choices.
+    - ``bill``: cached once only more of the response can change it.
+    - ``cause``, ``system_text``: reason for a failed connection.
+    - ``is_billed``: None if the endpoint decides. A background response is billed to the attempt
+      that retrieves ``response_id`` first; ``bill_name`` identifies that bill in the counter store.
     """
 
     target: Target
@@ -101,19 +104,18 @@ class Attempt:
 
     @property
     def is_abandoned(self) -> bool:
-        """True if the upstream had the request, and its time was over or nobody waited any more."""
+        """True if the upstream had the request when it timed out or was canceled."""
         return self.sent_at is not None and (self.error == "cancelled" or self.error in TIMED_OUT)
 
     @property
     def is_billable(self) -> bool:
-        """True if the upstream was at work, so that what it used is counted: it said that an
-        answer follows, or was given up while it may have been at one."""
+        """True if the upstream worked on the request: it responded, or was abandoned."""
         return self.response_at is not None or self.is_abandoned
 
 
 @frozen
 class Skip:
-    """A target that was not asked, and why: its circuit is open, or it is busy."""
+    """A target that was skipped, because its circuit is open or it is busy."""
 
     target: Target
     reason: str
@@ -126,10 +128,10 @@ LossReason = Literal[
 
 
 class AttemptResult(NamedTuple):
-    """What became of an attempt, and so of its money.
+    """Result of an attempt, and the use of its cost.
 
-    ``served`` says that its answer was the one that was used, and ``loss`` why nobody got the
-    answer to its end, None where somebody did.
+    ``served`` is True if the client got its response. ``loss`` is the reason why nobody received
+    the response completely, or None.
     """
 
     served: bool
@@ -143,30 +145,31 @@ USEFUL = AttemptResult(served=True, use="useful", loss=None)
 def attempt_results(
     attempts: Sequence[Attempt], serving: Mapping[int, Attempt], outcome: CallOutcome
 ) -> list[AttemptResult]:
-    """Return what became of each attempt of a call that ended so, or would if it ended now.
-    ``serving`` has the attempt whose answer is used, leg by leg."""
-    found: list[AttemptResult] = []
-    for number, attempt in enumerate(attempts):
+    """Return the result of each attempt for a call with this outcome.
+
+    ``serving`` has the attempts whose responses are used, by model call.
+    """
+    results: list[AttemptResult] = []
+    for index, attempt in enumerate(attempts):
         served = attempt.model_call in serving and serving[attempt.model_call] is attempt
         if served and outcome == "success" and attempt.error is None and not attempt.is_replaced:
-            found += (USEFUL,)
+            results += (USEFUL,)
             continue
-        use = money(attempts, number, outcome, served=served)
-        found.append(AttemptResult(served, use, loss(attempt, use, outcome)))
-    return found
+        use = spend_use(attempts, index, outcome, served=served)
+        results.append(AttemptResult(served, use, loss_reason(attempt, use, outcome)))
+    return results
 
 
-def money(
-    attempts: Sequence[Attempt], number: int, outcome: CallOutcome, *, served: bool
+def spend_use(
+    attempts: Sequence[Attempt], index: int, outcome: CallOutcome, *, served: bool
 ) -> SpendUse:
-    """Return what became of the money of the attempt of that number, from 0.
+    """Return the use of the cost of the attempt with this index.
 
-    ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back,
-    be it that another was asked for. ``retried``: it failed, and another was asked in its place.
-    ``abandoned``: nobody got its answer, or not to the end. The other words are for attempts that
-    are made elsewhere.
+    ``useful``: the client received the response completely. ``blocked``: a guard blocked or
+    replaced the response. ``retried``: the attempt failed and another one followed. ``abandoned``:
+    nobody received the response completely.
     """
-    attempt = attempts[number]
+    attempt = attempts[index]
     if attempt.is_replaced:
         return "blocked"
     if served:
@@ -174,20 +177,19 @@ def money(
             return "blocked"
         return "useful" if attempt.error is None and outcome == "success" else "abandoned"
     followed = any(
-        other.model_call == attempt.model_call
-        and other.round == attempt.round
-        and other.reason in ("retry", "fallback")
-        for other in attempts[number + 1 :]
+        later.model_call == attempt.model_call
+        and later.round == attempt.round
+        and later.reason in ("retry", "fallback")
+        for later in attempts[index + 1 :]
     )
     return "retried" if followed and not attempt.lost_hedge else "abandoned"
 
 
-def loss(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossReason | None:
-    """Return why nobody got the answer of an attempt to its end; None where somebody did, and where
-    the request was at fault and nothing was used.
+def loss_reason(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossReason | None:
+    """Return why nobody received the response of an attempt completely.
 
-    ``retry`` is an attempt that failed and was followed by another, of this target or the next;
-    ``stopped`` one that the proxy itself ended; ``refused`` one whose request was at fault.
+    None if somebody did, or if the request was invalid and nothing was used. ``retry``: another
+    attempt followed. ``stopped``: the proxy ended it. ``refused``: the request was invalid.
     """
     if use != "abandoned":
         return LOSS_OF_USE.get(use)
@@ -208,7 +210,7 @@ LOSS_OF_ERROR: Mapping[str, LossReason] = {
     RequestTooLarge.code: "refused",
     UpstreamRejected.code: "refused",
 }
-"""What an attempt's own error says of its loss; any other is the upstream's doing."""
+"""Loss by an attempt's error code. All other codes are the upstream's fault."""
 LOSS_OF_OUTCOME: Mapping[CallOutcome, LossReason] = {
     "success": "hedge",
     "client_error": "client_left",  # its own time was over

@@ -1,6 +1,6 @@
-"""What a call's attempts used and cost, as reported or estimated, and what it was charged or saved.
+"""Usage and cost of a call's attempts, budget charges and cache savings.
 
-Money is nano-USD; None where no price is known, never zero.
+Money is in nano-USD. It is None, never zero, if no price is known.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
 
 
 class BilledAttempt(NamedTuple):
-    """An attempt, what became of it, and its bill, None where no model was at work for it."""
+    """An attempt with its result and its bill. The bill is None if no model worked on it."""
 
     attempt: Attempt
-    fate: AttemptResult
+    result: AttemptResult
     bill: Bill | None
 
 
 @frozen
 class CacheSavings:
-    """What a call did not have to use, as its answer was kept or shared."""
+    """Usage and cost that a cached or shared response saved."""
 
     tokens: Tokens
     cost: int | None
@@ -36,7 +36,7 @@ class CacheSavings:
 
 @frozen
 class BudgetCharge:
-    """What a call was charged of one counter of a budget."""
+    """Amount that a call charged to one counter of a budget."""
 
     budget: str
     scope: str
@@ -45,20 +45,19 @@ class BudgetCharge:
 
 @frozen
 class Billing:
-    """The ``bills`` of the attempts of one call that an upstream was at work for. ``judged`` tells
-    of each attempt what became of it."""
+    """Bills of one call. ``billed_attempts`` returns all attempts with their results."""
 
     bills: Sequence[Bill]
-    judged: Callable[[], list[BilledAttempt]]
+    billed_attempts: Callable[[], list[BilledAttempt]]
 
     @property
     def attempts(self) -> list[BilledAttempt]:
-        """All attempts of the call, with what became of them now."""
-        return self.judged()
+        """All attempts of the call with their current results."""
+        return self.billed_attempts()
 
     @property
     def source(self) -> Source:
-        """Where the token counts come from: the least certain of the attempts that used any."""
+        """Source of the token counts: the least certain one of all attempts that used tokens."""
         source: Source = "none"
         for bill in self.bills:
             if bill.usage.source == "unknown":
@@ -69,7 +68,7 @@ class Billing:
 
     @property
     def cost(self) -> int | None:
-        """The cost of all attempts; None as soon as one of them has no known price."""
+        """Cost of all attempts. None if one of them has no known price."""
         total = 0
         for bill in self.bills:
             if bill.cost is None:
@@ -79,8 +78,8 @@ class Billing:
 
     @property
     def lost_cost(self) -> int | None:
-        """The part of the cost whose answer nobody got to its end."""
-        return lost(self.attempts)
+        """Cost of responses that nobody received completely."""
+        return lost_cost(self.attempts)
 
     @property
     def tokens(self) -> Tokens:
@@ -90,9 +89,8 @@ class Billing:
         return tokens
 
 
-def lost(attempts: Sequence[BilledAttempt]) -> int | None:
-    """Return the cost of the answers that nobody got to their end; None as soon as one of them has
-    no known price."""
+def lost_cost(attempts: Sequence[BilledAttempt]) -> int | None:
+    """Return the cost of responses that nobody received completely. None if a price is unknown."""
     total = 0
     for _, fate, bill in attempts:
         if bill is not None and fate.loss is not None:
@@ -109,12 +107,12 @@ def bill(
     hidden_output: Callable[[Attempt], HiddenOutput] | None,
     moment: datetime,
 ) -> Bill:
-    """Return the bill of an attempt, at the prices of a moment: of what was reported, else
-    estimated.
+    """Return the bill of an attempt at the prices of ``moment``, from reported or estimated
+    usage.
 
-    ``hidden_output`` returns what a model may have written without sending it. What used
-    nothing costs nothing, priced or not; where nobody says what was used, the cost is unknown
-    unless nothing of the target costs anything.
+    ``hidden_output`` estimates output that the model may have produced without sending it. An
+    attempt without usage costs nothing, priced or not. Unknown usage has no known cost, unless the
+    target is free.
     """
     usage = attempt.meter.settle(
         lambda: estimate_quarters(call.body, call.field_quarters) if call else 0,

@@ -1,8 +1,7 @@
-"""What is told of a call when it has ended: one value, from which metrics, spans, the log, the
-decision log and the ledger take what they tell.
+"""Immutable summary of a finished call. Metrics, spans, logs and the ledger are built from it.
 
-It holds no text of the call, of its headers the properties alone, and names and numbers alone of
-its error, so that it may wait for whoever writes it. Moments are seconds of ``time.monotonic``.
+It contains no text of the request except ``properties``, and only codes of errors, so it can be
+queued. Moments are seconds of ``time.monotonic``.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ Side = Literal["client", "upstream", "proxy"]
 
 
 class Failure(NamedTuple):
-    """Why a call ended before its end, and whose doing it was. ``limit`` is the one that refused
-    it; ``lapse`` is why there was no known key, and ``lapsed_key`` whose it was; ``wanted`` is the
-    path that nobody serves; ``cause`` says why a connection to the upstream failed. ``text`` is
-    the system's text of that failure or, under ``capture``, the redacted message of the upstream.
+    """Reason for the failure of a call, and the side that caused it.
+
+    ``limit`` is the limit that refused the call. ``lapse`` is the reason for a rejected key, and
+    ``lapsed_key`` its name. ``path`` is the unknown path. ``cause`` and ``text`` describe a
+    failed connection; under ``capture``, ``text`` is the redacted message of the upstream.
     """
 
     code: str
@@ -42,7 +42,7 @@ class Failure(NamedTuple):
     limit: str | None
     lapse: Lapse | None
     lapsed_key: str | None
-    wanted: str | None = None
+    path: str | None = None
     cause: ErrorCause | None = None
     text: str | None = None
     upstream_type: str | None = None
@@ -51,18 +51,15 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True, init=False)
 class CallSummary:
-    """What is told of a call. Unknown is None, never zero.
+    """Summary of a call. Unknown values are None, never zero.
 
-    ``method`` is that of a call that is passed on.
-    ``asked_model`` is the model of the first target. ``served`` is the attempt whose answer was
-    used, else the last one. ``limits`` are those that it was counted by, each with whether it
-    refused, or in shadow would have. ``ttft_s`` are the seconds to the first text of any leg,
-    ``overhead_s`` those that the proxy itself took, ``lookup_s`` those spent on looking for a kept
-    answer.
-    ``verdicts`` say each thing once: of a list of models every answer is looked at, and so many
-    have no more to say than one; ``each_verdict`` has them all. ``cost`` and ``lost_cost`` are
-    nano-USD of all attempts. Who works it out sets all of it, one after the other, and nobody sets
-    anything afterwards: to give so many values by name takes five times as long.
+    ``asked_model`` is the model of the first target. ``served`` is the attempt whose response was
+    used, or the last one. ``limits`` has True for each limit that refused, or would have refused,
+    the call. ``ttft_s`` is the time to the first token of any model call, ``overhead_s`` the time
+    spent in the proxy, ``lookup_s`` the time spent on the cache lookup. ``verdicts`` merges equal
+    results of guards for several responses; ``each_verdict`` has all of them. ``cost`` and
+    ``lost_cost`` are nano-USD of all attempts. ``summarize`` sets the fields one by one, because
+    keyword arguments take five times as long; they are read-only afterwards.
     """
 
     trace_id: str
@@ -113,5 +110,5 @@ class CallSummary:
 
     @property
     def error(self) -> str | None:
-        """The code of why the call ended before its end."""
+        """Error code of a failed call."""
         return self.failure.code if self.failure is not None else None

@@ -1,7 +1,4 @@
-"""The meter of an answer: what a model has written, and what its upstream says it used.
-
-What nobody reports is estimated, by ``proxy.money.estimate``.
-"""
+"""Meters a response: reported usage, estimated output, and the time of the first token."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ from proxy.types.events import (
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
 THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
 CHATS: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
-"""The families whose own finish reasons are recorded."""
+"""Families whose native finish reasons are recorded."""
 UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
-"""Kinds of text that no estimate counts: the audio itself was the output."""
+"""Kinds of text that no estimate counts: a transcript accompanies audio output."""
 
 
 def frame_quarters(frame: Frame) -> int:
@@ -49,19 +46,18 @@ def frame_quarters(frame: Frame) -> int:
 
 
 def _is_text(event: Event) -> bool:
-    """Return True for text or a part of a tool call, but not for thoughts."""
     if type(event) is Delta:
         return event.part.kind not in THOUGHTS and bool(event.text)
     return type(event) is Begin and event.call is not None
 
 
 class Meter:
-    """Counts one leg's answer while it passes. Moments are monotonic seconds. ``text_at`` is that
-    of the first text of a stream that is no thought, before which ``thought_quarters`` came.
+    """Meters the response of one model call. Moments are monotonic seconds.
 
-    ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
-    more text follows is not the last word. Without ``estimates`` only reported usage counts, and
-    its source is ``unreported`` if there is none.
+    ``text_at`` is the time of the first text that is not reasoning, ``thought_quarters`` the
+    estimated reasoning before it. Reported usage is cumulative, so the last valid report counts,
+    unless more text follows. Without ``estimates`` only reported usage counts, and its source is
+    ``unreported`` if there is none.
     """
 
     __slots__ = (
@@ -95,7 +91,7 @@ class Meter:
         self.finish_reasons: dict[int, Word] = {}
 
     def feed(self, frame: Frame, now: float) -> None:
-        """Take one frame of an answer."""
+        """Meter one frame."""
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
             for event in events:
@@ -112,18 +108,16 @@ class Meter:
                     self.report(event.tokens)
 
     def _note(self, event: Event, family: FamilyName) -> None:
-        """Note the identity of an answer, or how one of its choices finished."""
         if type(event) is Start:
             self.answer_id = word_of(event.id, MAX_ID)
             self.answer_model = word_of(event.model, MAX_ID)
         elif type(event) is Finish:
-            known = self.finish_reasons
-            if event.choice in known or len(known) < MAX_FINISHES:
+            reasons = self.finish_reasons
+            if event.choice in reasons or len(reasons) < MAX_FINISHES:
                 is_own = event.reason == "other" or family in CHATS
-                known[event.choice] = word((is_own and event.native) or event.reason)
+                reasons[event.choice] = word((is_own and event.native) or event.reason)
 
     def _add(self, events: Iterable[Event], size: int, now: float) -> None:
-        """Count events with output of ``size`` quarters of a token."""
         if self.text_at is None and not self.finish_reasons:
             if any([_is_text(event) for event in events]):
                 self.text_at = now
@@ -135,7 +129,7 @@ class Meter:
             self.first_token_at = now
 
     def report(self, tokens: Tokens | None) -> None:
-        """Take reported usage, None for an invalid value."""
+        """Record reported usage. None is an invalid value."""
         if tokens is None:
             self.invalid_usage += 1
         else:
@@ -148,13 +142,10 @@ class Meter:
         finished: bool,
         hidden_output: Callable[[], HiddenOutput] = lambda: NOTHING_HIDDEN,
     ) -> Usage:
-        """Return what was used: as reported at the end of the answer, else by the estimate.
+        """Return the usage: as reported at the end of the response, otherwise estimated.
 
-        Of an answer that was not read to its end it is the larger of both; the estimate includes
-        what the model may have written without sending it, ``hidden_output``. What was reported
-        before more text came is no more than a lower bound either; its 0 for the prompt is no
-        report.
-        Of one that is not estimated nothing is known that was not reported, read to its end or not.
+        For an incomplete response it is the larger of both, and the estimate includes
+        ``hidden_output``. Usage that was reported before the last text is a lower bound.
         """
         reported = self.reported
         if not self.estimates and (finished or reported is None):
@@ -169,7 +160,7 @@ class Meter:
                 to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
             )
             return Usage(larger, "partial_estimate")
-        known = reported or Tokens()
-        prompt = 0 if known.prompt_total else to_tokens(prompt_quarters())
-        larger = known.at_least(prompt, completion)
+        usage_so_far = reported or Tokens()
+        prompt = 0 if usage_so_far.prompt_total else to_tokens(prompt_quarters())
+        larger = usage_so_far.at_least(prompt, completion)
         return Usage(larger, "provider" if larger == reported else "partial_estimate")

@@ -1,8 +1,7 @@
-"""What happened to one call: the only mutable thing that travels with it.
+"""Record of a call: the only mutable object that travels with it.
 
-Rooms write into it as they go, the emitters read it once at the end. Of prompts and answers it
-holds only what policy lets be ``captured``. Its ``head`` has headers of the caller's that no
-emitter may write; the key's text is not among them. Moments are seconds of ``time.monotonic``.
+All stages write to it, and the emitters read it once at the end. It contains text of the call only
+if the policy captures it. Moments are seconds of ``time.monotonic``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 @frozen
 class TraceIds:
-    """Identity of a call's spans, in lower-case hex; drawn early so that an upstream can join."""
+    """Trace and span ids of a call, in lower-case hex."""
 
     trace_id: str
     server_span: str
@@ -52,7 +51,7 @@ class TraceIds:
 
 @frozen
 class CapturedText:
-    """One text, and whose."""
+    """A text with the role of its author."""
 
     role: str
     text: str
@@ -60,7 +59,7 @@ class CapturedText:
 
 @frozen
 class Captured:
-    """What policy lets be shown of a call's texts, redacted."""
+    """Redacted prompt and response of a call."""
 
     asked: tuple[CapturedText, ...]
     answered: tuple[CapturedText, ...]
@@ -68,22 +67,23 @@ class Captured:
 
 @dataclass(slots=True)
 class Record:
-    """One call's account. ``now`` is the clock it is kept by.
+    """State and results of one call. ``now`` is its monotonic clock.
 
-    ``wait_s`` are the seconds spent on the upstream of another call, whose answer this one shared,
-    or on those whom guards have asked; ``cache_lookup_s`` those spent on looking for a kept answer.
-    ``semantic_match`` is True if the call got the cached response to a similar prompt, or would
-    have got it. ``is_over_budget`` is True for a call that may only get a cached response.
-    ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
-    as a trace id that a caller chose would choose that too. ``parent_sampled`` is the caller's own
-    decision on tracing, None if its key may not decide. Of callers without a key only some are
-    ``reported`` beyond the metrics; ``unreported`` counts those that were not since then.
-    ``guard_round`` counts how often a guard has wanted another answer. ``plan`` is what was done,
-    and ``original_plan`` what policy had decided where a guard has led the call elsewhere.
-    ``facts`` are what ``summary.facts_of`` has worked out. ``hidden_output`` returns what a model
-    may have written for an attempt without sending it. ``pending`` are the tasks, owned by
-    ``side_tasks``, whose results the record waits for before it is emitted. ``has_ping`` is set
-    when an upstream sends a stream something without content, such as a comment.
+    - ``wait_s``: time spent waiting for another call's upstream or for services of guards.
+    - ``cache_lookup_s``: time spent on the cache lookup.
+    - ``semantic_match``: the call got, or in shadow would have got, the response to a similar
+      prompt.
+    - ``is_over_budget``: the call may only get a cached response.
+    - ``sample_id``: hex number that decides on sampling; the client cannot choose it.
+    - ``parent_sampled``: the client's sampling decision, None if its key may not control it.
+    - ``reported``: False for some calls without a valid key, which are only counted; ``unreported``
+      is the number of such calls since the last reported one.
+    - ``guard_round``: number of guard retries so far.
+    - ``plan``, ``original_plan``: the plan in use, and the one before a guard rerouted the call.
+    - ``facts``: cached summary.
+    - ``hidden_output``: estimates output that the model of an attempt produced without sending it.
+    - ``pending``: tasks of ``side_tasks`` that must end before the record is emitted.
+    - ``has_ping``: the upstream sent a keepalive in the stream.
     """
 
     ids: TraceIds
@@ -133,60 +133,66 @@ class Record:
         self.sample_id = self.sample_id or self.ids.trace_id
 
     def set_head(self, head: RequestHead) -> None:
-        """Note who knocked, and join the trace the caller is in."""
+        """Set the request head, and join the client's trace."""
         self.head, self.request_id = head, head.request_id
         if head.parent is not None:
             self.ids = replace(self.ids, trace_id=head.parent.trace_id)
             self.sample_id = head.parent.sample_id or self.sample_id
 
     def identify(self, key: str, credential: str | None = None, *, controls_sampling: bool) -> None:
-        """Note who calls, and by which of its key's texts, in a short form that tells nothing of
-        it. A key that may do so samples by the trace that it is in."""
+        """Set the key and a fingerprint of its secret.
+
+        ``controls_sampling`` makes the client's trace context decide on sampling.
+        """
         self.key, self.credential = key, credential
         if controls_sampling and self.head is not None and self.head.parent is not None:
             self.sample_id = self.head.parent.trace_id
             self.parent_sampled = self.head.parent.is_sampled
 
     def fail(self, error: ProxyError) -> None:
-        """Note why the call ended before its end."""
+        """Set the error that ends the call."""
         drop_tracebacks(error)
         self.error = error
 
     def start_attempt(
-        self, target: Target, leg: int, span_id: str, why: AttemptReason = "first"
+        self, target: Target, model_call: int, span_id: str, reason: AttemptReason = "first"
     ) -> Attempt:
-        """Begin an attempt."""
-        if why == "first" and self.guard_round:
-            why = "guard"
-        begun = Attempt(
+        """Append an attempt that starts now."""
+        if reason == "first" and self.guard_round:
+            reason = "guard"
+        attempt = Attempt(
             target=target,
-            model_call=leg,
+            model_call=model_call,
             span_id=span_id,
             started=self.now(),
-            reason=why,
+            reason=reason,
             round=self.guard_round,
         )
-        self.attempts += (begun,)
-        return begun
+        self.attempts += (attempt,)
+        return attempt
 
     def add_skip(self, target: Target, reason: str) -> None:
-        """Note a target that was not asked."""
+        """Record a target that was skipped."""
         self.skips.append(Skip(target, reason))
 
     def is_sampled(self, share: float) -> bool:
-        """True if this call is of a share of all, by another half of its number than the one by
-        which it is sampled."""
+        """Return True if the call falls into a share of all calls.
+
+        The decision is independent of trace sampling, which uses the other half of ``sample_id``.
+        """
         return int(self.sample_id[:16], 16) < share * 2**64
 
     def add_guard_results(self, stage: Stage, results: Iterable[GuardResult]) -> None:
-        """Note what guards said of texts that were looked at as a whole."""
+        """Add results of guards that inspected whole texts."""
         self.guards += [(stage, result) for result in results]
 
-    async def run_beside(
+    async def run_in_background(
         self, work: Callable[[], Coroutine[Any, Any, object]], fail: Callable[[str], None]
     ) -> None:
-        """Run work beside the call, or as a part of it if nobody owns such work. ``fail`` gets the
-        name of the error if that cannot be done, or if the work fails."""
+        """Run work in the background, or wait for it if background tasks are not available.
+
+        ``fail`` gets the name of the error if the work cannot start or fails.
+        """
         if self.side_tasks is None:
             await work()
         elif self.side_tasks.is_full(self.key):
@@ -195,8 +201,10 @@ class Record:
             self.pending += (self.side_tasks.start(_settled(work, fail), self.key),)
 
     def start_guard_retry(self) -> None:
-        """Note that a guard wants another answer. The one so far, and what was still under way
-        with it, is the guard's loss; what had failed or was beaten by itself is not."""
+        """Start another round of attempts because a guard requests it.
+
+        The responses of the last round become losses of the guard.
+        """
         self.add_guard_results(
             "output", self.live_guard_results() if self.live_guard_results is not None else ()
         )
@@ -208,24 +216,25 @@ class Record:
         self.guard_round += 1
 
     def guard_results(self) -> GuardResults:
-        """Return the verdicts of all guards, those that watched a stream among them."""
+        """Return the results of all guards, including those that inspect the current stream."""
         if self.live_guard_results is None:
             return list(self.guards)
         return [*self.guards, *[("output", result) for result in self.live_guard_results()]]
 
-    def use_attempt(self, leg: int, attempt: Attempt) -> None:
-        """Note whose answer a leg gets. Attempts that were dropped for it have lost."""
-        self.used_attempts[leg] = attempt
-        self.lose_dropped(leg)
+    def use_attempt(self, model_call: int, attempt: Attempt) -> None:
+        """Set the attempt whose response a model call uses. Canceled attempts have lost the
+        hedge."""
+        self.used_attempts[model_call] = attempt
+        self.lose_dropped(model_call)
 
-    def lose_dropped(self, leg: int) -> None:
-        """Note that the cancelled attempts of a leg were dropped because another one ended."""
+    def lose_dropped(self, model_call: int) -> None:
+        """Mark the canceled attempts of a model call as losers of a hedge."""
         for attempt in self.attempts:
-            if attempt.model_call == leg and attempt.error == "cancelled":
+            if attempt.model_call == model_call and attempt.error == "cancelled":
                 attempt.lost_hedge = True
 
     def warn(self, remarks: Iterable[str]) -> None:
-        """Warn the client of each thing once, and of ``MAX_WORDS`` things at the most."""
+        """Add warnings for the client: distinct ones, at most ``MAX_WORDS``."""
         for remark in remarks:
             if len(self.warnings) == MAX_WORDS:
                 return
@@ -233,15 +242,14 @@ class Record:
                 self.warnings.append(warning)
 
     def meter(self, frame: Frame) -> None:
-        """Meter a frame of an upstream, sent to the client or not. Frames that have come together
-        have moments of their own all the same: they tell the pace of an answer."""
+        """Meter a frame of an upstream, whether or not the client receives it."""
         attempt = self.used_attempts.get(frame.model_call)
         if attempt is not None:
             attempt.bill = None
             attempt.meter.feed(frame, self.now())
 
     def meters(self) -> list[Meter]:
-        """Return the meters of the answers that were used, one for each leg."""
+        """Return the meters of the used responses, one for each model call."""
         meters: list[Meter] = []
         for leg in self.used_attempts:
             meters += (self.used_attempts[leg].meter,)
@@ -249,35 +257,34 @@ class Record:
 
     @property
     def billing(self) -> Billing:
-        """Usage and cost of all attempts as known now; they are final once the call has ended."""
+        """Current usage and cost of all attempts. Final once the call has ended."""
         bills: list[Bill] = []
         for attempt in self.attempts:
-            made = attempt.bill or self._bill(attempt)
-            if made is not None:
-                bills += (made,)
+            attempt_bill = attempt.bill or self._bill(attempt)
+            if attempt_bill is not None:
+                bills += (attempt_bill,)
         return Billing(bills, self._judged)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
-        """Return the bill of an attempt as known now, None where no model was at work for it, as
-        for a count of tokens, or another is billed. It is kept once its answer has ended, or the
-        call."""
+        """Return the current bill of an attempt, or None if no model worked on it or another
+        attempt is billed. The bill is cached once the response or the call has ended."""
         head, is_billed = self.head, attempt.is_billed
         if is_billed is None:
             is_billed = head is None or head.endpoint not in UNBILLED
         if not is_billed or not attempt.is_billable:
             return None
-        made = bill(
+        attempt_bill = bill(
             attempt,
             call=self.call,
             hidden_output=self.hidden_output,
             moment=self.started_at,
         )
         if attempt.finished or self.ended is not None:
-            attempt.bill = made
-        return made
+            attempt.bill = attempt_bill
+        return attempt_bill
 
-    def judged(self, outcome: CallOutcome) -> list[BilledAttempt]:
-        """Return all attempts, with what becomes of them where the call ends so."""
+    def billed_attempts(self, outcome: CallOutcome) -> list[BilledAttempt]:
+        """Return all attempts with their results for a call with this outcome."""
         judged: list[BilledAttempt] = []
         ends = attempt_results(self.attempts, self.used_attempts, outcome)
         for attempt, fate in zip(self.attempts, ends, strict=True):
@@ -285,10 +292,11 @@ class Record:
         return judged
 
     def _judged(self) -> list[BilledAttempt]:
-        return self.judged(self.outcome)
+        return self.billed_attempts(self.outcome)
 
     def used_bill(self) -> Bill | None:
-        """Return the bill of the answer that was used, as known now: of several, the first's."""
+        """Return the current bill of the used response. Of several responses it is the first
+        one."""
         for attempt in self.attempts:
             if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:
                 return attempt.bill or self._bill(attempt)
@@ -296,7 +304,7 @@ class Record:
 
     @property
     def outcome(self) -> CallOutcome:
-        """How the call ended, in one word of a closed set."""
+        """How the call ended."""
         if self.is_internal_error:
             return "proxy_error"
         if self.error is None:
@@ -310,7 +318,7 @@ class Record:
 async def _settled(
     work: Callable[[], Coroutine[Any, Any, object]], fail: Callable[[str], None]
 ) -> None:
-    """Run work and report how it fails, instead of raising that."""
+    """Run work and report a failure to ``fail`` instead of raising it."""
     try:
         await work()
     except asyncio.CancelledError:
@@ -330,4 +338,4 @@ OUTCOME_OF_ERROR: tuple[tuple[type[ProxyError], CallOutcome], ...] = (
     (GuardBlocked, "blocked"),
     (RequestError, "client_error"),
 )
-"""The outcome of a call that ends with an error: the first of whose kind it is."""
+"""Outcomes by error class. The first matching class counts."""

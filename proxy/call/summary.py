@@ -1,9 +1,9 @@
-"""Works out once what is told of a call: names, durations, sums."""
+"""Computes the summary of a call."""
 
 from __future__ import annotations
 
 from proxy.call.attempts import Attempt, CallOutcome
-from proxy.call.billing import lost
+from proxy.call.billing import lost_cost
 from proxy.call.facts import CallSummary, Failure, Side
 from proxy.call.meter import Meter
 from proxy.call.record import Record
@@ -41,7 +41,7 @@ FINISHES = frozenset(
 
 
 def summarize(record: Record) -> CallSummary:
-    """Return what is told of a call. Of one that has ended it is worked out once."""
+    """Return the summary of a call. It is cached once the call has ended."""
     if record.facts is not None:
         return record.facts
     facts = CallSummary()
@@ -54,7 +54,6 @@ def summarize(record: Record) -> CallSummary:
 
 
 def _set_asked(facts: CallSummary, record: Record) -> None:
-    """Set who has asked for what."""
     head, call, plan = record.head, record.call, record.plan
     facts.trace_id = record.ids.trace_id
     facts.server_span = record.ids.server_span
@@ -80,10 +79,9 @@ def _set_asked(facts: CallSummary, record: Record) -> None:
 
 
 def _set_served(facts: CallSummary, record: Record) -> None:
-    """Set how the call ended, when, and what it has used."""
     attempts, billing, meters = record.attempts, record.billing, record.meters()
     outcome = record.outcome
-    billed = record.judged(outcome)
+    billed = record.billed_attempts(outcome)
     duration_s = (record.ended or record.started) - record.started
     overhead_s = duration_s - record.wait_s - _upstreams_s(attempts)
     facts.duration_s = duration_s
@@ -98,14 +96,13 @@ def _set_served(facts: CallSummary, record: Record) -> None:
     facts.source = billing.source
     facts.tokens = billing.tokens
     facts.cost = billing.cost
-    facts.lost_cost = lost(billed)
+    facts.lost_cost = lost_cost(billed)
     facts.finish_reasons = _finish_reasons(meters)
     facts.skips = record.skips
     facts.upstream_findings = _findings(attempts)
 
 
 def _set_decided(facts: CallSummary, record: Record) -> None:
-    """Set what limits, guards and the cache have decided."""
     verdicts = record.guard_results()
     facts.limits = record.limit_decision.decisions() if record.limit_decision is not None else ()
     facts.charges = record.charges
@@ -124,30 +121,29 @@ def _served(record: Record) -> Attempt:
 
 
 def _findings(attempts: list[Attempt]) -> list[tuple[str, UpstreamFinding]]:
-    """Return what the guards of upstreams have found, each with the name of its upstream."""
-    found: list[tuple[str, UpstreamFinding]] = []
+    findings: list[tuple[str, UpstreamFinding]] = []
     for attempt in attempts:
         if attempt.findings:
-            found += [(attempt.target.upstream.name, each) for each in attempt.findings]
-    return found[:MAX_WORDS]
+            findings += [(attempt.target.upstream.name, finding) for finding in attempt.findings]
+    return findings[:MAX_WORDS]
 
 
 def _first_token(meters: list[Meter], started: float) -> float | None:
-    first: float | None = None
+    first_at: float | None = None
     for meter in meters:
-        at = meter.first_token_at
-        if at is not None and (first is None or at < first):
-            first = at
-    return None if first is None else first - started
+        token_at = meter.first_token_at
+        if token_at is not None and (first_at is None or token_at < first_at):
+            first_at = token_at
+    return None if first_at is None else first_at - started
 
 
 def _upstreams_s(attempts: list[Attempt]) -> float:
-    """Return the seconds from the begin of the first attempt to the end of the last."""
-    last: float | None = None
+    """Return the seconds from the start of the first attempt to the end of the last one."""
+    ended_at: float | None = None
     for attempt in attempts:
-        if attempt.ended is not None and (last is None or attempt.ended > last):
-            last = attempt.ended
-    return 0.0 if last is None else last - attempts[0].started
+        if attempt.ended is not None and (ended_at is None or attempt.ended > ended_at):
+            ended_at = attempt.ended
+    return 0.0 if ended_at is None else ended_at - attempts[0].started
 
 
 def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
@@ -165,7 +161,7 @@ def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
         limit=refused.limit if refused else None,
         lapse=unauthorized.lapse if unauthorized else None,
         lapsed_key=unauthorized.key if unauthorized else None,
-        wanted=error.wanted if isinstance(error, PathNotFound) else None,
+        path=error.path if isinstance(error, PathNotFound) else None,
         cause=error.cause,
         text=error.system_text,
         upstream_type=None if is_about_request else error.upstream_type,
@@ -174,7 +170,7 @@ def _failure(error: ProxyError, outcome: CallOutcome) -> Failure:
 
 
 def _finish_reasons(meters: list[Meter]) -> list[str]:
-    """Return why answers ended, in known words only: an upstream may write anything."""
+    """Return the finish reasons of a fixed set. Others are counted as "other"."""
     reasons: set[str] = set()
     for meter in meters:
         for number in meter.finish_reasons:
@@ -184,23 +180,25 @@ def _finish_reasons(meters: list[Meter]) -> list[str]:
 
 
 def _merged(verdicts: GuardResults) -> GuardResults:
-    """Return what guards said, as one where one of them has said the same of several answers."""
+    """Merge results that a guard returned for several responses of the call."""
     if len({(stage, result.guard) for stage, result in verdicts}) == len(verdicts):
         return verdicts
     merged: dict[tuple[object, ...], tuple[Stage, GuardResult]] = {}
     for stage, result in verdicts:
         key = stage, result.guard, result.verdict, result.shadow, result.error
-        known = merged.get(key)
-        merged[key] = (stage, result if known is None else _joined(known[1], result))
+        earlier = merged.get(key)
+        merged[key] = (stage, result if earlier is None else _joined(earlier[1], result))
     return verdicts if len(merged) == len(verdicts) else list(merged.values())
 
 
-def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
-    kinds = {**one.findings, **other.findings}
-    return one._replace(
-        findings={kind: one.findings.get(kind, 0) + other.findings.get(kind, 0) for kind in kinds},
-        score=max(one.score, other.score),
-        bytes=one.bytes + other.bytes,
-        fields=one.fields + other.fields,
-        seconds=one.seconds + other.seconds,
+def _joined(result: GuardResult, addition: GuardResult) -> GuardResult:
+    kinds = {**result.findings, **addition.findings}
+    return result._replace(
+        findings={
+            kind: result.findings.get(kind, 0) + addition.findings.get(kind, 0) for kind in kinds
+        },
+        score=max(result.score, addition.score),
+        bytes=result.bytes + addition.bytes,
+        fields=result.fields + addition.fields,
+        seconds=result.seconds + addition.seconds,
     )

@@ -149,17 +149,17 @@ def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyErr
         text = "The operator's account at the upstream has no credit." if is_quota else ""
         made = kind(text, status=429 if is_quota else None, upstream_status=status)
         if is_quota or meaning == "forbidden":
-            made.worded(error.code, error.type)
+            made.with_code(error.code, error.type)
     elif meaning == "denied":
-        made = BlockedByUpstream(upstream_status=status).worded(None, None, error.message)
+        made = BlockedByUpstream(upstream_status=status).with_code(None, None, error.message)
     elif meaning == "request":
         made = UpstreamRejected(upstream_status=status or 400, param=error.param)
-        made.worded(error.code, error.type, error.message)
+        made.with_code(error.code, error.type, error.message)
         made.status = 400 if error.code == CONTEXT else made.status
     else:
         shown = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
         made = UpstreamUnavailable(status=shown, upstream_status=status)
-        made.worded(error.code, error.type, error.message)
+        made.with_code(error.code, error.type, error.message)
         made.should_retry = False if is_quota else None
     made.findings = error.findings
     return made

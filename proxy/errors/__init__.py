@@ -67,7 +67,7 @@ class ProxyError(Exception):
         self.message = message[:MAX_TEXT]
         self.args = (self.message,)
 
-    def worded(self, code: str | None, kind: str | None, message: str | None = None) -> Self:
+    def with_code(self, code: str | None, kind: str | None, message: str | None = None) -> Self:
         """Return this error with the code, the type and the message of the upstream."""
         self.upstream_code, self.upstream_type = code, kind
         if message:
@@ -177,11 +177,11 @@ class NotFound(RequestError):
 
 
 class PathNotFound(NotFound):
-    """The path does not exist. ``wanted`` is the path without possible ids and secrets."""
+    """The path does not exist. ``path`` is the path without possible ids and secrets."""
 
-    def __init__(self, message: str, wanted: str) -> None:
+    def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
-        self.wanted = wanted
+        self.path = path
 
 
 class ModelNotFound(NotFound):
@@ -237,11 +237,11 @@ class ClientDisconnected(RequestError):
 
 
 class UpstreamError(ProxyError):
-    """The upstream failed. ``reached`` is False if there was no connection."""
+    """The upstream failed. ``reached_upstream`` is False if there was no connection."""
 
     status = 502
     code = "upstream_error"
-    reached: bool = True
+    reached_upstream: bool = True
     summary = "The upstream failed"
 
     def __init__(
@@ -351,7 +351,7 @@ class UpstreamTimeout(UpstreamError):
 
     def __init__(self, phase: Phase) -> None:
         super().__init__(f"The upstream timed out ({phase.replace('_', ' ')} timeout).")
-        self.code, self.reached = f"upstream_{phase}_timeout", phase != "connect"
+        self.code, self.reached_upstream = f"upstream_{phase}_timeout", phase != "connect"
 
 
 class UpstreamInvalid(UpstreamError):
@@ -385,8 +385,8 @@ class Overloaded(ProxyError):
     code = "overloaded"
     retry_after_s = 1.0
 
-    def __init__(self, what: str = "requests") -> None:
-        super().__init__(f"The proxy is overloaded: its {what} use all reserved memory.")
+    def __init__(self, resource: str = "requests") -> None:
+        super().__init__(f"The proxy is overloaded: its {resource} use all reserved memory.")
 
 
 class ShuttingDown(ProxyError):

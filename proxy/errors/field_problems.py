@@ -27,8 +27,8 @@ def missing(expected: str) -> str:
     return f"is required and must be {expected}"
 
 
-def conflicts_with(other: str) -> str:
-    return f"cannot be combined with {other}"
+def conflicts_with(field: str) -> str:
+    return f"cannot be combined with {field}"
 
 
 def unsupported_type(kind: object) -> str:

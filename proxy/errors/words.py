@@ -1,8 +1,7 @@
-"""The words of others, bounded: what a client or an upstream has written, as it outlasts a call.
+"""Bounded texts of clients and upstreams.
 
-A text, a name or a list of theirs may be as long as a body. Of these nothing is kept, logged,
-counted, traced or shown after a call, and nothing stands in a message or a header of ours, but a
-``Word`` or a few of them: so none of that is larger than a fixed size, whatever it was taken from.
+Only such texts outlast a call in logs, metrics, spans, messages and headers, so that their size is
+independent of what a client or upstream sent.
 """
 
 from __future__ import annotations
@@ -27,43 +26,44 @@ else:
 T = TypeVar("T")
 
 
-def word(text: str, most: int = MAX_WORD) -> Word:
-    """Return a text cut to so many characters, on one line."""
-    short = text[:most]
+def word(text: str, max_chars: int = MAX_WORD) -> Word:
+    """Return a text cut to ``max_chars`` characters, without line breaks and control characters."""
+    short = text[:max_chars]
     if short.isprintable():
         return Word(short)
     return Word("".join(c if c.isprintable() else "?" for c in short))
 
 
-def ascii_word(text: str, most: int = MAX_WORD) -> Word:
-    """Return a text cut to so many characters, as it may stand in any header."""
-    return Word("".join(c if c.isascii() else "?" for c in word(text, most)))
+def ascii_word(text: str, max_chars: int = MAX_WORD) -> Word:
+    """Return a text cut to ``max_chars`` ASCII characters, valid in any header."""
+    return Word("".join(c if c.isascii() else "?" for c in word(text, max_chars)))
 
 
 def quoted(text: str) -> str:
-    """Return a name in double quotes, as it stands in a message."""
+    """Return a name in double quotes for a message."""
     return f'"{word(text, MAX_NAME)}"'
 
 
-def word_of(value: object, most: int = MAX_WORD) -> Word | None:
-    """Return what should be a name as a word; None where it is no text, or an empty one."""
+def word_of(value: object, max_chars: int = MAX_WORD) -> Word | None:
+    """Return a bounded text, or None for a value that is no text or empty."""
     if not isinstance(value, str) or not value:
         return None
-    return Word(value) if not value[most:] and value.isprintable() else word(value, most)
+    return Word(value) if not value[max_chars:] and value.isprintable() else word(value, max_chars)
 
 
-def first_items(values: Iterable[T], most: int = MAX_WORDS) -> list[T]:
-    """Return the first of what others may make any number of."""
-    return list(islice(values, most))
+def first_items(values: Iterable[T], max_items: int = MAX_WORDS) -> list[T]:
+    """Return the first ``max_items`` items."""
+    return list(islice(values, max_items))
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Return texts as part of a message: the first of them, and how many there are beside."""
+    """Return texts as a list for a message: the first ``MAX_LISTED``, and the number of the
+    others."""
     words = [ascii_word(text) or EMPTY for text in texts[:MAX_LISTED]]
-    left = len(texts) - len(words)
-    return ", ".join(words) + (f" and {left} more" if left else "")
+    remaining = len(texts) - len(words)
+    return ", ".join(words) + (f" and {remaining} more" if remaining else "")
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
-    """Return a count and what it counts: ``one``, or ``several``, else ``one`` with an s."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """Return a count with its noun: ``singular`` or ``plural`` (default: with an s)."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

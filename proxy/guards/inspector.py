@@ -73,7 +73,7 @@ class WholeInspector:
             inquiry = self.engine.inquiry(asked or data, self.record)
             if watching:
                 watch = partial(self._ask, watching, read, inquiry)
-                await self.record.run_beside(watch, partial(self._fail, watching))
+                await self.record.run_in_background(watch, partial(self._fail, watching))
             if enforcing:
                 data = await self._allowed(await self._ask(enforcing, read, inquiry), data)
         return data

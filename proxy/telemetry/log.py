@@ -112,8 +112,8 @@ def _failure_fields(failure: Failure) -> dict[str, Any]:
         "upstream_error_type": failure.upstream_type,
         "upstream_error_code": failure.upstream_code,
     }
-    if failure.wanted is not None:
-        fields["wanted_path"] = failure.wanted
+    if failure.path is not None:
+        fields["wanted_path"] = failure.path
     elif failure.lapse is not None:
         fields["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
     return fields

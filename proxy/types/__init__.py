@@ -272,7 +272,7 @@ class Plan:
     cache: CacheRule | None = None
     may_refresh: bool = False
     guards: GuardPlan = NO_GUARDS
-    by: Mapping[str, str] = field(default_factory=dict)
+    rule_by_effect: Mapping[str, str] = field(default_factory=dict)
     passed: PassedPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)

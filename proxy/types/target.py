@@ -71,10 +71,10 @@ class Timeouts:
 
 @frozen
 class Breaker:
-    """Circuit breaker: opens for ``rest`` seconds after ``failures`` consecutive failures."""
+    """Circuit breaker: opens for ``open_s`` seconds after ``failures`` consecutive failures."""
 
     failures: int = 5
-    rest: float = 10.0
+    open_s: float = 10.0
 
 
 @frozen

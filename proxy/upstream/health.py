@@ -123,7 +123,7 @@ class TargetSlot:
         if isinstance(error, ProxyError) and error.is_final:
             self.worked = True
         elif isinstance(error, UpstreamError) and not isinstance(error, TELLS_NOTHING):
-            self.worked, self.reached = False, error.reached
+            self.worked, self.reached = False, error.reached_upstream
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class Health:
     def _rested(self, target: Target) -> float:
         """Return the moment when a rest is over that begins now."""
         breaker = target.upstream.breaker
-        return self.now() + (breaker.rest if breaker is not None else 0.0)
+        return self.now() + (breaker.open_s if breaker is not None else 0.0)
 
     def _admitted(self, target: Target, state: CircuitState) -> bool:
         """True if this would be a probe of an open circuit that has had its rest. There is one at a

@@ -11,7 +11,7 @@ from proxy.call.attempts import (
     CallOutcome,
     LossReason,
     SpendUse,
-    loss,
+    loss_reason,
 )
 from proxy.types import Target, Upstream
 from tests.for_each import for_each
@@ -53,7 +53,7 @@ def attempt(error: str | None = None, *, lost: bool = False, began: float | None
 def test_has_one_cause(
     use: SpendUse, made: Attempt, outcome: CallOutcome, why: LossReason | None
 ) -> None:
-    assert loss(made, use, outcome) == why
+    assert loss_reason(made, use, outcome) == why
 
 
 def test_every_outcome_has_a_cause_for_what_was_abandoned() -> None:

@@ -145,7 +145,7 @@ async def test_work_beside_a_call_tells_how_it_ends(owner: str, expected: list[s
         if owner == "full":
             _ = side_tasks.start(asyncio.sleep(0), called.key)
         called.side_tasks = None if owner == "none" else side_tasks
-        await called.run_beside(work, ends.append)
+        await called.run_in_background(work, ends.append)
         assert len(called.pending) == (owner in ("room", "failing"))
         await asyncio.gather(*called.pending)
 

@@ -197,9 +197,9 @@ def test_our_own_words_stay() -> None:
 
 
 def test_nothing_of_withheld_words_is_left() -> None:
-    refused = UpstreamRejected(upstream_status=422, param="hippo").worded("a", "b", "a hippo")
-    denied = BlockedByUpstream(upstream_status=446).worded(None, None, "a hippo")
-    busy = UpstreamUnavailable(upstream_status=429).worded(None, "b", "a hippo")
+    refused = UpstreamRejected(upstream_status=422, param="hippo").with_code("a", "b", "a hippo")
+    denied = BlockedByUpstream(upstream_status=446).with_code(None, None, "a hippo")
+    busy = UpstreamUnavailable(upstream_status=429).with_code(None, "b", "a hippo")
 
     for error in (refused, denied, busy):
         assert error_texts(error)[0].text == "a hippo"

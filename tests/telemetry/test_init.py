@@ -174,7 +174,7 @@ async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
         for _ in range(3):
             record = new_record()
             with emitters.observing(record):
-                await record.run_beside(finish.wait, outcomes.append)
+                await record.run_in_background(finish.wait, outcomes.append)
         assert (outcomes, sink.seen.count("end")) == (["busy"], 1)
         finish.set()
 
@@ -188,7 +188,7 @@ async def test_results_that_never_come_are_emitted_at_the_end() -> None:
         record = new_record()
         with emitters.observing(record):
             for _ in range(2):
-                await record.run_beside(asyncio.Event().wait, lambda error: None)
+                await record.run_in_background(asyncio.Event().wait, lambda error: None)
         assert "end" not in sink.seen
 
     assert sink.seen.count("end") == 1

@@ -197,7 +197,7 @@ async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> 
     [_, record] = await asker.records(2)
     [billed] = record.billing.attempts
     assert (status, body["error"]["code"], record.outcome) == (200, "server_error", "success")
-    assert (billed.fate.use, billed.fate.loss) == ("abandoned", "upstream_broke")
+    assert (billed.result.use, billed.result.loss) == ("abandoned", "upstream_broke")
     assert billed.attempt.error == "upstream_unavailable"
 
 
@@ -219,7 +219,7 @@ async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
     assert statuses == [400, 400]
     assert [record.outcome for record in (first, second)] == ["blocked"] * 2
     assert [record.billing.cost for record in (first, second)] == [PRICED, 0]
-    assert first.billing.attempts[0].fate.use == "blocked"
+    assert first.billing.attempts[0].result.use == "blocked"
 
 
 async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> None:

@@ -26,7 +26,7 @@ from proxy.upstream.health import MAX_CALLERS, MAX_TARGETS, Health
 from proxy.upstream.wire.pool import NoPlace
 from tests.for_each import for_each
 
-UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, rest=10.0))
+UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))
 HERE, THERE = Target(UP, "here"), Target(UP, "there")
 DOWN = UpstreamUnavailable("down")
 UNREACHABLE = UpstreamTimeout("connect")

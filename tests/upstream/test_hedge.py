@@ -134,7 +134,7 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
         refused, _, _ = await ask(client, prompt="x" * 40, max_tokens=1)
         [record] = await proxy.sink.wait()
 
-    losses = {each.attempt.target.model: each.fate.loss for each in record.billing.attempts}
+    losses = {each.attempt.target.model: each.result.loss for each in record.billing.attempts}
     assert refused == status
     assert (losses[ends], losses[dropped]) == (None, "hedge")
     assert record.billing.lost_cost == 10 * 150 + 600

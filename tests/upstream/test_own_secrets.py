@@ -40,7 +40,7 @@ def test_parts_of_a_credential_are_stars(part: str, around: str) -> None:
 
 @for_each("part", PARTS)
 def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
-    error = UpstreamRejected("x", upstream_status=400).worded(part, f"e_{part}_e")
+    error = UpstreamRejected("x", upstream_status=400).with_code(part, f"e_{part}_e")
     error.findings = (UpstreamFinding("input", part, True), UpstreamFinding("input", "pii", True))
 
     conceal(error, UPSTREAM)

@@ -146,7 +146,7 @@ async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstrea
     attempts = [(each.reason, each.error is None) for each in call.record.attempts]
     assert attempts == [("first", False), ("fallback", True)]
     lost, used = call.record.billing.attempts
-    assert (lost.fate.served, used.fate.served) == (False, True)
+    assert (lost.result.served, used.result.served) == (False, True)
     assert lost.bill.usage.source == "partial_estimate"
     assert lost.bill.usage.tokens.input > 0
 

@@ -159,7 +159,7 @@ def refused(
 ) -> UpstreamRejected:
     error = UpstreamRejected(message, upstream_status=status, param=param)
     error.in_words = in_words
-    return error.worded(code, kind)
+    return error.with_code(code, kind)
 
 
 def of_file(path: str = "/v1/files/file-9") -> Call:

@@ -217,7 +217,7 @@ class ServiceStage:
         if self.holds:
             return await self._ended() if ended else []
         if ended:
-            await self._calls.record.run_beside(self._watch, self._fail)
+            await self._calls.record.run_in_background(self._watch, self._fail)
         return frames
 
     async def _watch(self) -> None:

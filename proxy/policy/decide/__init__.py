@@ -263,7 +263,7 @@ def _plan(
         cache=None if is_uncached else cache,
         may_refresh=key.may_refresh,
         guards=guards,
-        by=effects_by(where, first, any_),
+        rule_by_effect=effects_by(where, first, any_),
         passed=path,
         basis=basis,
         unpriced=unpriced,

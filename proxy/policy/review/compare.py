@@ -136,7 +136,7 @@ def _compare_plans(call: Call, before: Plan, after: Plan) -> Iterator[Difference
             rule = _refusing_rule(before, after)
         else:
             effect = f"{kind.removesuffix('s')} {name}" if name else kind
-            rule = _cause(before.by, after.by, effect, f"no {effect}")
+            rule = _cause(before.rule_by_effect, after.rule_by_effect, effect, f"no {effect}")
         differences.append(Difference(kind=kind, before=old, after=new, rule=rule))
     yield from sorted(differences, key=lambda each: KINDS.index(each.kind))
 

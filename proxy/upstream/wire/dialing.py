@@ -64,7 +64,7 @@ class DialAttempt:
         elif isinstance(error, OSError) and error.errno and self.step == "TCP connect":
             text = os.strerror(error.errno)  # asyncio's own text has no reason
         unreached = UpstreamUnavailable(message).caused(cause, f"{self.peer}: {text}")
-        unreached.reached = False
+        unreached.reached_upstream = False
         return unreached
 
 

@@ -141,14 +141,14 @@ async def test_each_end_is_counted_as_what_it_is(
     assert got == (200 if streamed else answered)
     assert (record.outcome, record.billing.source) == (outcome, source)
     [billed] = record.billing.attempts
-    assert (billed.fate.use, billed.bill.usage.source) == (use, source)
+    assert (billed.result.use, billed.bill.usage.source) == (use, source)
     if source == "provider":
         assert record.billing.cost == PRICED
     else:
         assert record.billing.cost > 0
     if outcome != "success":
         assert billed.attempt.error == "upstream_unavailable"
-        assert billed.fate.loss == "upstream_broke"
+        assert billed.result.loss == "upstream_broke"
 
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
@@ -180,7 +180,7 @@ async def test_a_failure_and_the_answer_after_it_are_both_paid(
         [record] = await there.proxy.sink.wait(1)
 
     assert (status, record.outcome, record.billing.cost) == (200, "success", 2 * PRICED)
-    uses = [(each.fate.use, each.bill.cost) for each in record.billing.attempts]
+    uses = [(each.result.use, each.bill.cost) for each in record.billing.attempts]
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 
