@@ -428,7 +428,7 @@ class Slow:
 async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, twice: bool) -> None:
     target: Any = Some(upstream=Some(name="openai"))
     attempt = Attempt(target, model_call=0, span_id="s1", started=0.0)
-    call = Some(head=Some(endpoint="stored"), pin=StateRef("resp_sealed", "d", "t", "resp_1"))
+    call = Some(head=Some(endpoint="stored"), state_ref=StateRef("resp_sealed", "d", "t", "resp_1"))
     asked: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
     frame = document_frame({**made(), "id": "resp_sealed"})
     store = Slow()

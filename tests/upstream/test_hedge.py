@@ -160,7 +160,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
 class Begun(HttpUpstreamResponse):
     def __init__(self) -> None:
         self.left = False
-        self.asked = SimpleNamespace(attempt=SimpleNamespace(lost=False))  # type: ignore[assignment]
+        self.asked = SimpleNamespace(attempt=SimpleNamespace(lost_hedge=False))  # type: ignore[assignment]
 
     async def __aexit__(self, *error: object) -> None:
         self.left = True
