@@ -56,6 +56,8 @@ LOGPROBS: Mapping[str, Any] = {
     "a list in the top": {"tokens": ["a"], "top_logprobs": [[{"x": WORD}]]},
 }
 
+LAST_OF_SECOND: Json = {"index": 1, "finish_reason": "stop"}
+
 
 def whole(route: Route, choice: Json, **more: Any) -> Json:
     body = chat("a", **more) if route.chat else legacy("a", **more)
@@ -131,9 +133,10 @@ async def test_whole_response_logprobs_are_guarded(name: str, look: Callable[...
 async def test_streamed_logprobs_are_guarded(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, logprobs in LOGPROBS.items():
-        events = [event({**said(route, "a"), "logprobs": logprobs}), event(said(route, " b"))]
-        read = await look(route, stream(events), streamed=True)
-        assert hidden(read), place
+        for choice in (said(route, "a"), said(route, ""), said(route, "") | LAST_OF_SECOND):
+            events = [event({**choice, "logprobs": logprobs}), event(said(route, " b"))]
+            read = await look(route, stream(events), streamed=True)
+            assert hidden(read), (place, choice)
 
 
 async def test_bytes_that_spell_what_is_shown_pass_untouched(look: Callable[..., Any]) -> None:

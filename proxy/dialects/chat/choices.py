@@ -261,8 +261,9 @@ class ChoiceReader:
                 return holder is None and fits(rest, SILENT_OF_CHOICE)
         else:
             rest = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
-        if rest.get("logprobs") and type(holder.get("content", holder.get("text"))) is str:
-            del rest["logprobs"]
+        text = holder.get("content", holder.get("text"))
+        if text and type(text) is str:  # which has an event for them
+            rest.pop("logprobs", None)
         if not fits(rest, SILENT_OF_CHOICE):
             return False
         return all([self._is_silent_member(name, each, holder) for name, each in holder.items()])
