@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.responses.failures import failure_of
-from proxy.types.events import FamilyName
+from proxy.types.events import FamilyName, replaced
 from tests.adversary.answers import frames_of, guarded
 from tests.adversary.test_messages_answers import (
     CHAT,
@@ -21,6 +21,7 @@ from tests.adversary.test_messages_answers import (
     CHUNK_IN_PARTS,
     IN_PARTS,
     faults_of,
+    places,
     read_stream,
     read_whole,
     with_odd,
@@ -28,7 +29,7 @@ from tests.adversary.test_messages_answers import (
 from tests.dialects.test_responses import CALLED, accumulated
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
-from tests.golden.pipeline import written
+from tests.golden.pipeline import Pipeline, written
 
 SUMMARY: Json = {"type": "summary_text", "text": "a thought"}
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": [SUMMARY], "encrypted_content": "c"}
@@ -79,6 +80,20 @@ def test_each_event_is_read_and_written(client: FamilyName) -> None:
             read_stream("responses", client, [*before, odd, *after])
 
         assert faults_of(with_odd(event), turn) == []
+
+
+def test_no_value_of_another_type_passes_unread() -> None:
+    number = CARD.replace(" ", "")
+    values: list[Any] = [[number], {"a": [number], number: 1}]
+    for at, event in enumerate(STREAM):
+        for path in places(event):
+            for value in values:
+                odd = replaced(event, path, value)
+                pipeline = Pipeline("responses", "responses", inspect=True)
+                documents = [*STREAM[:at], odd, *STREAM[at + 1 :]]
+                frames = pipeline.frames([orjson.dumps(document) for document in documents])
+                raw = written("responses", guarded(frames, "mask")[0])
+                assert number.encode() not in raw, (event, path, value)
 
 
 def pieces(text: str, cuts: Sequence[int]) -> list[str]:

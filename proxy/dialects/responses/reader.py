@@ -287,8 +287,8 @@ class ResponsesReader:
         if text_type is not None:
             item = self._begun(begun.text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
-        silent = {name: each for name, each in item.items() if name != "name"}
-        is_known = text_type is not None and is_silent_object(silent)
+        rest = {**item, "name": ""} if isinstance(item.get("name"), str) else item
+        is_known = text_type is not None and is_silent_object(rest)
         self._native(begun, *(("item",) if is_known else ()))
 
     def _closed(self, at: int, item: Json) -> Json:

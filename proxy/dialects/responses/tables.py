@@ -162,7 +162,7 @@ def is_silent(name: str, value: Any) -> bool:
     """Return True if a member of an event says nothing that a guard has to read."""
     if name in TEXT_MEMBERS:
         return value is None or value == ""
-    if name not in NUMBERS:
+    if name not in NUMBERS or (name in NAMES and isinstance(value, list | dict)):
         return False
     if isinstance(value, str):
         return not value or value in WORDS.get(name, ()) or (name in NAMES and is_name(value))
