@@ -229,7 +229,8 @@ class ChoiceReader:
 
     def _old_call(self, call: Json, number: int, place: int, answer: object) -> Unit:
         """Read a part of a deprecated `function_call`."""
-        name, text = call.get("name"), call.get("arguments")
+        written = written_arguments({"function": call})["function"]
+        name, text = call.get("name"), written.get("arguments")
         base: Slot = (*self._base(place), "function_call")
         given = named_by_us({}, answer, 0)["id"] if self._crossing else ""
         tool = ToolCall(given, name if type(name) is str else "")
@@ -240,7 +241,9 @@ class ChoiceReader:
         if part is not None and text and type(text) is str:
             path = ("arguments",)
             events = (*events, Delta(part, text, (*base, *path)))
-        return Unit("function_call", None, call, texts=[UnitText(path, events)])
+        changed = not self._inspect and written is not call
+        texts = [UnitText(path, events)]
+        return Unit("function_call", None, call, texts=texts, is_changed=changed)
 
     def _content_parts(self, parts: list[Any], number: int, place: int) -> Iterator[Unit]:
         """Yield a content that is a list of parts, with the texts of known parts."""

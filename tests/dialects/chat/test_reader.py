@@ -237,11 +237,12 @@ def test_placeholder_arguments_give_way_to_the_real_ones() -> None:
 
 
 def test_arguments_that_are_an_object_become_text_for_other_families() -> None:
-    opening = chunk(
-        {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}]}
-    )
+    function = {"name": "f", "arguments": {"a": 1}}
+    opening = chunk({"tool_calls": [{"index": 0, "function": function}]})
+    old = chunk({"function_call": function})
 
     assert texts(read_all(opening, crossing=True)) == [("arguments", '{"a":1}')]
+    assert texts(read_all(old, crossing=True)) == [("arguments", '{"a":1}')]
 
 
 def test_content_parts_are_texts_of_their_kinds() -> None:
