@@ -11,8 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import orjson
-
+from proxy.dialects.pieces import dump
 from proxy.errors import ResponseTooLarge
 from proxy.types import Json
 from proxy.types.index import index_of
@@ -63,9 +62,7 @@ def written_arguments(call: Json) -> Json:
     """Return a part of a call whose arguments are a text: some servers send the object itself."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, dict) else None
-    return (
-        with_text(call, orjson.dumps(arguments).decode()) if isinstance(arguments, dict) else call
-    )
+    return with_text(call, dump(arguments, 0).decode()) if isinstance(arguments, dict) else call
 
 
 def _word(value: object) -> _Word | None:

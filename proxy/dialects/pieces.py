@@ -7,6 +7,7 @@ and written is the same as there, to the byte.
 
 from __future__ import annotations
 
+import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
@@ -230,8 +231,11 @@ def check_pieces(value: Any) -> None:
 
 
 def dump(value: Any, size: int) -> bytes:
-    """Return a value of about ``size`` bytes as JSON."""
-    return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
+    """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
+    try:
+        return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
+    except TypeError:
+        return json.dumps(value).encode()
 
 
 def dump_pieces(value: Any) -> bytes:

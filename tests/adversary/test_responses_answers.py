@@ -19,6 +19,7 @@ from tests.adversary.test_messages_answers import (
     CHAT,
     CHUNK,
     CHUNK_IN_PARTS,
+    HALVES,
     IN_PARTS,
     faults_of,
     places,
@@ -64,7 +65,7 @@ def test_each_chunk_of_a_chat_is_read_and_written() -> None:
         read_stream("chat", "responses", [odd])
 
     for document in (CHUNK, CHUNK_IN_PARTS):
-        assert faults_of(with_odd(document), turn) == []
+        assert faults_of(with_odd(document, *HALVES), turn) == []
 
 
 def test_a_failure_of_any_shape_is_read() -> None:
@@ -79,7 +80,7 @@ def test_each_event_is_read_and_written(client: FamilyName) -> None:
         def turn(odd: Json, before: Any = before, after: Any = after) -> None:
             read_stream("responses", client, [*before, odd, *after])
 
-        assert faults_of(with_odd(event), turn) == []
+        assert faults_of(with_odd(event, *HALVES), turn) == []
 
 
 def test_no_value_of_another_type_passes_unread() -> None:

@@ -4,6 +4,7 @@ whatever stands in their place is read, or is the upstream's fault."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from copy import deepcopy
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from proxy.dialects.responses.numbering import EventNumbers
 from proxy.errors import ProxyError, UpstreamInvalid
 from tests.adversary.answers import documents_of, frames_of
-from tests.adversary.test_messages_answers import with_odd
+from tests.adversary.test_messages_answers import HALVES, with_odd
 from tests.adversary.test_responses_answers import ITEMS, events_of_item, masked
 from tests.dialects.responses.test_numbering import (
     NUMBERS,
@@ -26,7 +27,7 @@ from tests.dialects.responses.test_numbering import (
     without,
 )
 from tests.dialects.test_responses import streamed
-from tests.doubles import Json, response, response_events
+from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.golden.pipeline import Pipeline, written
 
 SAID = "my card is 4111 1111 1111 1111, is it not"
@@ -107,14 +108,25 @@ def test_whatever_stands_in_an_event_is_read(left_out: tuple[str, ...]) -> None:
     events = [without(each, *left_out) for each in RICH]
     faults = []
     for at, event in enumerate(events):
-        for odd in with_odd(event):
+        for odd in with_odd(event, *HALVES):
             numbers = EventNumbers()
             try:
                 for each in (*events[:at], odd, *events[at + 1 :]):
-                    orjson.dumps(numbers.feed(each) or each)
+                    json.dumps(numbers.feed(each) or each)
             except ProxyError:
                 continue
             except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
                 faults.append((odd, fault))
 
     assert faults == []
+
+
+def test_halves_of_a_pair_are_joined_without_numbers() -> None:
+    script = response_events(item_events(0, text_item("\U0001f600"), "\ud83d", "\ude00"))
+    pipeline = Pipeline("responses", "responses")
+
+    frames = pipeline.frames([json.dumps(without(each, *NUMBERS)).encode() for each in script])
+
+    assert pipeline.error is None
+    deltas = [each["delta"] for each in streamed(written("responses", frames)) if "delta" in each]
+    assert deltas == ["", "\U0001f600"]

@@ -122,6 +122,14 @@ def test_nothing_is_read_after_the_end() -> None:
     assert (texts(frames), frames[-1].last, fault) == ([], True, None)
 
 
+def test_halves_of_a_pair_are_joined_in_rewritten_documents() -> None:
+    wire = event(b'{"text": "\\ud83d"}') + event(b'{"text": "\\ude00"}') + DONE
+
+    frames, fault = read(stream_reader(rewrite=lambda doc: {**doc, "more": 1}), [wire])
+
+    assert (texts(frames), fault) == (["", "\U0001f600"], None)
+
+
 def test_a_stream_without_an_end_is_invalid() -> None:
     frames, fault = read(stream_reader(), [TEXTS])
 

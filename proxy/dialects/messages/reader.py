@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from proxy.dialects.family import FamilyReader, ReadOptions
 from proxy.dialects.messages import tables
 from proxy.dialects.messages.usage import BESIDE, chat_usage
 from proxy.dialects.messages.whole import stream_events
+from proxy.dialects.pieces import dump
 from proxy.dialects.shapes import Shape, fits, is_name
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import read_usage
@@ -269,7 +268,7 @@ class MessageReader:
         ordinary = tables.ORDINARY_BLOCKS["tool_use"]
         if not written:
             return self._documented(events, doc, raw, ordinary)
-        text = orjson.dumps(written).decode()
+        text = dump(written, 0).decode()
         if not self._options.split:
             return [self._frame((*events, Delta(part, text, ("content_block", "input"))), doc, raw)]
         start = {**doc, "content_block": {**block, "input": {}}}
