@@ -1,1 +1,1 @@
-"""What runs beside calls and between them: turns, threads, spools, connections."""
+"""Event loop fairness, threads, background tasks, spools and store connections."""

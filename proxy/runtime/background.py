@@ -1,4 +1,4 @@
-"""Work that goes on beside the calls, and who ends it."""
+"""Background tasks with an owner."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ MAX_SIDE_TASKS = 1024
 
 @asynccontextmanager
 async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Have ``work`` go on until the block is left, which cancels it. When it fails, the block is
-    cancelled and raises an ``ExceptionGroup`` of why."""
+    """Run ``work`` until the block is left, which cancels it.
+
+    A failure of ``work`` cancels the block and raises an ``ExceptionGroup``.
+    """
     group = asyncio.TaskGroup()
     await group.__aenter__()
     task = group.create_task(work)
@@ -34,48 +36,51 @@ async def between_calls(
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
 ) -> None:
-    """Take short steps of work on the loop. After every millisecond of it others have their turn:
-    for as long as it took while there are calls, and for one round of the loop while there are
-    none."""
-    began = now()
+    """Run short steps on the event loop and yield after each millisecond of work.
+
+    While calls are in progress, pause for as long as the work took; otherwise for one loop
+    iteration.
+    """
+    started_at = now()
     for _ in steps:
-        if (took := now() - began) >= STEPS_S:
+        if (took := now() - started_at) >= STEPS_S:
             await sleep(took if is_busy() else 0.0)
-            began = now()
+            started_at = now()
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """End a task, and wait until it has ended, whoever wants to leave sooner. Raise what it broke
-    with."""
-    left: asyncio.CancelledError | None = None
+    """Cancel a task and wait for its end, even if the waiting task is canceled. Raise its
+    exception."""
+    cancellation: asyncio.CancelledError | None = None
     if not task.done():
         task.cancel()
     while not task.done():
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError as error:
-            left = error
+            cancellation = error
     bug = None if task.cancelled() else task.exception()
     if bug is not None:
         raise bug from None
-    if left is not None:
-        raise left
+    if cancellation is not None:
+        raise cancellation
 
 
 class SideTasks:
-    """Owns tasks of calls that go on beside their responses. Leaving cancels those that remain."""
+    """Owns background tasks of calls. Leaving the context cancels those that remain."""
 
-    def __init__(self, most: int = MAX_SIDE_TASKS) -> None:
-        self._places = Places(most)
+    def __init__(self, max_tasks: int = MAX_SIDE_TASKS) -> None:
+        self._places = Places(max_tasks)
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def is_full(self, caller: object) -> bool:
-        """Return True if a caller has as many tasks as it may have."""
+        """Return True if the caller has reached its share of tasks."""
         return self._places.is_full(caller)
 
     def start(self, work: Coroutine[Any, Any, None], caller: object) -> asyncio.Task[None]:
-        """Start work of a caller, which must not raise: that would end all that the owner runs."""
+        """Start a task of a caller. ``work`` must not raise, or all tasks of the owner are
+        canceled."""
         task = self._group.create_task(work)
         self._places.take(caller)
         self._tasks[task] = None

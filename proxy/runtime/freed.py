@@ -1,12 +1,8 @@
-"""Keeps values that live long out of garbage collection, and returns free memory to the system.
+"""Keeps long-lived objects out of garbage collection and returns free memory to the system.
 
-A round of the garbage collector holds up all threads, for a second where there are a million
-values. So what is made to stay is left out of its rounds. It is freed as soon as nothing leads to
-it any more, unless it leads to itself.
-
-Memory that is free goes back to the system, where the C library keeps it otherwise: to compile
-patterns takes twice the memory that they have in the end, and glibc keeps what is freed below the
-last thing that is in use, for good.
+A full collection stops all threads, for about a second with a million objects, so objects that live
+long are frozen. They are freed by reference counting unless they are part of a cycle.
+``malloc_trim`` returns memory that glibc keeps after large temporary allocations.
 """
 
 from __future__ import annotations
@@ -16,40 +12,44 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MANY = 20_000
-"""Values that stay, from which on they are left out of the collector's rounds: each round would be
-20 ms longer."""
+MIN_FROZEN = 20_000
+"""Number of new objects from which they are frozen: a collection of so many takes 20 ms."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Make what is to stay for long, and is in no circle, without rounds of the collector, and
-    leave it out of them from then on where it is much."""
+    """Create long-lived objects without garbage collection, and freeze them if they are many."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
-            if gc.get_count()[0] > MANY:
+            if gc.get_count()[0] > MIN_FROZEN:
                 gc.freeze()
             gc.enable()
 
 
 def release() -> None:
-    """Return what is free to the system, where the C library has a call for it. Takes a few
-    milliseconds, and holds up nobody but who allocates meanwhile."""
+    """Return free memory to the system if the C library supports it. Takes a few milliseconds."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def drop_tracebacks(error: BaseException) -> None:
-    """Take from an error that is kept its traceback, and what it came of with theirs. Their frames
-    hold the call, which holds the error: a cycle that would keep every byte of it for long."""
+    """Remove the tracebacks of a stored error and its causes.
+
+    Their frames refer to the call, which refers to the error: a cycle that would keep the call
+    alive.
+    """
     chain: list[BaseException | None] = [error]
     while chain:
-        each = chain.pop()
-        if each is not None and (each.__traceback__ or each.__context__ or each.__cause__):
-            chain += [each.__context__, each.__cause__]
-            each.__traceback__ = each.__context__ = each.__cause__ = None
+        error_in_chain = chain.pop()
+        if error_in_chain is not None and (
+            error_in_chain.__traceback__ or error_in_chain.__context__ or error_in_chain.__cause__
+        ):
+            chain += [error_in_chain.__context__, error_in_chain.__cause__]
+            error_in_chain.__traceback__ = error_in_chain.__context__ = error_in_chain.__cause__ = (
+                None
+            )

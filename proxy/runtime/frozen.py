@@ -1,4 +1,4 @@
-"""Immutable values: dataclasses whose fields the type checker lets nobody set."""
+"""Immutable values: dataclasses whose immutability the type checker enforces."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def memo(empty: Callable[[], T], *, init: Literal[False] = False) -> T:
-    """Return a field for results that are computed from a value on demand, such as the body that a
-    call becomes for a target. It is filled in place, perhaps by two threads at once.
+    """Return a field that caches results computed from a value, such as a translated body.
 
-    It takes no part in comparisons, and a copy of the value begins without it.
+    It is filled in place, possibly by two threads at once. It takes no part in comparison, and a
+    copy of the value starts with an empty cache.
     """
     return field(init=init, repr=False, compare=False, default_factory=empty)
 

@@ -1,4 +1,4 @@
-"""Tables whose parts are imported when they are asked for: a process loads what it uses."""
+"""Tables whose values are imported on first use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ T = TypeVar("T")
 
 
 class LazyTable(Mapping[str, T]):
-    """Values by word. Of each it knows the place alone, ``module:name``, until it is asked for.
+    """Maps names to values at ``module:name``, imported on access. Access may raise
+    ``ImportError``.
 
-    Python keeps what it has imported, so this keeps nothing. Asking may raise ``ImportError``.
-    ``beside`` is a module that is imported with any of them: what works with them, and only with
-    them.
+    ``beside`` is a module that is imported together with any value.
     """
 
     __slots__ = ("_beside", "_places")
@@ -31,7 +30,7 @@ class LazyTable(Mapping[str, T]):
         return value
 
     def __contains__(self, word: object) -> bool:
-        """True if there is such a word; nothing is imported to tell."""
+        """Return True if the name is known, without an import."""
         return word in self._places
 
     def __iter__(self) -> Iterator[str]:

@@ -1,5 +1,4 @@
-"""What takes long with a large body is done on a thread of its own, in turns by caller, so that no
-other call waits for more than one of a caller's."""
+"""Runs CPU work on large bodies in threads, with a fair share for each caller."""
 
 from __future__ import annotations
 
@@ -18,20 +17,20 @@ T = TypeVar("T")
 
 @frozen
 class Offload:
-    """Runs work on small bodies at once, and work on large ones on ``executor``, whose owner
-    bounds its threads; None for the event loop's own. ``turns`` are those of its callers."""
+    """Runs work on small bodies inline and on large ones on ``executor`` (None: the loop's
+    default)."""
 
     executor: Executor | None = None
     turns: Turns | None = None
 
     async def run(self, size: int, work: Callable[[], T], caller: object) -> T:
-        """Return the result of a caller's work on a body of ``size`` bytes."""
+        """Return the result of work on a body of ``size`` bytes."""
         if size <= LARGE_BYTES:
             return work()
         if self.turns is None:
-            return await self._aside(work)
+            return await self._in_thread(work)
         async with self.turns.of(caller):
-            return await self._aside(work)
+            return await self._in_thread(work)
 
-    async def _aside(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -32,7 +32,7 @@ VARIABLES = {
     "METRICS": METRIC_INTERVALS,
     "LOGS": (),
 }
-"""Variables of each signal beside those of its exporters."""
+"""Variables of each signal in addition to those of its exporters."""
 COMMON_VARIABLES = (
     "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS",
     "OTEL_METRICS_EXPORTER",
@@ -79,32 +79,34 @@ class OtelSettings:
 
 def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     """Read the variables ``OTEL_*``."""
-    given = {name: value.strip() for name, value in environ.items() if value.strip()}
+    values = {name: value.strip() for name, value in environ.items() if value.strip()}
     warnings: list[str] = []
-    has_collector = any(name in given for name in ENDPOINTS)
-    exporters = _exporters(given, "TRACES", "otlp" if has_collector else "none", warnings)
-    metric_exporters = _exporters(given, "METRICS", "none", warnings)
+    has_collector = any(name in values for name in ENDPOINTS)
+    exporters = _exporters(values, "TRACES", "otlp" if has_collector else "none", warnings)
+    metric_exporters = _exporters(values, "METRICS", "none", warnings)
     signals = [
         signal for signal, names in (("TRACES", exporters), ("METRICS", metric_exporters)) if names
     ]
     if not signals:
         return OtelSettings(warnings=tuple(warnings))
-    sampler, sampler_arg = given.get("OTEL_TRACES_SAMPLER"), given.get("OTEL_TRACES_SAMPLER_ARG")
+    sampler, sampler_arg = values.get("OTEL_TRACES_SAMPLER"), values.get("OTEL_TRACES_SAMPLER_ARG")
     if sampler is not None and sampler.lower() in RATIO_SAMPLERS and not _is_number(sampler_arg, 1):
         warnings.append(f"OTEL_TRACES_SAMPLER_ARG must be from 0 to 1 for {sampler}; 1.0 is used")
         sampler_arg = "1.0"
-    bounds = _bounds(given, warnings)
+    bounds = _bounds(values, warnings)
     interval_ms, timeout_ms = (
-        _positive(given, name, default, warnings)
+        _positive(values, name, default, warnings)
         for name, default in zip(METRIC_INTERVALS, (60_000, 30_000), strict=True)
     )
     for prefix in ("OTEL_EXPORTER_OTLP_", *(f"OTEL_EXPORTER_OTLP_{name}_" for name in signals)):
-        if given.get(f"{prefix}COMPRESSION", "none").lower() not in COMPRESSIONS:
+        if values.get(f"{prefix}COMPRESSION", "none").lower() not in COMPRESSIONS:
             warnings.append(f"{prefix}COMPRESSION must be {', '.join(COMPRESSIONS)}")
-        if not _is_number(given.get(f"{prefix}TIMEOUT", "1")):
+        if not _is_number(values.get(f"{prefix}TIMEOUT", "1")):
             warnings.append(f"{prefix}TIMEOUT must be a number of seconds")
     warnings += [
-        f"{name} has no effect" for name in sorted(given) if _is_ignored(name, given[name], signals)
+        f"{name} has no effect"
+        for name in sorted(values)
+        if _is_ignored(name, values[name], signals)
     ]
     return OtelSettings(
         exporters=exporters,
@@ -118,42 +120,42 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     )
 
 
-def _bounds(given: Mapping[str, str], warnings: list[str]) -> BatchBounds:
+def _bounds(values: Mapping[str, str], warnings: list[str]) -> BatchBounds:
     defaults = BatchBounds()
-    max_spans = _positive(given, "OTEL_BSP_MAX_QUEUE_SIZE", defaults.max_spans, warnings)
-    max_batch = _positive(given, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings)
+    max_spans = _positive(values, "OTEL_BSP_MAX_QUEUE_SIZE", defaults.max_spans, warnings)
+    max_batch = _positive(values, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings)
     if max_batch > max_spans:
-        if "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" in given:
+        if "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" in values:
             warnings.append("OTEL_BSP_MAX_EXPORT_BATCH_SIZE is more than OTEL_BSP_MAX_QUEUE_SIZE")
         max_batch = max_spans
-    delay_ms = _positive(given, "OTEL_BSP_SCHEDULE_DELAY", defaults.delay_ms, warnings)
+    delay_ms = _positive(values, "OTEL_BSP_SCHEDULE_DELAY", defaults.delay_ms, warnings)
     return BatchBounds(max_spans, max_batch, delay_ms)
 
 
 def _exporters(
-    given: Mapping[str, str], signal: str, default: str, warnings: list[str]
+    values: Mapping[str, str], signal: str, default: str, warnings: list[str]
 ) -> tuple[str, ...]:
     """Return the names of a signal's exporters as entry points, without repetitions."""
-    text = given.get(f"OTEL_{signal}_EXPORTER", default)
-    if given.get("OTEL_SDK_DISABLED", "").lower() == "true" or text.lower() == "none":
+    text = values.get(f"OTEL_{signal}_EXPORTER", default)
+    if values.get("OTEL_SDK_DISABLED", "").lower() == "true" or text.lower() == "none":
         return ()
     names = [name.strip() for name in text.split(",") if name.strip()]
     if "otlp" in names:
         variable = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
-        if variable not in given:
+        if variable not in values:
             variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
-        protocol = given.get(variable, "http/protobuf")
+        protocol = values.get(variable, "http/protobuf")
         if protocol not in PROTOCOLS:
-            known = " or ".join(PROTOCOLS)
-            warning = f"{variable} must be {known}, not {protocol!r}; http/protobuf is used"
+            protocols = " or ".join(PROTOCOLS)
+            warning = f"{variable} must be {protocols}, not {protocol!r}; http/protobuf is used"
             warnings += [warning] if warning not in warnings else []
         otlp = PROTOCOLS.get(protocol, "otlp_proto_http")
         names = [otlp if name == "otlp" else name for name in names]
     return tuple(dict.fromkeys(names))
 
 
-def _positive(given: Mapping[str, str], name: str, default: int, warnings: list[str]) -> int:
-    text = given.get(name, str(default))
+def _positive(values: Mapping[str, str], name: str, default: int, warnings: list[str]) -> int:
+    text = values.get(name, str(default))
     if text.isdecimal() and int(text) > 0:
         return int(text)
     warnings.append(f"{name} must be a positive integer, not {text!r}; {default} is used")

@@ -1,7 +1,6 @@
-"""Connects to Redis or Valkey: to one server, or to a cluster by way of any of its servers.
+"""Connects to Redis or Valkey: a single server or a cluster.
 
-Rooms say what they ask; that a command of a cluster must find the server of its key, what a fault
-looks like, and how bytes are packed, is said here.
+Callers name a key and a command. Routing in a cluster, error classes and encoding are here.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ BOUNDS: dict[str, Any] = {
     "socket_connect_timeout": None,
     "retry": Retry(NoBackoff(), 0),
 }
-"""Time is kept here. With a timeout of its own the library sends by ``asyncio.wait_for``, which
-swallows cancellations in Python 3.11, and starts a task for every command."""
+"""Connection options without timeouts: redis-py would use ``asyncio.wait_for``, which swallows
+cancellations in Python 3.11 and starts a task for each command."""
 REDIS_ERRORS = (
     RedisError,
     OSError,
@@ -46,28 +45,31 @@ REDIS_ERRORS = (
     RuntimeError,
     AttributeError,
 )
-"""What a trip may end in. The last four come of replies that are none, and of a cluster that says
-to ask a server which the library has not heard of."""
+"""Exceptions of a request. The last four are raised for malformed replies, and for a cluster
+that redirects to an unknown server."""
 Word = str | bytes | int
 
 
 class RedisServer(Protocol):
-    """Where commands go. It connects when it is asked, as often as commands are under way at once.
-    Nothing is asked twice: that is for the caller to decide, who knows what is at stake."""
+    """Client of a server or a cluster.
+
+    Connects on demand, with one connection per concurrent request. Never retries: only the caller
+    knows whether a command may run twice.
+    """
 
     async def run(self, key: str | bytes, *command: Word) -> Any:
-        """Have a command done where the key lives, and those that share its hash tag, in time."""
+        """Run a command at the server of ``key``. Raises ``TimeoutError``."""
 
     async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
-        """Have commands done of one key each, in time: one trip to each server concerned."""
+        """Run commands with one key each, in one round trip per server. Raises ``TimeoutError``."""
 
     async def aclose(self) -> None: ...
 
 
 @asynccontextmanager
 async def in_time(seconds: float) -> AsyncIterator[None]:
-    """Raise ``TimeoutError`` after so many seconds, but not for time that this process took itself:
-    while it was busy a reply may have come that nobody read."""
+    """Raise ``TimeoutError`` after a number of seconds, unless the process itself was too busy
+    to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
         patience = _Patience(loop, bound)
@@ -79,7 +81,7 @@ async def in_time(seconds: float) -> AsyncIterator[None]:
 
 
 class _Patience:
-    """Ends the time once the loop had ``FREE_S`` seconds for what had come."""
+    """Ends the timeout after the loop had ``FREE_S`` seconds to process replies."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
         self._loop = loop
@@ -102,7 +104,7 @@ class _Patience:
 
 
 class SingleServer:
-    """A single server."""
+    """Client of one server."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         pool = ConnectionPool.from_url(url, **BOUNDS)
@@ -129,14 +131,14 @@ class SingleServer:
 
 
 class Cluster:
-    """Servers that share the keys. A slot that moves is followed. After a failure one of them is
-    asked where slots are now, which takes 10 ms of our processor."""
+    """Client of a cluster. Follows moved slots, and reloads the slot table after a failure (10
+    ms of CPU)."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
-        first, *_ = parts = [cast("dict[str, Any]", parse_url(url)) for url in urls]
+        first_url, *_ = parts = [cast("dict[str, Any]", parse_url(url)) for url in urls]
         nodes = [ClusterNode(part["host"], part.get("port", 6379)) for part in parts]
         options = {
-            name: value for name, value in first.items() if name not in ("host", "port", "db")
+            name: value for name, value in first_url.items() if name not in ("host", "port", "db")
         }
         secure = options.pop("connection_class", None) is not None
         self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(options | BOUNDS))
@@ -147,7 +149,7 @@ class Cluster:
         self._asked: str | None = None
 
     async def run(self, key: str | bytes, *command: Word) -> Any:
-        """The server is told beforehand, or the library would hash every key of the command."""
+        """Choose the server first, because the library would otherwise hash every argument."""
         async with self._trip():
             node = self._client.get_node_from_key(cast("str", key))
             self._asked = node.name if node else None
@@ -155,8 +157,7 @@ class Cluster:
 
     @asynccontextmanager
     async def _trip(self) -> AsyncIterator[None]:
-        """Bound a trip. If one before it failed, look where slots are now; whom that one asked is
-        asked last."""
+        """Run one request. After an earlier failure, reload the slots from another server first."""
         try:
             async with in_time(self._timeout_s):
                 if self._failing:
@@ -181,8 +182,10 @@ class Cluster:
 
 
 def cause_of_fault(error: BaseException | None) -> str:
-    """Return why a trip failed, without an address or a credential: ``auth``, ``permission``, a
-    cause of a failed connection, or the name of the error."""
+    """Return the cause of a failure, without addresses and credentials.
+
+    It is ``auth``, ``permission``, a cause of ``proxy.errors.causes``, or an exception name.
+    """
     name = type(error).__name__
     while error is not None:
         if isinstance(error, (AuthenticationError, NoPermissionError)):
@@ -196,7 +199,7 @@ def cause_of_fault(error: BaseException | None) -> str:
 
 
 def _load_certificates(url: str) -> None:
-    """Load the files that the options of a URL name. Raises ``ValueError``."""
+    """Load the files named in the options of a URL. Raises ``ValueError``."""
     options = [f"{name}={value}" for name, value in parse_qsl(urlsplit(url).query)]
     files = [option for option in options if option.startswith("ssl_") and "/" in option]
     connection = ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]
@@ -210,9 +213,9 @@ def _load_certificates(url: str) -> None:
 
 
 def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:
-    """Return a client of a server, or of the cluster whose servers are at ``urls``.
+    """Return a client for a server, or for the cluster of ``urls``.
 
-    A request takes ``timeout_s`` at most. Raises ``ValueError``, with no part of a URL, for an
+    A request takes at most ``timeout_s``. Raises ``ValueError``, without parts of a URL, for an
     invalid option or a file that cannot be loaded.
     """
     try:
@@ -226,7 +229,8 @@ def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> 
 
 
 class PackedInC:
-    """A mixin for connections: half of the cost of a call was the library's packing in Python."""
+    """Connection mixin that packs commands with hiredis: packing in Python was half the cost of
+    a call."""
 
     def pack_command(self, *args: str | int | bytes) -> list[bytes]:
         if isinstance(args[0], str) and " " in args[0]:  # the library's own, such as CLUSTER SLOTS

@@ -1,7 +1,7 @@
-"""Items on their way to a writer: a bounded queue, and a thread of its own that empties it.
+"""Bounded queue with a writer thread.
 
-Whoever puts items there never waits. Where the queue is full, the newest are dropped: what waits
-keeps its order and its place. Every loss is counted, with its reason.
+Producers never wait. When the queue is full, new items are dropped. Every loss is counted with its
+reason.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ Item = TypeVar("Item")
 
 @frozen
 class SpoolBounds(Generic[Item]):
-    """How much may wait, and how it is handed over: a batch at a time, of what came within
-    ``gather_s``, or earlier where half of the room is taken. To wake the thread for each item would
-    cost the event loop more than the item itself. ``size`` returns the bytes of an item, where
-    there may be large ones. ``idle_s`` is the longest that the thread sleeps at first, None for
-    ever. ``unwritable`` is why an item is dropped at which the writer raises an exception."""
+    """Bounds of a spool.
+
+    The thread takes up to ``batch`` items that arrived within ``gather_s``, earlier if the queue is
+    half full. Waking the thread for each item would cost more than the item. ``size`` returns the
+    bytes of an item, None if items are small. ``idle_s`` is the first idle interval, None for no
+    limit. ``unwritable`` is the loss reason for an item at which the writer raises.
+    """
 
     name: str
     gather_s: float
@@ -39,14 +41,14 @@ class SpoolBounds(Generic[Item]):
 
 
 class Spool(Generic[Item]):
-    """A queue, and the thread that owns its end.
+    """A bounded queue and the thread that writes its items.
 
-    ``write`` is given those that have waited longest, and says of them, in their order, how many
-    are ``done`` or must be lost, by ``drop``. What it says nothing of stays the first, and is given
-    again after ``RETRY_S``. Where it raises, ``failed`` is told, and the items are given one by
-    one: the one that it raises at again is dropped. ``idle`` is called when all is written, and
-    returns the seconds after which it wants to be called again; ``finish`` at the end. ``dropped``
-    is told why and how many items are lost, from either thread.
+    ``write`` gets the oldest items and reports progress in order, with ``done`` for written and
+    ``drop`` for lost items. Unreported items are passed again after ``RETRY_S``. If ``write``
+    raises, ``failed`` gets the exception and the items are passed one by one; an item that raises
+    again is dropped. ``idle`` is called when the queue is empty and returns the seconds until its
+    next call. ``finish`` is called at the end. ``dropped`` gets reason and count of losses, from
+    either thread.
     """
 
     def __init__(
@@ -58,7 +60,6 @@ class Spool(Generic[Item]):
         idle: Callable[[], float] | None = None,
         finish: Callable[[], None] | None = None,
     ) -> None:
-        """Start the thread; ``close`` it."""
         self._bounds = bounds
         self._write = write
         self._tell = dropped
@@ -83,26 +84,26 @@ class Spool(Generic[Item]):
 
     @property
     def waiting(self) -> int:
-        """How many items are neither done nor dropped."""
+        """Number of items that are neither written nor dropped."""
         return len(self._queue)
 
     @property
     def lost(self) -> int:
-        """How many items were dropped, but for those of a stop."""
+        """Number of dropped items, except those at shutdown."""
         return self._lost
 
     @property
     def closing(self) -> bool:
-        """True if nothing more will come, and what waits should go."""
+        """True after ``close``: no more items arrive."""
         return self._closing.is_set()
 
     @property
     def given_up(self) -> bool:
-        """True if the time of the stop is over."""
+        """True if the shutdown deadline has passed."""
         return self._given_up.is_set()
 
     def put(self, *items: Item) -> bool:
-        """Take all of these items, or drop them and return False. Never waits."""
+        """Queue all items, or drop them and return False. Never waits."""
         bounds, queue = self._bounds, self._queue
         size = 0 if bounds.size is None else sum(map(bounds.size, items))
         reason = None
@@ -130,13 +131,13 @@ class Spool(Generic[Item]):
         return sum(map(self._bounds.size, items)) if self._bounds.size is not None else 0
 
     def done(self, count: int) -> None:
-        """Let go of the first of the batch, of which the writer has taken care."""
+        """Remove the first ``count`` items of the batch as written."""
         with self._lock:
             self._bytes -= self._size([self._queue.popleft() for _ in range(count)])
             self._handled += count
 
     def drop(self, reason: str, count: int) -> None:
-        """Let go of the first of the batch as lost."""
+        """Remove the first ``count`` items of the batch as lost."""
         self.done(count)
         with self._lock:
             self._lost += count
@@ -144,17 +145,19 @@ class Spool(Generic[Item]):
             self._tell(reason, count)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but no longer than there is time in a stop."""
+        """Sleep, but not beyond the shutdown deadline."""
         self._given_up.wait(seconds)
 
     def breathe(self, seconds: float) -> None:
-        """Let other threads run, but not in a stop."""
+        """Let other threads run, except during shutdown."""
         self._closing.wait(seconds)
 
     def close(self, within_s: float, grace_s: float = 0.0) -> None:
-        """Have what waits written, for at most ``within_s`` seconds, and what is under way then for
-        ``grace_s`` more. The rest is counted as lost, though a write that still goes on may yet
-        succeed. Blocks."""
+        """Write the remaining items for at most ``within_s`` seconds, then wait ``grace_s`` for
+        the last write.
+
+        Items that are left count as lost, even if a blocked write succeeds later. Blocks.
+        """
         self._closing.set()
         self._ready.set()
         self._wake.set()
@@ -162,10 +165,10 @@ class Spool(Generic[Item]):
         self._given_up.set()
         self._thread.join(grace_s)
         with self._lock:
-            left = 0 if self._rest_counted else len(self._queue)
+            remaining = 0 if self._rest_counted else len(self._queue)
             self._sealed = self._rest_counted = True
-        if left:
-            self._tell("shutdown", left)
+        if remaining:
+            self._tell("shutdown", remaining)
 
     def _run(self) -> None:
         while not self._is_over():
@@ -185,7 +188,7 @@ class Spool(Generic[Item]):
             self._failed(error)
 
     def _is_over(self) -> bool:
-        """True, and nothing more is taken, if all is written at the end or time is up."""
+        """Return True if everything is written or the shutdown deadline has passed."""
         with self._lock:
             self._sealed = self.given_up or (self.closing and not self._queue)
             return self._sealed
@@ -198,46 +201,45 @@ class Spool(Generic[Item]):
             self._failed(error)
 
     def _hand_over(self) -> bool:
-        """Pass a batch to the writer. True if it is done with all of it."""
+        """Pass a batch to the writer. Return True if it has handled all items."""
         batch = [self._queue[n] for n in range(min(len(self._queue), self._bounds.batch))]
-        until = self._handled + len(batch)
+        end = self._handled + len(batch)
         try:
             self._write(batch)
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
-            self._one_by_one(until)
-        return self._handled >= until
+            self._one_by_one(end)
+        return self._handled >= end
 
-    def _one_by_one(self, until: int) -> None:
-        """Pass what is left of a batch one by one, and drop what the writer raises at: the others
-        must go on."""
-        while self._handled < until and not self.given_up:
-            before = self._handled
+    def _one_by_one(self, end: int) -> None:
+        """Pass the rest of a batch one by one, and drop items at which the writer raises."""
+        while self._handled < end and not self.given_up:
+            handled_before = self._handled
             try:
                 self._write([self._queue[0]])
             except Exception:  # noqa: BLE001  # as above
-                if self._handled == before:
+                if self._handled == handled_before:
                     self.drop(self._bounds.unwritable, 1)
-            if self._handled == before:
+            if self._handled == handled_before:
                 return
 
 
 def append(fd: int, data: bytes) -> tuple[int, OSError | None]:
-    """Write bytes. Return how many of them were taken, and why not all were. Blocks."""
-    taken, rest = 0, memoryview(data)
+    """Write bytes to a file. Return the number written and the error, if any. Blocks."""
+    written, remaining = 0, memoryview(data)
     try:
-        while taken < len(data):
-            taken += os.write(fd, rest[taken:])
+        while written < len(data):
+            written += os.write(fd, remaining[written:])
     except OSError as error:
-        return taken, error
-    return taken, None
+        return written, error
+    return written, None
 
 
 def is_in_place(fd: int, path: Path) -> bool:
-    """True if an open file is still there under its name."""
-    about = os.fstat(fd)
+    """Return True if an open file still exists under its path."""
+    file_stat = os.fstat(fd)
     try:
-        there = path.stat()
+        path_stat = path.stat()
     except OSError:
         return False
-    return (about.st_dev, about.st_ino) == (there.st_dev, there.st_ino)
+    return (file_stat.st_dev, file_stat.st_ino) == (path_stat.st_dev, path_stat.st_ino)

@@ -1,8 +1,8 @@
-"""A call's turn on the event loop: what is there already is worked on for some milliseconds, then
-others have theirs.
+"""Time slices on the event loop: a call with data ready works for a few milliseconds, then
+yields.
 
-Whoever awaits something that is there does not let others run. What a call waits for is no work of
-its own: a stream that comes at a model's pace gives nothing up, and costs no more.
+Awaiting data that is already available does not yield. Waiting for I/O does not count as work, so a
+stream at a model's pace never pauses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ TURN_S = 0.005
 
 
 class LoopTurns:
-    """The rests of all callers' work. Of what rests of one caller a single piece goes on in each
-    round of the loop: a hundred streams of one key take a hundred rounds, not one that is a
-    hundred times as long."""
+    """Pauses of all callers. Per loop iteration one pause of each caller ends.
+
+    A hundred busy streams of one key then take a hundred iterations instead of one long iteration.
+    """
 
     __slots__ = ("_is_due", "_resting")
 
@@ -26,7 +27,7 @@ class LoopTurns:
         self._is_due = False
 
     async def rest(self, caller: object) -> None:
-        """Let others have their turn, and what rests of the same caller already."""
+        """Pause until other callers, and earlier pauses of this caller, have continued."""
         loop = asyncio.get_running_loop()
         rested = loop.create_future()
         self._resting.setdefault(caller, deque()).append(rested)
@@ -36,7 +37,6 @@ class LoopTurns:
         await rested
 
     def _go_on(self) -> None:
-        """Let one piece of each caller's work go on."""
         for caller, resting in [*self._resting.items()]:
             while resting:
                 rested = resting.popleft()
@@ -51,8 +51,7 @@ class LoopTurns:
 
 
 class LoopTurn:
-    """Told when work ``begin``s, it knows when so much of it is done that it ``is_over``. It rests
-    among ``turns`` as work of ``caller``, or by itself where there are none."""
+    """Time slice of one call. ``turns`` schedules its pauses as those of ``caller``."""
 
     __slots__ = ("_began", "_caller", "_now", "_turns", "_worked")
 
@@ -65,19 +64,19 @@ class LoopTurn:
         self._began = self._worked = 0.0
 
     def begin(self) -> float:
-        """Note that work begins, or goes on after a wait. Return the moment."""
+        """Start or resume the measurement of work. Return the current time."""
         self._began = now = self._now()
         return now
 
     def is_over(self) -> bool:
-        """Count the work since it began, or was counted. True if it is time to ``rest``."""
+        """Add the work since the last measurement. Return True if the slice is used up."""
         now = self._now()
         self._worked += now - self._began
         self._began = now
         return self._worked > TURN_S
 
     async def rest(self) -> None:
-        """Let others have their turn, and take the next one."""
+        """Yield to other calls and start a new slice."""
         if self._turns is None:
             await asyncio.sleep(0)
         else:

@@ -1,5 +1,4 @@
-"""Turns at threads that callers share, given out caller by caller: one who asks for thousands waits
-for its own, and another who asks for one is next."""
+"""Fair queue for threads that callers share: a caller with many tasks delays only its own."""
 
 from __future__ import annotations
 
@@ -12,36 +11,39 @@ MAX_CHARGED = 1024
 
 
 class Turns:
-    """So many turns at a time. Each is given to the waiting caller whose turns were charged least,
-    of equals to the one who has waited longest, and not to the one whose turn has just ended where
-    another waits; of the same caller they are given in the order in which it asked.
+    """Semaphore that favors callers that have used the least time.
 
-    A caller who comes back is charged at least as much as whoever was served last: it has saved
-    nothing up while it was away.
+    Among equals the longest waiting caller is first. The caller that just finished is last.
+    Requests of one caller are served in order. A returning caller starts at the level of the last
+    served one, so idle time earns no credit.
     """
 
-    def __init__(self, most: int) -> None:
-        self._free = self._most = most
+    def __init__(self, max_turns: int) -> None:
+        self._free = self._most = max_turns
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
         self._charged: dict[object, float] = {}
         self._level = 0.0  # what the caller who was served last was charged before
 
     def charge(self, caller: object, seconds: float) -> None:
-        """Charge a caller for the work of a turn that it still has."""
+        """Charge a caller for the work of a turn that it still holds."""
         self._charged[caller] = self._charge_of(caller) + seconds
         if len(self._charged) > MAX_CHARGED:
-            above = {one: charge for one, charge in self._charged.items() if charge > self._level}
-            self._charged = above
+            pending_charges = {
+                caller_id: charge
+                for caller_id, charge in self._charged.items()
+                if charge > self._level
+            }
+            self._charged = pending_charges
 
     def _charge_of(self, caller: object) -> float:
         return max(self._charged.get(caller, 0.0), self._level)
 
     def of(self, caller: object) -> CallerTurn:
-        """Return what a caller enters to have a turn, again and again."""
+        """Return a context manager that holds a turn of the caller. Reusable."""
         return CallerTurn(self, caller)
 
     def take_free(self) -> bool:
-        """Take a turn if one is free, which it is only while nobody waits. True if it was."""
+        """Take a turn if one is free and nobody waits. Return True if it was taken."""
         if not self._free:
             return False
         self._free -= 1
@@ -52,28 +54,28 @@ class Turns:
         if self.take_free():
             self._level = self._charge_of(caller)
             return
-        given = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, deque()).append(given)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(turn)
         try:
-            await given
+            await turn
         except asyncio.CancelledError:
-            if given.done() and not given.cancelled():
+            if turn.done() and not turn.cancelled():
                 self.give_back(caller)
             raise
 
     def give_back(self, caller: object) -> None:
-        """End a turn of ``caller``, which is somebody's next."""
+        """End a turn of ``caller`` and start the next one."""
         while self._waiting:
             following = min(
-                self._waiting, key=lambda other: (self._charge_of(other), other == caller)
+                self._waiting, key=lambda waiting: (self._charge_of(waiting), waiting == caller)
             )
             self._level = self._charge_of(following)
             queue = self._waiting.pop(following)
-            given = queue.popleft()
+            turn = queue.popleft()
             if queue:
                 self._waiting[following] = queue  # behind all others who wait
-            if not given.done():
-                given.set_result(None)
+            if not turn.done():
+                turn.set_result(None)
                 return
         self._free += 1
         if self._free == self._most:
@@ -82,18 +84,18 @@ class Turns:
 
 
 class Places:
-    """Counts the places that callers have. While all ``most`` are taken, a caller gets another one
-    only below its equal share, so that nobody who takes many keeps others from one."""
+    """Counts places per caller. When all are taken, only callers below their equal share get
+    another one."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_places: int) -> None:
+        self._most = max_places
         self._taken: Counter[object] = Counter()
 
     def is_full(self, caller: object) -> bool:
-        """Return True if a caller has to do without one more place."""
-        own = self._taken[caller]
-        callers = len(self._taken) + (not own)
-        return self._taken.total() >= self._most and own >= max(1, self._most // callers)
+        """Return True if the caller cannot get another place."""
+        caller_places = self._taken[caller]
+        callers = len(self._taken) + (not caller_places)
+        return self._taken.total() >= self._most and caller_places >= max(1, self._most // callers)
 
     def take(self, caller: object) -> None:
         self._taken[caller] += 1
@@ -106,7 +108,7 @@ class Places:
 
 @frozen
 class CallerTurn:
-    """A turn of one caller, while the block runs."""
+    """Context manager that holds a turn of one caller."""
 
     turns: Turns
     caller: object

@@ -141,7 +141,7 @@ async def test_work_beside_a_call_tells_how_it_ends(owner: str, expected: list[s
         ends.append("worked")
 
     called = record()
-    async with SideTasks(most=1) as side_tasks:
+    async with SideTasks(max_tasks=1) as side_tasks:
         if owner == "full":
             _ = side_tasks.start(asyncio.sleep(0), called.key)
         called.side_tasks = None if owner == "none" else side_tasks

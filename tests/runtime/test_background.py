@@ -104,7 +104,7 @@ async def test_side_tasks_are_bounded_and_end_with_their_owner() -> None:
         finally:
             ends.append(name)
 
-    async with SideTasks(most=2) as side_tasks:
+    async with SideTasks(max_tasks=2) as side_tasks:
         assert not side_tasks.is_full("a")
         tasks = [side_tasks.start(work(name), "a") for name in ("first", "second")]
         await asyncio.sleep(0)

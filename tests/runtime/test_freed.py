@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.freed import MANY, drop_tracebacks, uncollected
+from proxy.runtime.freed import MIN_FROZEN, drop_tracebacks, uncollected
 
 FREES = """
 import ctypes, re
@@ -50,7 +50,7 @@ def collecting() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collecting")
-@pytest.mark.parametrize(("count", "left_out"), [(MANY // 10, False), (2 * MANY, True)])
+@pytest.mark.parametrize(("count", "left_out"), [(MIN_FROZEN // 10, False), (2 * MANY, True)])
 def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     gc.collect()
     before = gc.get_freeze_count()
@@ -72,11 +72,11 @@ def test_it_goes_on_without_rounds_where_there_were_none() -> None:
     before = gc.get_freeze_count()
     gc.disable()
     with uncollected():
-        kept = [[number] for number in range(2 * MANY)]
+        kept = [[number] for number in range(2 * MIN_FROZEN)]
 
     assert not gc.isenabled()
     assert gc.get_freeze_count() == before
-    assert len(kept) == 2 * MANY
+    assert len(kept) == 2 * MIN_FROZEN
 
 
 def failing(error: Exception, cause: Exception | None = None) -> None:

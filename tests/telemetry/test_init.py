@@ -168,7 +168,7 @@ def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
 
 async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
     sink, outcomes = Sink(), list[str]()
-    async with SideTasks(most=2) as side_tasks:
+    async with SideTasks(max_tasks=2) as side_tasks:
         emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
         finish = asyncio.Event()
         for _ in range(3):
