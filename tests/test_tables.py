@@ -16,7 +16,7 @@ from proxy.call.attempts import AttemptReason, CallOutcome, LossReason, SpendUse
 from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
-from proxy.dialects.portkey import answer_headers
+from proxy.dialects.vendors.portkey import answer_headers
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES

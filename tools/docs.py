@@ -18,7 +18,7 @@ from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
-from proxy.dialects.openai import FIELDS, PATHS
+from proxy.dialects.vendors.openai import FIELDS, PATHS
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.errors.table import ERROR_TABLE
 from proxy.fields.field_table import ROWS

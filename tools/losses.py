@@ -13,13 +13,9 @@ import orjson
 
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect
-from proxy.dialects.responses.sealing import (
-    CONVERSATIONS,
-    ResponseIds,
-    in_conversation,
-    pinned,
-)
-from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.state_refs import resolve_state
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import InvalidField, NotFound
 from proxy.fields.checks import FieldType
@@ -212,10 +208,10 @@ def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
     head = RequestHead(sample.dialect.name, sample.endpoint, "/", "r")
     if PREVIOUS in body:
         sealed = IDS.seal("", "d", target.id, body[PREVIOUS])
-        call = pinned(read_call(head, {**body, PREVIOUS: sealed}), IDS)
+        call = resolve_state(read_call(head, {**body, PREVIOUS: sealed}), IDS)
     elif CONVERSATION in body and sample.endpoint == "responses":
         sealed = IDS.seal("", "d", target.upstream.name, body[CONVERSATION], CONVERSATIONS)
-        call = in_conversation(read_call(head, {**body, CONVERSATION: sealed}), IDS)
+        call = resolve_state(read_call(head, {**body, CONVERSATION: sealed}), IDS)
     else:
         call = read_call(head, body)
     question = build_request(call, target, sample.dialect, upstream)

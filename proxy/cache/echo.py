@@ -6,7 +6,7 @@ The cache key leaves out who sends a request, which a response of the Responses 
 from __future__ import annotations
 
 from proxy.cache.key import CALLER
-from proxy.dialects.responses.tables import ECHOED
+from proxy.dialects.responses.schema import ECHOED
 from proxy.types import Call, Json
 from proxy.types.events import Frame
 

@@ -13,8 +13,8 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.pieces import write_pieces
-from proxy.dialects.request_headers import passed_headers
-from proxy.dialects.responses.tables import PREVIOUS
+from proxy.dialects.request_headers import forwarded_headers
+from proxy.dialects.responses.schema import PREVIOUS
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
 from proxy.runtime.offload import LARGE_BYTES
@@ -49,7 +49,7 @@ def digest(
     if call.item_ids:
         question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
     headers = call.head.headers
-    passed = passed_headers(headers, DIALECTS[call.head.dialect].server, headers)
+    passed = forwarded_headers(headers, DIALECTS[call.head.dialect].server, headers)
     if passed:
         question = [*question, "headers", sorted(passed.items())]
     if call.size <= LARGE_BYTES:

@@ -8,17 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from proxy.dialects import (
-    anthropic,
-    enkrypt,
-    fireworks,
-    multimodel,
-    openai,
-    other_gateways,
-    portkey,
-    request_headers,
-    scale,
-)
+from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.dialects.hints import not_served, plain_path
@@ -35,6 +25,16 @@ from proxy.dialects.paths import (
 )
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.signed_calls import without_signatures
+from proxy.dialects.vendors import (
+    anthropic,
+    enkrypt,
+    fireworks,
+    multimodel,
+    openai,
+    other_gateways,
+    portkey,
+    scale,
+)
 from proxy.errors import InvalidField, PathNotFound
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.wire import MethodNotAllowed
@@ -48,7 +48,7 @@ from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPaths
+    from proxy.types.passthrough import PassthroughPaths
 
 DIALECTS: dict[str, Dialect] = {
     "openai": openai.OPENAI,
@@ -199,7 +199,7 @@ def _spoken(name: str, names: str) -> Dialect:
     return DIALECTS[name]
 
 
-def nothing_passed() -> None:
+def no_passthrough() -> None:
     """Return the paths that are passed on where there are none."""
 
 
@@ -213,7 +213,7 @@ class Received:
     at: datetime = EPOCH
     query: str = ""
     spoken: tuple[Dialect, str] | None = None
-    passed: Callable[[], PassedPaths | None] = nothing_passed
+    passed: Callable[[], PassthroughPaths | None] = no_passthrough
 
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
@@ -242,10 +242,10 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         method="GET" if method == "HEAD" else method,
     )
     if endpoint == "passthrough":
-        from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
+        from proxy.types.passthrough import PassthroughRequest  # noqa: PLC0415  # few calls are such
 
         head = replace(
-            head, passthrough=PassedRequest(openai_path(path, parameters), received.query)
+            head, passthrough=PassthroughRequest(openai_path(path, parameters), received.query)
         )
     elif received.query:
         dropped = dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
@@ -260,7 +260,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
 
 
 def _found(
-    asked: str, path: str, passed: Callable[[], PassedPaths | None]
+    asked: str, path: str, passed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
     """Return the route of a request that is none of the plain ones, and what its path names. Raises
     a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does."""
@@ -281,7 +281,7 @@ def _found(
 
 
 def _passed_on(
-    method: str, path: str, listed: PassedPaths | None, allowed: set[str]
+    method: str, path: str, listed: PassthroughPaths | None, allowed: set[str]
 ) -> tuple[str, Parameters]:
     """Return the listed path of a request, whose path the product serves for the ``allowed``
     methods, and the deployment in a path of Azure's clients. Raise ``PathNotFound`` or

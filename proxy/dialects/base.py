@@ -124,7 +124,7 @@ class UpstreamDialect:
     response statuses, ``denials`` the words of an error by which its guards deny a call.
     ``implied`` has the upstream's behavior without a field, as a value of that field.
     ``required_headers`` are those that it refuses a request without, and that only a policy can
-    name. It gets the headers of its own clients whose names begin with ``passed_prefix``, and
+    name. It gets the headers of its own clients whose names begin with ``forwarded_prefix``, and
     ``usual_headers`` if they have none.
     """
 
@@ -141,7 +141,7 @@ class UpstreamDialect:
     denials: frozenset[str] = DENIALS
     implied: Mapping[str, object] = field(default_factory=lambda: IMPLIED)
     required_headers: tuple[str, ...] = ()
-    passed_prefix: str | None = None
+    forwarded_prefix: str | None = None
     usual_headers: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from proxy.dialects.bounds import (
     counts_as,
     groups,
 )
-from proxy.dialects.openai import OPENAI
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.fields.field_table import FIELDS, UNDECLARED
 from proxy.types import Endpoint, Json, ParameterOverrides
 from proxy.types.reasoning import WISHES, is_reasoning_model

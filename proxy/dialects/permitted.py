@@ -19,7 +19,7 @@ from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, FieldRules, field_rules
 from proxy.fields.spelling import squeezed
 from proxy.types import Json, Upstream
-from proxy.types.passthrough import PassedPath
+from proxy.types.passthrough import PassthroughPath
 
 SQUEEZED = {name: squeezed(name) for name in FIELDS}
 """The fields of most requests."""
@@ -71,7 +71,7 @@ def permitted(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, li
     return _without(body, unsent) if unsent else dict(body), sorted(dropped)
 
 
-def declared_fields(path: PassedPath, upstream: Upstream) -> Collection[str] | None:
+def declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
     """Return the only fields of a body that may pass to an upstream, None for any."""
     if path.fields is None and not upstream.is_gateway:
         return None

@@ -60,12 +60,12 @@ def gemini_key(endpoint: Endpoint, headers: Headers) -> Secret | None:
     return plain(GEMINI_KEY, headers) if endpoint == "passthrough" else None
 
 
-def passed_headers(
+def forwarded_headers(
     headers: Headers, server: UpstreamDialect, accepts: Collection[str]
 ) -> dict[str, str]:
     """Return the headers of a client that an upstream of its dialect gets. One that chooses an
     account is the operator's, unless the upstream ``accepts`` it."""
-    prefix = server.passed_prefix
+    prefix = server.forwarded_prefix
     return {
         name: value
         for name, value in headers.items()

@@ -11,10 +11,8 @@ import orjson
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.pieces import dump_pieces
-from proxy.dialects.responses import conversations
-from proxy.dialects.responses.item_ids import own_items
-from proxy.dialects.responses.sealing import unknown_id
-from proxy.dialects.responses.stored import asked_of, kind_of
+from proxy.dialects.responses import stored
+from proxy.dialects.responses.state_refs import restore_item_ids, unknown_id
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest, translate_request
 from proxy.dialects.ways import beside, target_endpoint
 from proxy.errors import InvalidField
@@ -28,8 +26,7 @@ def build_stored_request(call: Call, target: Target, to_dialect: Dialect) -> Ups
     head, pin = call.head, call.state_ref
     if pin is None or target_endpoint("responses", target, to_dialect) != "responses":
         raise unknown_id(head, head.parameter("id") or "")
-    path = f"/responses/{quote(pin.id, safe='')}{kind_of(head).suffix}"
-    return _request(call, target, to_dialect, path)
+    return _request(call, target, to_dialect)
 
 
 def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) -> UpstreamRequest:
@@ -39,35 +36,33 @@ def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) 
         if call.state_ref is None:
             raise InvalidField("deployment", "has a target that does not support conversations")
         raise unknown_id(call.head, call.state_ref.client_id)
-    path = conversations.path_of(call)
-    if not conversations.kind_of(call.head).takes:
-        return _request(call, target, to_dialect, path)
+    if not stored.operation_of(call.head).fields:
+        return _request(call, target, to_dialect)
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
     from_dialect = DIALECTS[call.head.dialect]
-    with conversations.named_items():
+    with stored.errors_name_items():
         made = translate_request(as_response, target, from_dialect, to_dialect)
     body: Json = {name: made.body[name] for name in ("input", "metadata") if name in made.body}
     if "metadata" in call.body and call.body["metadata"] is None:  # there are to be none any more
         body["metadata"] = None
     if "input" in body:
-        body["items"] = own_items(body.pop("input"), call.item_ids)
+        body["items"] = restore_item_ids(body.pop("input"), call.item_ids)
     written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
-    return _request(call, target, to_dialect, path, written, made.dropped_fields)
+    return _request(call, target, to_dialect, written, made.dropped_fields)
 
 
 def _request(
     call: Call,
     target: Target,
     to_dialect: Dialect,
-    path: str,
     body: bytes | None = None,
     dropped: tuple[str, ...] = (),
 ) -> UpstreamRequest:
     """Return a request for a path of an upstream, with the query of its call."""
     head = call.head
-    url, headers = beside(target.upstream, to_dialect, path)
+    url, headers = beside(target.upstream, to_dialect, stored.upstream_path(call))
     url = url.replace(MODEL, quote(target.model, ""))
-    query = urlencode(asked_of(head))
+    query = urlencode(stored.upstream_query(head))
     if query:
         url += ("&" if urlsplit(url).query else "?") + query
     if body is None:

@@ -14,10 +14,10 @@ from proxy.dialects.base import Dialect, UpstreamDialect
 from proxy.dialects.bounds import most_tokens, prompts_of, within
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import RequestForm
-from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.dialects.provider_chat import provider_chat
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields

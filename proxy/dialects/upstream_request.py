@@ -11,13 +11,13 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
-from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
-from proxy.dialects.request_headers import passed_headers
-from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
+from proxy.dialects.request_headers import forwarded_headers
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.signed_calls import signed
 from proxy.dialects.translation import blamed, names_of, translate
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import InvalidField
 from proxy.runtime.frozen import frozen
@@ -193,15 +193,15 @@ def _leaning(body: Json, call: Call, pin: StateRef | None, way: TargetRoute) -> 
     ``NotFound`` for a target that speaks no Responses any more. The policy has not looked at the
     name of a response: the id is one that was given for this target."""
     if way.endpoint != "responses":
-        from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few calls lean
+        from proxy.dialects.responses.state_refs import unknown_id  # noqa: PLC0415  # few calls lean
 
         if pin is not None:
             raise unknown_id(call.head, pin.client_id, pin.param)
         return body
     if call.item_ids:
-        from proxy.dialects.responses.item_ids import own_items  # noqa: PLC0415  # as above
+        from proxy.dialects.responses.state_refs import restore_item_ids  # noqa: PLC0415  # as above
 
-        body = {**body, "input": own_items(body.get("input"), call.item_ids)}
+        body = {**body, "input": restore_item_ids(body.get("input"), call.item_ids)}
     if pin is None or not pin.id:
         return body
     return {**body, CONVERSATION if pin.is_conversation else PREVIOUS: pin.id}
@@ -233,10 +233,10 @@ def _headers(
     """Return the headers of a request: those of its way, and the client's own that pass by name to
     an upstream of the same dialect, or what it is told instead. A policy's own count first."""
     server = to_dialect.server
-    if server.passed_prefix is None:
+    if server.forwarded_prefix is None:
         return way.headers
     given = call.head.headers if from_dialect is to_dialect else {}
-    passed = passed_headers(given, server, target.upstream.accepts)
+    passed = forwarded_headers(given, server, target.upstream.accepts)
     return {**server.usual_headers, **passed, **way.headers}
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from proxy.dialects import CHECKED_FIELDS, openai
+from proxy.dialects import CHECKED_FIELDS
 from proxy.dialects.base import Dialect, unchanged
 from proxy.dialects.bounds import GROUPS, most_tokens, prompts_of
 from proxy.dialects.parameters import READ, apply_parameters
 from proxy.dialects.permitted import listed_fields
 from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
+from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
 from proxy.types import (

@@ -71,8 +71,8 @@ def has_content(frame: Frame) -> bool:
 def answer_writer(call: Call, head: ResponseHead, verdicts: Judged) -> FamilyWriter:
     """Return the writer of an answer for its client."""
     if head.passed is not None:
-        from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # few calls are such
+        from proxy.dialects.passthrough.response import PassthroughWriter  # noqa: PLC0415  # few calls are such
 
-        return PassedWriter(head.passed)
+        return PassthroughWriter(head.passed)
     options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)
     return FAMILIES[client_family(call)].writer(options)

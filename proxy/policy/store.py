@@ -22,7 +22,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import RequestHead
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPaths
+    from proxy.types.passthrough import PassthroughPaths
 
 MIN_INTERVAL_S = 1.0
 """Minimum time between two reloads."""
@@ -130,7 +130,7 @@ class PolicyStore:
             self._active = ActivePolicy(self.current)
         return self._active
 
-    def passed(self) -> PassedPaths | None:
+    def passed(self) -> PassthroughPaths | None:
         """Return the passthrough paths of the active policy."""
         return self.current.passthrough
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 
-from proxy.dialects import anthropic, openai
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import WriteOptions
-from proxy.dialects.responses import conversations
+from proxy.dialects.responses.stored import CONVERSATIONS_PATH
+from proxy.dialects.vendors import anthropic, openai
 from proxy.dialects.writing import nobody
 from proxy.money.usage import read_usage
 from proxy.policytest.cases import ScriptedAnswer
@@ -57,7 +57,7 @@ def _without_text(answer: ScriptedAnswer, url: str, request: Json) -> Json | Non
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
         head = {"model": request.get("model"), "object": "list"}
         return {**head, "data": data, "usage": _usage(answer)}
-    if url.endswith(conversations.PATH):
+    if url.endswith(CONVERSATIONS_PATH):
         return {**CONVERSATION, "metadata": request.get("metadata")}
     return None
 

@@ -43,7 +43,7 @@ from proxy.types import Call, Json, Plan, RequestHead, ResponseHead, Timeouts
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
-from proxy.types.passthrough import BoundedUpload, PassedPaths
+from proxy.types.passthrough import BoundedUpload, PassthroughPaths
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 from proxy.upstream.reply import Take, nothing
@@ -177,7 +177,7 @@ class _Exchange:
     is_disconnected = is_complete = False  # a policy test is never canceled
     request_id = REQUEST
 
-    def __init__(self, given: Given, played: Played, passed: PassedPaths | None) -> None:
+    def __init__(self, given: Given, played: Played, passed: PassthroughPaths | None) -> None:
         self._given = given
         self._passed = passed
         self._played = played

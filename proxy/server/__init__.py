@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from proxy.dialects import nothing_passed
+from proxy.dialects import no_passthrough
 from proxy.pipeline import Pipeline
 from proxy.runtime.frozen import frozen
 from proxy.server.bodies import BodyShare
@@ -24,7 +24,7 @@ from proxy.server.server import WeakParser as WeakParser
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
-    from proxy.types.passthrough import PassedPaths
+    from proxy.types.passthrough import PassthroughPaths
 
 
 @frozen
@@ -39,7 +39,7 @@ class DataPort:
     calls: Calls
     keyless: Keyless = Keyless()  # it is frozen
     ids: ResponseIds | None = None
-    passed: Callable[[], PassedPaths | None] = nothing_passed
+    passed: Callable[[], PassthroughPaths | None] = no_passthrough
 
 
 def data_handler(

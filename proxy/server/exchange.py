@@ -15,7 +15,7 @@ from proxy.call.record import Record
 from proxy.dialects import writing
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.hints import where_key_belongs
-from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.writing import answer_writer, first_document, has_content
 from proxy.errors import ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
@@ -29,7 +29,7 @@ from proxy.types.events import Frame
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
-    from proxy.types.passthrough import PassedPaths
+    from proxy.types.passthrough import PassthroughPaths
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 FEW = 8  # frames that are written at once
@@ -92,7 +92,7 @@ class HttpExchange:
         self._silence: SilenceTimer | None = None
         self._is_sending = False
         self._via = via
-        self.passed: Callable[[], PassedPaths | None] = dialects.nothing_passed
+        self.passed: Callable[[], PassthroughPaths | None] = dialects.no_passthrough
         self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
         self._client = spoken[0].client
         self._nonce = request_id
@@ -154,9 +154,9 @@ class HttpExchange:
             raw = await incoming.read_body()
             size, reads = len(raw), dialects.read_call
             if head.endpoint == "conversations":
-                from proxy.dialects.responses import conversations  # noqa: PLC0415  # few are such
+                from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
 
-                reads = conversations.conversation_call
+                reads = stored.read_conversation_call
             if size <= LARGE_BYTES:
                 body = self._parsing.read_small(raw, share.take_read)
                 self._call = reads(head, body, size, caller)
@@ -170,10 +170,12 @@ class HttpExchange:
     async def _pinned(self, call: Call) -> Call:
         """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
         if call.head.endpoint == "conversations":
-            from proxy.dialects.responses.conversations import placed  # noqa: PLC0415  # few are
+            from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
 
             return await self._offload.run(
-                call.size, partial(placed, call, self._ids), call.scheduling_key
+                call.size,
+                partial(stored.resolve_conversation_call, call, self._ids),
+                call.scheduling_key,
             )
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
@@ -181,9 +183,11 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
+        from proxy.dialects.responses.state_refs import resolve_state  # noqa: PLC0415  # few calls lean
 
-        pinned = partial(leaning, call, self._ids)  # of a large one thousands of ids are opened
+        pinned = partial(
+            resolve_state, call, self._ids
+        )  # of a large one thousands of ids are opened
         return await self._offload.run(call.size, pinned, call.scheduling_key)
 
     def __enter__(self) -> Self:

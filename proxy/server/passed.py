@@ -6,7 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from proxy.dialects.passed import media_type_of, names_json, read_passed, unread_call
+from proxy.dialects.passthrough.request import (
+    media_type_of,
+    names_json,
+    read_passthrough,
+    unread_call,
+)
 from proxy.errors import BadRequest
 from proxy.server.bodies import BodyShare
 from proxy.server.request import Incoming
@@ -23,7 +28,7 @@ async def read_passed_call(
     and its fields would be the client's own."""
     length = incoming.length()
     if length == 0:
-        return read_passed(head, {}, caller=caller)
+        return read_passthrough(head, {}, caller=caller)
     if head.passthrough is None or head.method == BODILESS:
         raise BadRequest("A GET request must not have a body.")
     if not names_json(incoming.media_type):
@@ -31,7 +36,7 @@ async def read_passed_call(
         head = replace(head, passthrough=replace(head.passthrough, media_type=media_type))
         return unread_call(head, incoming.upload(length), caller)
     raw = await incoming.read_body()
-    make = partial(read_passed, head, size=len(raw), caller=caller)
+    make = partial(read_passthrough, head, size=len(raw), caller=caller)
     if not raw:
         return make({})
     return await incoming.parsing.read(raw, make, caller, share.take_read)

@@ -16,9 +16,9 @@ from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy
 
 from proxy.dialects import HEADER_PREFIXES, PATHS
-from proxy.dialects.other_gateways import MEANINGS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.dialects.strict import counted, read_json
+from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.errors import BadRequest, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
 from proxy.errors.wire import (

@@ -33,7 +33,7 @@ from proxy.types.way import Endpoint as Endpoint
 from proxy.types.way import TargetRoute as TargetRoute
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath, PassedRequest, Upload
+    from proxy.types.passthrough import PassthroughPath, PassthroughRequest, Upload
 
 Json = dict[str, Any]
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -90,7 +90,7 @@ class RequestHead:
     properties: tuple[tuple[Word, Word], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
     alternatives: tuple[str, ...] = ()
-    passthrough: PassedRequest | None = None
+    passthrough: PassthroughRequest | None = None
     method: str = "POST"
 
     def parameter(self, name: str) -> str | None:
@@ -273,7 +273,7 @@ class Plan:
     may_refresh: bool = False
     guards: GuardPlan = NO_GUARDS
     rule_by_effect: Mapping[str, str] = field(default_factory=dict)
-    passed: PassedPath | None = None
+    passed: PassthroughPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     question_frames: dict[tuple[str, str], bytes] = memo(dict)
@@ -297,7 +297,7 @@ def _distinct(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 @frozen
-class PassedHead:
+class PassthroughHead:
     """Head of a passthrough response.
 
     ``length`` is the size of the body in bytes, None if unknown. ``read`` is True for JSON, which
@@ -322,4 +322,4 @@ class ResponseHead:
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
     is_flagged: bool = False
-    passed: PassedHead | None = None
+    passed: PassthroughHead | None = None

@@ -40,7 +40,7 @@ class Upload(Protocol):
 
 
 @frozen
-class PassedRequest:
+class PassthroughRequest:
     """Path, query and media type of a passthrough request as sent."""
 
     path: str
@@ -52,13 +52,13 @@ def _sample(route: str) -> str:
     return _PARAMETER.sub(SAMPLE, route)
 
 
-def sample_request(route: str) -> PassedRequest:
+def sample_request(route: str) -> PassthroughRequest:
     """Return a request that matches a route, with placeholder values."""
-    return PassedRequest(_sample(route))
+    return PassthroughRequest(_sample(route))
 
 
 @frozen
-class PassedPath:
+class PassthroughPath:
     """A passthrough path of a policy.
 
     ``route`` has parameters in braces. ``upstream_route`` is the path at the upstream if it
@@ -116,21 +116,21 @@ def fill(route: str, values: Mapping[str, str]) -> str:
 
 
 @frozen
-class PassedPaths:
+class PassthroughPaths:
     """Passthrough paths, those without parameters first."""
 
-    paths: tuple[PassedPath, ...] = ()
+    paths: tuple[PassthroughPath, ...] = ()
 
     @classmethod
-    def of(cls, paths: Iterable[PassedPath]) -> PassedPaths:
+    def of(cls, paths: Iterable[PassthroughPath]) -> PassthroughPaths:
         return cls(tuple(sorted(paths, key=lambda path: (len(path.names), path.route))))
 
     @classmethod
-    def merge(cls, groups: Iterable[PassedPaths]) -> PassedPaths:
+    def merge(cls, groups: Iterable[PassthroughPaths]) -> PassthroughPaths:
         """Return the union of the paths of several deployments."""
         return cls.of(dict.fromkeys(path for paths in groups for path in paths.paths))
 
-    def find(self, method: str, path: str) -> PassedPath | None:
+    def find(self, method: str, path: str) -> PassthroughPath | None:
         """Return the first path that matches a request."""
         for candidate in self.paths:
             if method in candidate.methods and candidate.fits(path):

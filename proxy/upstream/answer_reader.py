@@ -4,7 +4,6 @@ remaining rate limit."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS
@@ -19,7 +18,7 @@ from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 
 if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
+    from proxy.dialects.responses.sealing import DocumentSealer, ResponseIds
 
 MIB = 1024 * 1024
 ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
@@ -90,25 +89,22 @@ def _reads_texts(asked: OpenAttempt) -> bool:
 def _sealing(asked: OpenAttempt, ids: ResponseIds) -> Rewrite:
     """Return what seals the ids in a document of Responses."""
     sealed = _ids_of(asked, ids)
-    if asked.request.endpoint != "conversations":
-        return sealed.sealed
-    from proxy.dialects.responses import conversations  # noqa: PLC0415  # few calls
-
-    return partial(conversations.sealed, ids=sealed)
+    is_conversation = asked.request.endpoint == "conversations"
+    return sealed.seal_conversation if is_conversation else sealed.seal
 
 
-def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> AnswerIds:
+def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> DocumentSealer:
     """Return the sealed ids of an answer, for the key that gets it."""
-    from proxy.dialects.responses.sealing import AnswerIds  # noqa: PLC0415  # with a secret alone
+    from proxy.dialects.responses.sealing import DocumentSealer  # noqa: PLC0415  # with a secret alone
 
     record = asked.record
     deployment = record.plan.deployment if record.plan is not None else None
-    return AnswerIds(
+    return DocumentSealer(
         ids=ids,
         key=record.key or "",
         deployment=deployment or "",
         target=asked.target.id,
-        pin=asked.call.state_ref,
+        state_ref=asked.call.state_ref,
         upstream=asked.target.upstream.name,
     )
 

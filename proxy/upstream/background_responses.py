@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from proxy.dialects.responses.schema import UNFINISHED, chat_usage, member
 from proxy.dialects.responses.sealing import ResponseIds
-from proxy.dialects.responses.tables import UNFINISHED, member
-from proxy.dialects.responses.usage import chat_usage
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, word_of
 from proxy.money.usage import read_usage

@@ -10,18 +10,18 @@ from proxy.call.meter import Meter
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
 from proxy.dialects.frame_reader import FrameReader
-from proxy.dialects.passed import build_passed
-from proxy.dialects.passed_answer import (
-    PassedBytes,
-    PassedDocument,
-    passed_head,
+from proxy.dialects.passthrough.request import build_passthrough
+from proxy.dialects.passthrough.response import (
+    PassthroughBytes,
+    PassthroughDocument,
+    parse_passthrough_head,
     shown_headers,
 )
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import ProxyError
 from proxy.money.usage import Json, Tokens, read_usage
 from proxy.types import ResponseHead, Target
-from proxy.types.passthrough import PassedPath
+from proxy.types.passthrough import PassthroughPath
 from proxy.types.way import MODEL_FREE_METHODS
 from proxy.upstream.answer_reader import ANSWER_BYTES, check_encoding, shown_of
 from proxy.upstream.forwarded import OpenAttempt
@@ -41,7 +41,7 @@ def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
     if passed is None or path is None:
         raise RuntimeError("the call is not passed on")
     spoken = DIALECTS[target.upstream.dialect]
-    return build_passed(context.call, passed, path, target, spoken)
+    return build_passthrough(context.call, passed, path, target, spoken)
 
 
 def new_meter(method: str) -> Meter:
@@ -50,7 +50,7 @@ def new_meter(method: str) -> Meter:
     return Meter(unreported="none" if method in MODEL_FREE_METHODS else "unknown", estimates=False)
 
 
-def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError) -> bool:
+def is_safe_again(context: AttemptContext, path: PassthroughPath, failure: ProxyError) -> bool:
     """Return True if a failed call may be sent again, to any target: no upstream can have received
     it, or it changes nothing."""
     upload = context.call.upload
@@ -67,7 +67,7 @@ def head_of(asked: OpenAttempt, reply: Reply) -> ResponseHead | None:
         return None
     check_encoding(asked, reply)
     most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
-    passed = passed_head(reply.status, reply.headers, most)
+    passed = parse_passthrough_head(reply.status, reply.headers, most)
     shown = (*shown_of(asked, reply), *shown_headers(reply.headers))
     return ResponseHead(streamed=not passed.read, headers=shown, passed=passed)
 
@@ -78,10 +78,10 @@ def reader_of(asked: OpenAttempt, head: ResponseHead) -> FrameReader:
     find_usage = no_tokens if asked.request.method in MODEL_FREE_METHODS else passed_tokens
     if head.passed is None or head.streamed:
         media_type = "" if head.passed is None else head.passed.media_type
-        return PassedBytes(leg, media_type, find_usage)
+        return PassthroughBytes(leg, media_type, find_usage)
     documents = Documents(upstream.max_answer_values)
     limit = upstream.max_answer_bytes or ANSWER_BYTES
-    return PassedDocument(leg, documents, limit, find_usage)
+    return PassthroughDocument(leg, documents, limit, find_usage)
 
 
 def no_tokens(data: Json) -> None:

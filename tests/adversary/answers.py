@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from proxy.dialects.responses.tables import BY_KIND
+from proxy.dialects.responses.schema import BY_KIND
 from proxy.guards.findings.tally import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.types.events import FamilyName, Frame
@@ -31,24 +31,24 @@ Pieces = Sequence[str]
 def item(at: int, kind: str, texts: Pieces) -> Json:
     """Return an item with texts of one kind, as it is at its end."""
     text_type = BY_KIND[kind]
-    head = {"id": f"it_{at}", "type": text_type.item, "status": "completed"}
-    if not text_type.part:
+    head = {"id": f"it_{at}", "type": text_type.item_type, "status": "completed"}
+    if not text_type.part_type:
         return {**head, "call_id": f"call_{at}", "name": f"f_{at}", text_type.member: texts[0]}
-    parts: list[Json] = [{"type": text_type.part, text_type.member: text} for text in texts]
-    rest: Json = {"role": "assistant"} if text_type.item == "message" else {"summary": []}
-    return {**head, **rest, text_type.within: parts}
+    parts: list[Json] = [{"type": text_type.part_type, text_type.member: text} for text in texts]
+    rest: Json = {"role": "assistant"} if text_type.item_type == "message" else {"summary": []}
+    return {**head, **rest, text_type.list_member: parts}
 
 
 def part_events(where: Json, kind: str, part: int, pieces: Pieces) -> list[Json]:
     """Return the events of one text."""
     text_type, text = BY_KIND[kind], "".join(pieces)
-    where = where | ({text_type.numbered_by: part} if text_type.part else {})
+    where = where | ({text_type.index_member: part} if text_type.part_type else {})
     deltas = [{"type": f"{text_type.event}.delta", **where, "delta": piece} for piece in pieces]
     done: Json = {"type": f"{text_type.event}.done", **where, text_type.member: text}
-    if not text_type.part:
+    if not text_type.part_type:
         return [*deltas, done]
     name = "reasoning_summary_part" if kind == "summary" else "content_part"
-    whole = {"type": text_type.part, text_type.member: text}
+    whole = {"type": text_type.part_type, text_type.member: text}
     begun = {"type": f"response.{name}.added", **where, "part": {**whole, text_type.member: ""}}
     return [begun, *deltas, done, {"type": f"response.{name}.done", **where, "part": whole}]
 

@@ -20,7 +20,7 @@ from tests.adversary.grammar import LEAVES
 from tests.adversary.test_messages_answers import PARTS
 from tests.adversary.test_what_a_request_may_say import ROUTES, TEXTS
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.dialects.test_anthropic import CALLED, THOUGHT
+from tests.dialects.vendors.test_anthropic import CALLED, THOUGHT
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, message, scripted_upstream, stream
 
 GUARDS = """

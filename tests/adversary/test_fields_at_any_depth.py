@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.passed_form import check_form_field
+from proxy.dialects.passthrough.form import check_form_field
 from proxy.dialects.permitted import permitted
 from proxy.errors import InvalidField
 from proxy.fields.denied import NOT_THE_CLIENTS

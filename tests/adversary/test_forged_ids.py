@@ -10,8 +10,8 @@ from time import process_time
 import pytest
 
 from proxy.dialects import read_call
-from proxy.dialects.responses.item_ids import leaning
-from proxy.dialects.responses.sealing import PROOF_BYTES, ResponseIds, pinned
+from proxy.dialects.responses.sealing import PROOF_BYTES, ResponseIds
+from proxy.dialects.responses.state_refs import resolve_response, resolve_state
 from proxy.errors import BadRequest, NotFound
 from proxy.types import RequestHead
 from tests.adversary.shapes import SHAPES, text
@@ -86,7 +86,7 @@ def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
             for item in ({"type": "item_reference", "id": value}, {"id": value}):
                 body: Json = {"model": "m", "input": [item]}
                 with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
-                    leaning(read_call(HEAD, body, caller=KEYS[0]), IDS)
+                    resolve_state(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
 def test_no_id_of_one_tenant_opens_for_another() -> None:
@@ -103,7 +103,7 @@ def test_whatever_stands_for_an_id_is_refused(shape: str) -> None:
         for value in values:
             body: Json = {"model": "m", "input": "x", "previous_response_id": value}
             with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
-                pinned(read_call(HEAD, body, caller=KEYS[0]), IDS)
+                resolve_response(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
 def test_a_long_id_takes_no_time() -> None:

@@ -15,7 +15,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import WholeFrameReader
 from proxy.errors import ProxyError
 from proxy.types.events import FamilyName
-from tests.dialects.test_anthropic import CALLED, STREAM, THOUGHT
+from tests.dialects.vendors.test_anthropic import CALLED, STREAM, THOUGHT
 from tests.doubles import Json, chat, message
 from tests.for_each import for_each
 from tests.golden.pipeline import CLIENTS as SERVERS

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS
-from proxy.dialects.anthropic import user_of
-from proxy.dialects.messages.from_chat import messages_of, tidy
-from proxy.dialects.messages.to_chat import chat_of
+from proxy.dialects.messages.from_chat import convert_from_chat, tidy
+from proxy.dialects.messages.to_chat import convert_to_chat
+from proxy.dialects.vendors.anthropic import user_of
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
 from tests.adversary.test_messages_answers import with_odd
@@ -93,11 +93,11 @@ CHAT = {
 def to_chat(body: Json) -> None:
     user_of(body)
     for keeps_thoughts in (True, False):
-        chat_of(body, keeps_thoughts=keeps_thoughts)
+        convert_to_chat(body, keeps_thoughts=keeps_thoughts)
 
 
 def to_messages(body: Json) -> None:
-    messages_of(body)
+    convert_from_chat(body)
 
 
 @pytest.mark.parametrize(

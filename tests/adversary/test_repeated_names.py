@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 
 from proxy.dialects.counting import read_distinct
 from proxy.dialects.documents import Documents
-from proxy.dialects.portkey import CONFIG, _object
 from proxy.dialects.strict import read_json
+from proxy.dialects.vendors.portkey import CONFIG, _object
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire

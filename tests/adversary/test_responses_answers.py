@@ -12,7 +12,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.responses.failures import failure_of
+from proxy.dialects.responses.schema import find_failure
 from proxy.types.events import FamilyName, replaced
 from tests.adversary.answers import frames_of, guarded
 from tests.adversary.test_messages_answers import (
@@ -69,7 +69,7 @@ def test_each_chunk_of_a_chat_is_read_and_written() -> None:
 
 
 def test_a_failure_of_any_shape_is_read() -> None:
-    assert faults_of(with_odd(WHOLE), failure_of) == []
+    assert faults_of(with_odd(WHOLE), find_failure) == []
 
 
 @for_each("client", ["responses", "chat"])

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS
-from proxy.dialects.responses.from_chat import responses_of, tidy
-from proxy.dialects.responses.request import RULES
-from proxy.dialects.responses.to_chat import chat_of
+from proxy.dialects.responses.from_chat import convert_from_chat, tidy
+from proxy.dialects.responses.state_refs import RULES
+from proxy.dialects.responses.to_chat import convert_to_chat
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
 from proxy.guards.context import question_of
@@ -53,7 +53,7 @@ def at_the_door(body: Json) -> None:
 def crosses(body: Json) -> None:
     at_the_door(body)
     for keeps_thoughts in (True, False):
-        chat_of(body, keeps_thoughts=keeps_thoughts)
+        convert_to_chat(body, keeps_thoughts=keeps_thoughts)
 
 
 def passes(body: Json) -> None:
@@ -66,7 +66,7 @@ def passes(body: Json) -> None:
 
 def comes_from_a_chat(body: Json) -> None:
     check_body(CHECKED_FIELDS["openai"]["chat"], body)
-    responses_of(body)
+    convert_from_chat(body)
 
 
 @pytest.mark.parametrize(

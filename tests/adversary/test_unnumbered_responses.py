@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.responses.numbering import EventNumbers
+from proxy.dialects.responses.items import EventNumbers
 from proxy.errors import ProxyError, UpstreamInvalid
 from tests.adversary.answers import documents_of, frames_of
 from tests.adversary.test_messages_answers import HALVES, with_odd
 from tests.adversary.test_responses_answers import ITEMS, events_of_item, masked
-from tests.dialects.responses.test_numbering import (
+from tests.dialects.responses.test_items import (
     NUMBERS,
     RICH,
     numbered,
@@ -112,7 +112,7 @@ def test_whatever_stands_in_an_event_is_read(left_out: tuple[str, ...]) -> None:
             numbers = EventNumbers()
             try:
                 for each in (*events[:at], odd, *events[at + 1 :]):
-                    json.dumps(numbers.feed(each) or each)
+                    json.dumps(numbers.add_missing(each) or each)
             except ProxyError:
                 continue
             except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is

@@ -17,7 +17,7 @@ from tests.conformance.checking import (
     wrong_fields,
 )
 from tests.conftest import KEY
-from tests.dialects.test_anthropic import events_of
+from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,

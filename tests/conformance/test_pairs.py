@@ -12,14 +12,14 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
-from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_multimodel import OWN
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.dialects.test_anthropic import accumulated, events_of
 from tests.dialects.test_responses import accumulated as accumulated_response
+from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
     Json,
     Script,

@@ -14,7 +14,7 @@ from proxy.demo.model import running_model
 from proxy.settings import Address
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.demo.test_model import installed_model
-from tests.dialects.test_anthropic import accumulated, events_of
+from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.sdks.conftest import Drive, drive, drivers, node_drivers
 from tests.servers import free_port
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import KEY, Proxy
 from tests.demo.test_messages import model, proxy
-from tests.dialects.test_anthropic import events_of
+from tests.dialects.vendors.test_anthropic import events_of
 from tests.sdks.conftest import Drive, drive, drivers, node_drivers
 
 __all__ = ["drive", "drivers", "model", "node_drivers", "proxy"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.dialects.documents import Documents
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
-from proxy.dialects.openai import OPENAI
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, RequestHead

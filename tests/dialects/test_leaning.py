@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.responses.sealing import where_unkept
+from proxy.dialects.responses.state_refs import unstored_hint
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.dialects.test_anthropic import events_of
+from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -114,7 +114,7 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
 
 def is_unknown(status: int, body: Json, given: str) -> bool:
     words = f"Previous response with id '{given[:200]}' not found."
-    words += where_unkept(given, "resp_")
+    words += unstored_hint(given, "resp_")
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 

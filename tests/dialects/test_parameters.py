@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.types import UNCHANGED, Endpoint, ParameterOverrides
 from tests.for_each import for_each
 

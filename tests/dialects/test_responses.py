@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy
-from tests.dialects.test_anthropic import events_of
+from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,

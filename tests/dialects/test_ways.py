@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
-from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.translation import translate
 from proxy.dialects.upstream_request import parameters, translate_request
+from proxy.dialects.vendors.openai import OPENAI
 from proxy.dialects.ways import MOST_KEPT, passed_on, target_endpoint, way_of
 from proxy.errors import InvalidField, RequestError
 from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, RequestHead, Target, Upstream

@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 
 from tests.conftest import KEY
-from tests.dialects.test_anthropic import accumulated, events_of
 from tests.dialects.test_responses import CALLED
 from tests.dialects.test_responses import accumulated as accumulated_response
+from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
     Json,
     Script,

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.dialects.test_anthropic import ASKED, CALLED, HEADERS, accumulated, events_of
 from tests.dialects.test_responses import BEARER
+from tests.dialects.vendors.test_anthropic import ASKED, CALLED, HEADERS, accumulated, events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,

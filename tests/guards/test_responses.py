@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.dialects.test_anthropic import HEADERS, events_of
 from tests.dialects.test_responses import ASKED, BEARER, CALLED, accumulated, streamed
+from tests.dialects.vendors.test_anthropic import HEADERS, events_of
 from tests.doubles import (
     Asked,
     Json,

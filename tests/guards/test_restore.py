@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.test_anthropic import accumulated, events_of
 from tests.dialects.test_responses import accumulated as accumulated_response
+from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
     Asked,
     Json,

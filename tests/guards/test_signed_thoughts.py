@@ -15,8 +15,8 @@ from proxy.guards.signed_thoughts import MAX_THOUGHTS, ShownThoughts, Thought, T
 from proxy.policy.schema.guards import Kind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import Begin
-from tests.dialects.test_anthropic import ASKED, CALLED, HEADERS
 from tests.dialects.test_responses import BEARER
+from tests.dialects.vendors.test_anthropic import ASKED, CALLED, HEADERS
 from tests.doubles import (
     Json,
     ScriptedUpstream,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dialects.responses.tables import BY_KIND
-from tests.dialects.test_anthropic import ASKED as MESSAGES_BODY
-from tests.dialects.test_anthropic import HEADERS, events_of
+from proxy.dialects.responses.schema import BY_KIND
 from tests.dialects.test_responses import ASKED as RESPONSES_BODY
 from tests.dialects.test_responses import BEARER, streamed
+from tests.dialects.vendors.test_anthropic import ASKED as MESSAGES_BODY
+from tests.dialects.vendors.test_anthropic import HEADERS, events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -47,19 +47,19 @@ def events_in_parts(at: int, item: Json, begun: Json, kind: str, size: int) -> l
     spoken = BY_KIND[kind]
     where: Json = {"item_id": item["id"], "output_index": at}
     whole = item
-    if spoken.part:
-        where[spoken.numbered_by] = 0
-        [whole] = item[spoken.within]
+    if spoken.part_type:
+        where[spoken.index_member] = 0
+        [whole] = item[spoken.list_member]
     step = "response.reasoning_summary_part" if kind == "summary" else "response.content_part"
     part = {"part": whole, **where}
     empty = {"part": {**whole, spoken.member: ""}, **where}
     text = whole[spoken.member]
     return [
         {"type": "response.output_item.added", "output_index": at, "item": begun},
-        *([{"type": f"{step}.added", **empty}] if spoken.part else []),
+        *([{"type": f"{step}.added", **empty}] if spoken.part_type else []),
         *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in pieces(text, size)),
         {"type": f"{spoken.event}.done", **where, spoken.member: text},
-        *([{"type": f"{step}.done", **part}] if spoken.part else []),
+        *([{"type": f"{step}.done", **part}] if spoken.part_type else []),
         {"type": "response.output_item.done", "output_index": at, "item": item},
     ]
 
@@ -68,16 +68,16 @@ def item_of(kind: str, text: str, at: int) -> tuple[Json, Json]:
     """Return an item with a text of a kind, and the item as it begins."""
     spoken = BY_KIND[kind]
     head: Json = {"id": f"item_{at}", "status": "completed"}
-    if not spoken.part:
+    if not spoken.part_type:
         text = arguments(text) if kind == "arguments" else text
-        head |= {"type": spoken.item, "call_id": f"call_{at}", "name": "look_up"}
+        head |= {"type": spoken.item_type, "call_id": f"call_{at}", "name": "look_up"}
         return {**head, spoken.member: text}, {**head, spoken.member: ""}
-    part: Json = {"type": spoken.part, spoken.member: text}
+    part: Json = {"type": spoken.part_type, spoken.member: text}
     part |= {"annotations": [], "logprobs": []} if kind == "text" else {}
     is_message = kind in ("text", "refusal")
     head |= {"type": "message", "role": "assistant"} if is_message else {"type": "reasoning"}
     head |= {} if is_message else {"summary": []}
-    return {**head, spoken.within: [part]}, {**head, spoken.within: []}
+    return {**head, spoken.list_member: [part]}, {**head, spoken.list_member: []}
 
 
 def native_events(at: int, name: str, text: str, size: int) -> tuple[Json, list[Json]]:

@@ -17,9 +17,9 @@ deployments:
 
 def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A dialect", "acme")
-    copy.add("proxy/dialects/acme.py", "dialect.py")
+    copy.add("proxy/dialects/vendors/acme.py", "dialect.py")
     table = "proxy/dialects/__init__.py"
-    copy.add_import(table, "from proxy.dialects import acme")
+    copy.add_import(table, "from proxy.dialects.vendors import acme")
     copy.add_item(table, "DIALECTS", '"acme": acme.ACME')
 
     policies = tmp_path / "policies"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy
-from tests.dialects.test_anthropic import CALLED, CITED, FOUND, SERVER, STREAM, THOUGHT
+from tests.dialects.vendors.test_anthropic import CALLED, CITED, FOUND, SERVER, STREAM, THOUGHT
 from tests.doubles import (
     Json,
     ScriptedUpstream,

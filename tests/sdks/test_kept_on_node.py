@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.responses.test_numbering import NUMBERS, STREAM, without
+from tests.dialects.responses.test_items import NUMBERS, STREAM, without
 from tests.doubles import Json, ScriptedUpstream, answer, response, stream, text_item
 from tests.sdks.conftest import Drive
 

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.test_anthropic import ASKED as MESSAGES_BODY
-from tests.dialects.test_anthropic import HEADERS
 from tests.dialects.test_responses import ASKED as RESPONSES_BODY
 from tests.dialects.test_responses import BEARER, streamed
+from tests.dialects.vendors.test_anthropic import ASKED as MESSAGES_BODY
+from tests.dialects.vendors.test_anthropic import HEADERS
 from tests.doubles import (
     Asked,
     Json,

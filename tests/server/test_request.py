@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from proxy.call.summary import summarize
-from proxy.dialects.other_gateways import MEANINGS
+from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.errors import BadRequest, Overloaded
 from proxy.ledger.rows import CALL, entry_of, rows_of
 from proxy.runtime.offload import LARGE_BYTES, Offload

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.types.passthrough import PassedPath, PassedPaths, fill, sample_request
+from proxy.types.passthrough import PassthroughPath, PassthroughPaths, fill, sample_request
 from tests.for_each import for_each
 
-FILES = PassedPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
+FILES = PassthroughPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_might_lead_elsewhere_does_not_fit(value: str) -> None:
 def test_what_fits_leads_nowhere_but_where_it_is_listed(value: str) -> None:
     path = f"/v1/files/{value}/content"
 
-    if PassedPath("/v1/files/{id}/content").fits(path) is not None:
+    if PassthroughPath("/v1/files/{id}/content").fits(path) is not None:
         url = urlsplit(urljoin("https://h.test/v1/", f"https://h.test{path}"))
         assert (url.netloc, url.path, url.query, url.fragment) == ("h.test", path, "", "")
         assert posixpath.normpath(url.path) == unquote(url.path) == path
@@ -45,20 +45,20 @@ def test_what_fits_leads_nowhere_but_where_it_is_listed(value: str) -> None:
 
 
 def test_letters_that_mean_something_to_patterns_are_letters() -> None:
-    assert PassedPath("/v1/a.b").fits("/v1/axb") is None
+    assert PassthroughPath("/v1/a.b").fits("/v1/axb") is None
 
 
 def test_a_word_goes_before_a_name() -> None:
-    named = PassedPath("/v1/files/{id}", frozenset({"GET"}))
-    word = PassedPath("/v1/files/list", frozenset({"GET"}))
+    named = PassthroughPath("/v1/files/{id}", frozenset({"GET"}))
+    word = PassthroughPath("/v1/files/list", frozenset({"GET"}))
 
-    paths = PassedPaths.of([named, word])
+    paths = PassthroughPaths.of([named, word])
 
     assert paths.find("GET", "/v1/files/list") == word
     assert paths.find("GET", "/v1/files/other") == named
     assert paths.find("POST", "/v1/files/other") is None
     assert paths.methods("/v1/files/other") == ["GET"]
-    assert PassedPaths.merge([PassedPaths.of([named]), paths]).paths == paths.paths
+    assert PassthroughPaths.merge([PassthroughPaths.of([named]), paths]).paths == paths.paths
 
 
 def test_values_go_where_their_names_stand() -> None:
@@ -77,4 +77,4 @@ def test_only_what_changes_nothing_may_be_repeated() -> None:
         False,
         False,
     ]
-    assert PassedPath("/v1/rerank", repeatable=True).may_repeat("POST")
+    assert PassthroughPath("/v1/rerank", repeatable=True).may_repeat("POST")

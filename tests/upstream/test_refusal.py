@@ -10,7 +10,7 @@ import pytest
 from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRejected
 from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Call, Endpoint, RequestHead, Secret, StateRef, Target, Upstream
-from proxy.types.passthrough import PassedRequest
+from proxy.types.passthrough import PassthroughRequest
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.refusal import MAX_RETRY_AFTER_S, MOST_VALUES, blame, refusal, retry_after
 from tests.for_each import for_each
@@ -144,7 +144,7 @@ def call(
 ) -> Call:
     """A call, of a listed path and of the client's where it is passed on."""
     route, path = passed or ("/v1/chat/completions", "")
-    given = None if passed is None else PassedRequest(path, query)
+    given = None if passed is None else PassthroughRequest(path, query)
     head = RequestHead("openai", endpoint, route, "req_1", passthrough=given)
     return Call(head, body, state_ref=pin)
 

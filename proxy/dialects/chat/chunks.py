@@ -9,7 +9,7 @@ import orjson
 
 from proxy.dialects.chat.one_text import alone
 from proxy.dialects.chat.tables import INPUTS
-from proxy.dialects.messages.usage import BESIDE
+from proxy.dialects.messages.schema import COUNT_GROUPS
 from proxy.money.usage import Tokens
 from proxy.types import Json
 from proxy.types.events import (
@@ -152,7 +152,7 @@ def usage_of(tokens: Tokens, native: Json) -> Json:
         usage["completion_tokens_details"] = {"reasoning_tokens": tokens.reasoning}
     if tokens.web_searches:
         usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
-    groups = {name: native[name] for name in BESIDE if type(native.get(name)) is dict}
+    groups = {name: native[name] for name in COUNT_GROUPS if type(native.get(name)) is dict}
     for name, (own, counts) in _DETAILS.items():
         group = native.get(own)
         if type(group) is dict:

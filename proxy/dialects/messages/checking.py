@@ -1,7 +1,6 @@
-"""Checks of the blocks in a Messages request.
+"""Checks the blocks of a Messages request.
 
-Members are checked of blocks that guards or a translation read. A block of another type passes: the
-upstream knows it, or refuses it.
+Only blocks that guards or a conversion read are checked. The upstream checks other types.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ BLOCKS: Mapping[str, Fields] = {
         "content": either(string(), objects()),
     },
 }
-"""The members of blocks by type."""
-NO_MEMBERS: Fields = {}
+"""Members of blocks by type."""
 
 _TYPE = required(string())
 
@@ -52,46 +50,40 @@ _TYPE = required(string())
 def check_blocks(body: Json) -> None:
     """Raise ``InvalidField`` for a malformed block, and for a tool result without its tool call in
     the last turn of the assistant."""
-    used: set[str] = set()
+    call_ids: set[str] = set()
     role = None
-    for at, message in enumerate(body.get("messages") or ()):
-        place = f"messages.{at}"
-        blocks = _checked(message, place)
-        if message["role"] == "assistant":
-            used = used if role == "assistant" else set()  # turns of one role are one turn
-            used |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
+    for index, message in enumerate(body.get("messages") or ()):
+        place = f"messages.{index}.content"
+        blocks: Any = message.get("content")
+        if type(blocks) is str:
+            blocks = ()
         else:
-            _check_results(blocks, used, place)
+            check_member("content", blocks, _CONTENT, f"messages.{index}")
+            _check_all(blocks, place)
+        if message["role"] == "assistant":
+            call_ids = call_ids if role == "assistant" else set()  # messages of one turn
+            call_ids |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
+        else:
+            _check_results(blocks, call_ids, place)
         role = message["role"]
     if isinstance(body.get("system"), list):
         _check_all(body["system"], "system")
 
 
-def _checked(message: Json, place: str) -> Sequence[Json]:
-    """Return the blocks of a message, none if it is a text."""
-    content: Any = message.get("content")
-    if type(content) is str:
-        return ()
-    check_member("content", content, _CONTENT, place)
-    _check_all(content, f"{place}.content")
-    blocks: Sequence[Json] = content
-    return blocks
-
-
 def _check_all(blocks: Sequence[Json], place: str) -> None:
-    for at, block in enumerate(blocks):
-        here = f"{place}.{at}"
+    for index, block in enumerate(blocks):
+        block_place = f"{place}.{index}"
         kind: Any = block.get("type")
         if type(kind) is not str:
-            check_member("type", kind, _TYPE, here)
-        for name, field in BLOCKS.get(kind, NO_MEMBERS).items():
-            check_member(name, block.get(name), field, here)
+            check_member("type", kind, _TYPE, block_place)
+        for name, field in BLOCKS.get(kind, {}).items():
+            check_member(name, block.get(name), field, block_place)
         if kind == "tool_result" and type(block.get("content")) is list:
-            _check_all(block["content"], f"{here}.content")
+            _check_all(block["content"], f"{block_place}.content")
 
 
-def _check_results(blocks: Sequence[Json], used: set[str], place: str) -> None:
-    for at, block in enumerate(blocks):
-        if block["type"] == "tool_result" and block["tool_use_id"] not in used:
+def _check_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> None:
+    for index, block in enumerate(blocks):
+        if block["type"] == "tool_result" and block["tool_use_id"] not in call_ids:
             problem = "must be the id of a tool_use block in the assistant message before it"
-            raise InvalidField(f"{place}.content.{at}.tool_use_id", problem)
+            raise InvalidField(f"{place}.{index}.tool_use_id", problem)

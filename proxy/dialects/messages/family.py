@@ -1,24 +1,40 @@
-"""The API family of Anthropic's Messages."""
+"""Anthropic's Messages as an API family."""
 
 from __future__ import annotations
 
-from proxy.dialects.family import Family, RequestForm
+from proxy.dialects.family import (
+    Family,
+    FamilyReader,
+    FamilyWriter,
+    ReadOptions,
+    RequestForm,
+    WriteOptions,
+)
 from proxy.dialects.messages import from_chat
-from proxy.dialects.messages.reader import message_reader
-from proxy.dialects.messages.to_chat import chat_of
-from proxy.dialects.messages.writer import message_writer
+from proxy.dialects.messages.reader import MessageReader, WholeMessageReader
+from proxy.dialects.messages.to_chat import convert_to_chat
+from proxy.dialects.messages.writer import MessageWriter, WholeMessageWriter
+
+
+def _reader(options: ReadOptions) -> FamilyReader:
+    return WholeMessageReader(options) if options.whole else MessageReader(options)
+
+
+def _writer(options: WriteOptions) -> FamilyWriter:
+    return WholeMessageWriter() if options.whole else MessageWriter()
+
 
 MESSAGES = Family(
     name="messages",
-    reader=message_reader,
-    writer=message_writer,
+    reader=_reader,
+    writer=_writer,
     marks_parts=True,
     answers="content",
     request=RequestForm(
-        to_chat=chat_of,
-        from_chat=from_chat.messages_of,
+        to_chat=convert_to_chat,
+        from_chat=from_chat.convert_from_chat,
         tidy=from_chat.tidy,
-        lost=from_chat.lost_of,
-        bound=from_chat.ANSWER_TOKENS,
+        lost=from_chat.lost_fields,
+        bound=from_chat.MAX_OUTPUT_TOKENS,
     ),
 )

@@ -1,55 +1,56 @@
-"""Converts a chat into a Messages request.
+"""Converts a chat request into a Messages request.
 
-Fields without a counterpart keep their names: ``translation`` drops or refuses them.
+Fields without a counterpart keep their names. ``translation`` drops or refuses them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from proxy.dialects.documents import MOST_SHALLOW
-from proxy.dialects.messages.tools import CHOICES, TIERS, tool_use
+from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_arguments
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import Conversions, to_api
 from proxy.types import Json
 
-_DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
-_SYSTEM = frozenset({"system", "developer"})
-ANSWER_TOKENS = 8192
-"""The bound of an answer without one. All current models of Messages take it, and most files that
-agents write are shorter."""
+MAX_OUTPUT_TOKENS = 8192
+"""Default bound of output tokens. All current models accept it, and most files are shorter."""
 EFFORTS: Mapping[str, str] = {"minimal": "low"}
+_DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 
 
-def messages_of(body: Json) -> Json:
-    """Return a chat as a Messages request. Raises ``InvalidField`` for a part without a
-    counterpart."""
-    made = dict(body)
-    made.pop("stream_options", None)
-    system, messages = _messages(made.pop("messages", None) or ())
+def convert_from_chat(body: Json) -> Json:
+    """Return a chat as a Messages request.
+
+    Raises:
+        InvalidField: A part has no counterpart.
+    """
+    request = dict(body)
+    request.pop("stream_options", None)
+    request.pop("metadata", None)  # Messages allow a user id only
+    system, messages = _messages(request.pop("messages", None) or ())
     if system:
-        made["system"] = system
-    made["messages"] = messages
-    bounds = [made.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
-    known = [bound for bound in bounds if bound is not None]
-    made["max_tokens"] = min(known) if known else ANSWER_TOKENS
-    made.pop("metadata", None)  # Messages allow a user id only
-    tier = TIERS.get(str(made.pop("service_tier", None)))
+        request["system"] = system
+    request["messages"] = messages
+    bounds = [request.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
+    request["max_tokens"] = min(
+        [bound for bound in bounds if bound is not None], default=MAX_OUTPUT_TOKENS
+    )
+    tier = SERVICE_TIERS.get(str(request.pop("service_tier", None)))
     if tier is not None:
-        made["service_tier"] = tier
-    _tools(made)
-    return _renamed(made)
+        request["service_tier"] = tier
+    _convert_tools(request)
+    return _rename_fields(request)
 
 
-def lost_of(body: Json) -> list[str]:
-    """Return the names of a chat's fields that are left out."""
+def lost_fields(body: Json) -> list[str]:
+    """Return the fields of a chat that the conversion leaves out."""
     lost = ["metadata"] if body.get("metadata") else []
-    if body.get("service_tier") not in (None, *TIERS):
+    if body.get("service_tier") not in (None, *SERVICE_TIERS):
         lost.append("service_tier")
     if not isinstance(body.get("reasoning_effort"), str | None):
         lost.append("reasoning_effort")
@@ -62,31 +63,32 @@ def lost_of(body: Json) -> list[str]:
 
 
 def tidy(body: Json) -> Json:
-    """Return a Messages request in which fields that rules set have their names, without unsigned
-    thoughts: these come from another upstream, or were masked."""
-    made = dict(body)
-    made["messages"] = [_signed(message) for message in body.get("messages") or ()]
-    bound = made.pop("max_completion_tokens", None)
+    """Return a Messages request in which fields that rules set have their Messages names.
+
+    Thinking blocks without a signature are removed: they come from another upstream, or were
+    masked.
+    """
+    request = dict(body)
+    request["messages"] = [_without_unsigned(message) for message in body.get("messages") or ()]
+    bound = request.pop("max_completion_tokens", None)
     if bound is not None:
-        made["max_tokens"] = min(bound, made.get("max_tokens") or bound)
-    return _renamed(made)
+        request["max_tokens"] = min(bound, request.get("max_tokens") or bound)
+    return _rename_fields(request)
 
 
-def _signed(message: Json) -> Json:
+def _without_unsigned(message: Json) -> Json:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    kept = [block for block in content if not _is_unsigned(block)]
-    return message if len(kept) == len(content) or not kept else {**message, "content": kept}
+    blocks = [
+        block
+        for block in content
+        if not isinstance(block, dict) or block.get("type") != "thinking" or block.get("signature")
+    ]
+    return message if len(blocks) == len(content) or not blocks else {**message, "content": blocks}
 
 
-def _is_unsigned(block: Any) -> bool:
-    is_thought = isinstance(block, dict) and block.get("type") == "thinking"
-    return is_thought and not block.get("signature")
-
-
-def _renamed(body: Json) -> Json:
-    """Return a request with the names that Messages have for fields of a chat."""
+def _rename_fields(body: Json) -> Json:
     form = body.get("response_format")
     is_schema = isinstance(form, dict) and form.get("type") == "json_schema"
     other_form = {} if is_schema or form is None else {"response_format": form}
@@ -94,10 +96,10 @@ def _renamed(body: Json) -> Json:
     return {**to_api(body, "messages", CONVERSIONS), **other_form, **thinking}
 
 
-def _schema(form: Any) -> Json | None:
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
+def _output_format(response_format: Any) -> Json | None:
+    if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
         return None
-    inner = form.get("json_schema")
+    inner = response_format.get("json_schema")
     schema = inner.get("schema") if isinstance(inner, dict) else None
     return {"type": "json_schema", "schema": schema}
 
@@ -108,84 +110,82 @@ def _effort(effort: Any) -> str | None:
 
 CONVERSIONS: Conversions = {
     "reasoning_effort": _effort,
-    "response_format": _schema,
+    "response_format": _output_format,
     "stop": lambda stop: [stop] if isinstance(stop, str) and stop else stop or None,
 }
 
 
-def _tools(made: Json) -> None:
-    choice, parallel = made.pop("tool_choice", None), made.pop("parallel_tool_calls", None)
-    wanted = _choice(choice)
-    if not made.get("tools"):
-        made.pop("tools", None)
+def _convert_tools(request: Json) -> None:
+    choice = _tool_choice(request.pop("tool_choice", None))
+    parallel, tools = request.pop("parallel_tool_calls", None), request.get("tools")
+    if not tools:
+        request.pop("tools", None)
         return
-    if not isinstance(made["tools"], list):
+    if not isinstance(tools, list):
         raise InvalidField("tools", NOT_SUPPORTED)
-    made["tools"] = [_tool(at, tool) for at, tool in enumerate(made["tools"])]
-    if parallel is False and (wanted or {}).get("type") != "none":
-        wanted = {**(wanted or {"type": "auto"}), "disable_parallel_tool_use": True}
-    if wanted is not None:
-        made["tool_choice"] = wanted
+    request["tools"] = [_tool(index, tool) for index, tool in enumerate(tools)]
+    if parallel is False and (choice or {}).get("type") != "none":
+        choice = {**(choice or {"type": "auto"}), "disable_parallel_tool_use": True}
+    if choice is not None:
+        request["tool_choice"] = choice
 
 
-def _choice(choice: Any) -> Json | None:
+def _tool_choice(choice: Any) -> Json | None:
     if choice is None:
         return None
-    if isinstance(choice, str) and choice in CHOICES:
-        return {"type": CHOICES[choice]}
+    if isinstance(choice, str) and choice in TOOL_CHOICES:
+        return {"type": TOOL_CHOICES[choice]}
     function = choice.get("function") if isinstance(choice, dict) else None
     if not isinstance(function, dict) or choice.get("type") != "function":
         raise InvalidField("tool_choice", NOT_SUPPORTED)
     return {"type": "tool", "name": function.get("name")}
 
 
-def _tool(at: int, tool: Any) -> Json:
+def _tool(index: int, tool: Any) -> Json:
     kind = tool.get("type") if isinstance(tool, dict) else None
     function = tool.get("function") if kind == "function" else None
     if not isinstance(function, dict):
         problem = NOT_SUPPORTED if kind in (None, "function") else unsupported_type(kind)
-        raise InvalidField(f"tools.{at}", problem)
-    known = {name: each for name, each in function.items() if each is not None}
-    schema = known.get("parameters") or {"type": "object", "properties": {}}
-    known = {"name": None, **known, "parameters": schema}
-    return {own: known[name] for name, own in TOOL_MEMBERS.items() if name in known}
+        raise InvalidField(f"tools.{index}", problem)
+    members = {"name": None} | {k: value for k, value in function.items() if value is not None}
+    members["parameters"] = members.get("parameters") or {"type": "object", "properties": {}}
+    return {own: members[name] for name, own in TOOL_MEMBERS.items() if name in members}
 
 
-def _messages(messages: Any) -> tuple[Any, list[Json]]:
+def _messages(chat_messages: Any) -> tuple[Any, list[Json]]:
     """Return the system prompt and the other messages."""
     system: list[Json] = []
-    made: list[Json] = []
-    for at, message in enumerate(messages):
-        role, place = message["role"], f"messages.{at}"
-        if role in _SYSTEM:
-            system += _parts(message.get("content"), place)
-        elif role == "tool":
-            result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
-            content = message.get("content")
-            words = content if isinstance(content, str) else _parts(content, place)
-            _add_result(made, result | ({"content": words} if words else {}))
+    messages: list[Json] = []
+    for index, message in enumerate(chat_messages):
+        role, place = message["role"], f"messages.{index}"
+        content = message.get("content")
+        if role in ("system", "developer"):
+            system += _blocks(content, place)
         elif role == "assistant":
-            made.append({"role": role, "content": _assistant(message, place)})
-        elif role == "user":
-            content = message.get("content")
-            words = content if isinstance(content, str) else _parts(content, place)
-            made.append({"role": role, "content": words})
+            messages.append({"role": role, "content": _assistant(message, place)})
+        elif role in ("tool", "user"):
+            content = content if isinstance(content, str) else _blocks(content, place)
+            if role == "user":
+                messages.append({"role": role, "content": content})
+                continue
+            result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
+            _add_result(messages, result | ({"content": content} if content else {}))
         else:
             raise InvalidField(f"{place}.role", NOT_SUPPORTED)
     if len(system) == 1 and system[0].keys() == {"type", "text"}:
-        return system[0]["text"], made
-    return system, made
+        return system[0]["text"], messages
+    return system, messages
 
 
-def _add_result(made: list[Json], result: Json) -> None:
-    """Add a tool result, to the message before it if that has only tool results."""
-    last = made[-1] if made else {}
+def _add_result(messages: list[Json], result: Json) -> None:
+    """Add a tool result, to the previous message if that has only tool results."""
+    last = messages[-1] if messages else {}
     if last.get("role") == "user" and isinstance(last["content"], list):
         kinds = {block.get("type") for block in last["content"]}
         if kinds == {"tool_result"}:
             last["content"].append(result)
             return
-    made.append({"role": "user", "content": [result]})
+    messages.append({"role": "user", "content": [result]})
 
 
 def _assistant(message: Json, place: str) -> Any:
@@ -196,28 +196,34 @@ def _assistant(message: Json, place: str) -> Any:
         raise InvalidField(f"{place}.function_call", NOT_SUPPORTED)
     if isinstance(content, str) and not calls:
         return content
-    blocks = [part for part in _parts(content, place) if part.get("text") != ""]
-    for at, call in enumerate(calls):
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict):
-            raise InvalidField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
-        blocks.append(tool_use(call, partial(_refused, f"{place}.tool_calls.{at}")))
-    return blocks
+    blocks = [block for block in _blocks(content, place) if block.get("text") != ""]
+    return blocks + [
+        _tool_use(call, f"{place}.tool_calls.{index}") for index, call in enumerate(calls)
+    ]
 
 
-def _refused(place: str, arguments: Any) -> Json:
-    problem = f"must be a JSON object nested at most {MOST_SHALLOW} levels deep"
-    raise InvalidField(f"{place}.function.arguments", problem)
+def _tool_use(call: Any, place: str) -> Json:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise InvalidField(place, NOT_SUPPORTED)
+
+    def refuse(value: Any) -> Json:
+        problem = f"must be a JSON object nested at most {MOST_SHALLOW} levels deep"
+        raise InvalidField(f"{place}.function.arguments", problem)
+
+    arguments = parse_arguments(function.get("arguments"), refuse)
+    block = {"type": "tool_use", "id": call.get("id"), "name": function.get("name")}
+    return {**block, "input": arguments}
 
 
-def _parts(content: Any, place: str) -> list[Json]:
+def _blocks(content: Any, place: str) -> list[Json]:
     if content is None:
         return []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
         raise InvalidField(f"{place}.content", NOT_SUPPORTED)
-    return [_block(part, f"{place}.content.{at}") for at, part in enumerate(content)]
+    return [_block(part, f"{place}.content.{index}") for index, part in enumerate(content)]
 
 
 def _block(part: Any, place: str) -> Json:
@@ -238,12 +244,12 @@ def _block(part: Any, place: str) -> Json:
 
 
 def _source(url: Any, place: str) -> Json:
-    """Return the source of a data URL or of a web address. Raises ``InvalidField``."""
+    """Return the source of a data URL or of a web address."""
     if not isinstance(url, str):
         raise InvalidField(place, NOT_SUPPORTED)
-    found = _DATA_URL.match(url[:256])
-    if found is not None:
-        return {"type": "base64", "media_type": found[1].lower(), "data": url[found.end() :]}
+    match = _DATA_URL.match(url[:256])
+    if match is not None:
+        return {"type": "base64", "media_type": match[1].lower(), "data": url[match.end() :]}
     if not url.lower().startswith(("https://", "http://")):
         raise InvalidField(place, NOT_SUPPORTED)
     return {"type": "url", "url": url}

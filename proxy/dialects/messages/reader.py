@@ -1,4 +1,4 @@
-"""Reads Messages answers, streams and whole ones, into frames."""
+"""Reads Messages responses, streamed and whole, into frames."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.family import FamilyReader, ReadOptions
-from proxy.dialects.messages import tables
-from proxy.dialects.messages.usage import BESIDE, chat_usage
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.messages import schema
+from proxy.dialects.messages.schema import USUAL_EVENTS
 from proxy.dialects.messages.whole import stream_events
 from proxy.dialects.pieces import dump
 from proxy.dialects.shapes import Shape, fits, is_name
@@ -35,40 +35,35 @@ from proxy.types.events import (
 )
 
 MAX_BLOCKS = 4096
-"""Blocks that are open at a time, and blocks of a stream whose parts are inspected or cross."""
-_OF_BLOCKS = frozenset({tables.BLOCK_START, tables.BLOCK_DELTA, tables.BLOCK_STOP})
-_CROSSING = frozenset({"text", "reasoning", "arguments"})
-_ATTACHED: Mapping[str, AttachName] = {
+"""Blocks that are open at a time, and blocks of a stream that is inspected or crosses."""
+_BLOCK_EVENTS = frozenset({schema.BLOCK_START, schema.BLOCK_DELTA, schema.BLOCK_STOP})
+_CROSSING_KINDS = frozenset({"text", "reasoning", "arguments"})
+_ATTACHMENTS: Mapping[str, AttachName] = {
     "signature_delta": "signature",
     "citations_delta": "citation",
 }
 
 
-def message_reader(options: ReadOptions) -> FamilyReader:
-    """Return the reader of one answer."""
-    return WholeMessageReader(options) if options.whole else MessageReader(options)
-
-
 class MessageReader:
     """Reads the events of a stream.
 
-    A crossing stream has frames only for what other families represent: text, thoughts and calls
-    of the client's tools. A stream that is not split passes in any order of its events.
+    A crossing stream has frames only for text, thinking and calls of the client's tools. A stream
+    that is not split passes in any order of its events.
     """
 
     __slots__ = (
-        *("_blocks", "_delta_type", "_ended", "_finished", "_index", "_member", "_members"),
-        *("_options", "_part", "_slot", "_started", "_usage"),
+        *("_delta_type", "_ended", "_has_finished", "_has_started", "_index", "_member"),
+        *("_members", "_open", "_options", "_part", "_slot", "_usage"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._started = self._finished = False
-        self._blocks: dict[int | None, Part] = {}  # that are open, by index
-        self._ended: set[int | None] = set()  # of a split stream
-        self._members: dict[Part, str] = {}  # with the text of an open block, if it is inspected
+        self._has_started = self._has_finished = False
+        self._open: dict[int | None, Part] = {}  # blocks by index
+        self._ended: set[int | None] = set()  # blocks of a split stream
+        self._members: dict[Part, str] = {}  # with the text of an inspected open block
         self._usage: Json = {}  # counts are cumulative
-        self._part: Part | None = None  # of the last ordinary delta, with its shape
+        self._part: Part | None = None  # of the last usual delta, with its shape
         self._index: int | None = None
         self._delta_type = self._member = ""
         self._slot: Slot = ()
@@ -77,7 +72,7 @@ class MessageReader:
         delta = doc.get("delta")
         if (
             self._part is not None
-            and doc.get("type") == tables.BLOCK_DELTA
+            and doc.get("type") == schema.BLOCK_DELTA
             and doc.get("index") == self._index
             and len(doc) == 3
             and delta.__class__ is dict
@@ -93,108 +88,109 @@ class MessageReader:
         return self._read(kind, doc, raw)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
-        if not self._finished:
+        if not self._has_finished:
             raise _incomplete()
         return [self._frame((STOP,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
-        if kind == tables.MESSAGE_START:
+        if kind == schema.MESSAGE_START:
             return self._message_start(doc, raw)
-        if kind == tables.MESSAGE_DELTA:
+        if kind == schema.MESSAGE_DELTA:
             return self._message_delta(doc, raw)
-        if kind == tables.MESSAGE_STOP:
+        if kind == schema.MESSAGE_STOP:
             return self._message_stop(doc, raw)
-        if kind in _OF_BLOCKS and not self._finished:
-            if kind == tables.BLOCK_START:
+        if kind in _BLOCK_EVENTS and not self._has_finished:
+            if kind == schema.BLOCK_START:
                 return self._block_start(doc, raw)
-            read = self._block_delta if kind == tables.BLOCK_DELTA else self._block_stop
+            read = self._block_delta if kind == schema.BLOCK_DELTA else self._block_stop
             return read(doc, raw)
-        if kind == tables.PING or not self._started:  # it may be a stream of another family
+        if kind == schema.PING or not self._has_started:  # may be a stream of another family
             return []
-        return self._documented((), doc, raw)
+        return self._frames((), doc, raw)
 
     def _frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
-        if self._options.inspect:  # a member that occurs twice was read once
+        if self._options.inspect:  # raw may contain a member twice, of which guards read one
             raw = None
         return Frame(events, "messages", doc, raw=raw, model_call=self._options.model_call)
 
-    def _documented(
-        self, events: tuple[Event, ...], doc: Json, raw: bytes, ordinary: Shape | None = None
+    def _frames(
+        self, events: tuple[Event, ...], doc: Json, raw: bytes, usual: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of a document. Guards read all of it unless its shape is ordinary."""
+        """Return the frame of a document. Guards read all of it unless it has the usual shape."""
         if self._options.crossing:
             return [self._frame(events, doc, raw)] if events else []
-        if self._options.inspect and (ordinary is None or not fits(doc, ordinary)):
-            events = (*events, Native(_part_of(events)))
+        if self._options.inspect and (usual is None or not fits(doc, usual)):
+            parts = (e.part for e in events if isinstance(e, Begin | Delta | Attach))
+            events = (*events, Native(next(parts, None)))
         return [self._frame(events, doc, raw)]
 
     def _name(self, value: Any) -> str | None:
-        """Return an id or a model. An inspected one must be a name if it crosses, because guards
-        read only the document, which does not cross."""
+        """Return an id or a model. If the response is inspected and crosses, it must be a name,
+        because guards read only the document, which does not cross."""
         options = self._options
         if options.inspect and options.crossing and not is_name(value):
             return None
         return value if value.__class__ is str else None
 
-    def _begun(self) -> tuple[Event, ...]:
+    def _start(self) -> tuple[Event, ...]:
         """Return the start of the message if the upstream has sent none."""
-        if self._started:
+        if self._has_started:
             return ()
-        self._started = True
+        self._has_started = True
         return (Start(None, None, None),)
 
     # The message
 
     def _message_start(self, doc: Json, raw: bytes) -> list[Frame]:
-        if self._started:
+        if self._has_started:
             if self._options.split:
                 raise UpstreamInvalid("The upstream started a second message in one stream.")
-            return self._documented((), doc, raw)
-        self._started = True
+            return self._frames((), doc, raw)
+        self._has_started = True
         message = _object(doc.get("message"))
         self._add_usage(message.get("usage"))
         start = Start(self._name(message.get("id")), self._name(message.get("model")), None)
-        events = (start, *self._report(final=False))
-        return self._documented(events, doc, raw, tables.ORDINARY_EVENTS[tables.MESSAGE_START])
+        events = (start, *self._report(is_final=False))
+        return self._frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
 
     def _message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         self._add_usage(doc.get("usage"))
         reason = _object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
-        events = self._begun()
-        if reason is not None and not self._finished:
+        events = self._start()
+        if reason is not None and not self._has_finished:
             events += self._finish(str(reason), frames)
-        events += self._report(final=True)
+        events += self._report(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
-        ordinary = tables.ORDINARY_EVENTS[tables.MESSAGE_DELTA]
-        return [*frames, *self._documented(events, doc, raw, ordinary)]
+        return [*frames, *self._frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA])]
 
     def _message_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         frames: list[Frame] = []
         events: tuple[Event, ...] = ()
-        options = self._options
-        if not self._started:
+        if not self._has_started:
             raise _incomplete()
-        if not self._finished:
+        if not self._has_finished:
             events = self._finish(None, frames)
-        if options.inspect and not fits(doc, tables.ORDINARY_EVENTS[tables.MESSAGE_STOP]):
+        if self._options.inspect and not fits(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
         return [*frames, self._frame((*events, STOP), doc, raw)]
 
     def _finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
-        """Return the events that end the message. The events of blocks without an end of their own
-        come in frames of their own if the stream is split."""
-        self._finished = True
-        ends = [(index, End(part)) for index, part in self._blocks.items()]
-        ends = [(index, end) for index, end in ends if self._shows(end.part)]
-        self._blocks.clear()
+        """Return the events that end the message.
+
+        In a split stream, blocks that the upstream has not ended end in `frames`.
+        """
+        self._has_finished = True
+        parts = {index: part for index, part in self._open.items() if self._crosses(part)}
+        self._open.clear()
         self._part = None
-        finish = Finish(0, "other" if reason is None else tables.FINISHES.get(reason, "stop"))
+        finish = Finish(0, "other" if reason is None else schema.FINISHES.get(reason, "stop"))
         if not self._options.split:
-            return (*(end for _, end in ends), finish)
-        for index, end in ends:
-            frames.append(self._frame((end,), {"type": tables.BLOCK_STOP, "index": index}, None))
+            return (*map(End, parts.values()), finish)
+        for index, part in parts.items():
+            doc = {"type": schema.BLOCK_STOP, "index": index}
+            frames.append(self._frame((End(part),), doc, None))
         return (finish,)
 
     def _add_usage(self, usage: Any) -> None:
@@ -202,129 +198,127 @@ class MessageReader:
             if value is not None or name not in self._usage:
                 self._usage[name] = value
 
-    def _report(self, *, final: bool) -> tuple[Event, ...]:
+    def _report(self, *, is_final: bool) -> tuple[Event, ...]:
         if not self._usage:
             return ()
         usage = dict(self._usage)
-        tokens = read_usage(chat_usage(usage))
+        tokens = read_usage(schema.chat_usage(usage))
         if self._options.inspect and self._options.crossing:
             usage = {
                 name: value
                 for name, value in usage.items()
-                if name not in BESIDE or fits(value, tables.USAGE[name])
+                if name not in schema.COUNT_GROUPS or fits(value, schema.USAGE[name])
             }
-        return (UsageReport(tokens, usage, final),)
+        return (UsageReport(tokens, usage, is_final),)
 
     # Blocks
 
-    def _shows(self, part: Part) -> bool:
+    def _crosses(self, part: Part) -> bool:
         """Return True if the client gets a part."""
-        return not self._options.crossing or part.kind in _CROSSING
+        return not self._options.crossing or part.kind in _CROSSING_KINDS
 
-    def _open(self, index: int | None, part: Part) -> tuple[Event, ...]:
-        """Open a block. Return the ends of those that close for it."""
+    def _begin(self, index: int | None, part: Part) -> tuple[Event, ...]:
+        """Open a block. Return the start of the message, and the ends of blocks that it closes."""
+        events = self._start()
         if self._options.split:
-            if index in self._blocks:
+            if index in self._open:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
-            if len(self._blocks) >= MAX_BLOCKS:
+            if len(self._open) >= MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")
-        closed = [self._blocks.pop(index)] if index in self._blocks else []
-        if len(self._blocks) >= MAX_BLOCKS:
-            closed.append(self._blocks.pop(next(iter(self._blocks))))
-        self._blocks[index] = part
+        closed = [self._open.pop(index)] if index in self._open else []
+        if len(self._open) >= MAX_BLOCKS:
+            closed.append(self._open.pop(next(iter(self._open))))
+        self._open[index] = part
         self._ended.discard(index)
         self._part = None
-        return tuple(map(End, closed))
+        return (*events, *map(End, closed))
 
     def _block_start(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, block = block_number(doc), _object(doc.get("content_block"))
+        index, block = block_index(doc), _object(doc.get("content_block"))
         kind = block.get("type")
-        known = kind if kind.__class__ is str and kind in tables.KINDS else ""
-        number = len(self._blocks) if index is None else index
+        block_type = kind if kind.__class__ is str and kind in schema.KINDS else ""
+        number = len(self._open) if index is None else index
         name = self._name(block.get("id")) or ""
-        part = Part(tables.KINDS.get(known, "opaque"), number, id=name)
-        events = (*self._begun(), *self._open(index, part))
-        if not self._shows(part):
+        part = Part(schema.KINDS.get(block_type, "opaque"), number, id=name)
+        events = self._begin(index, part)
+        if not self._crosses(part):
             return [self._frame(events, doc, raw)] if events else []
         if part.kind == "arguments":
             return self._call_start(part, doc, raw, events)
         events += (Begin(part),)
-        text = block.get(tables.MEMBERS.get(known, ""))
+        member = schema.MEMBERS.get(block_type, "")
+        text = block.get(member)
         if text.__class__ is str and text:
-            events += (Delta(part, text, ("content_block", tables.MEMBERS[known])),)
+            events += (Delta(part, text, ("content_block", member)),)
         signature = block.get("signature")
         if signature and not self._options.crossing:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
-        return self._documented(events, doc, raw, tables.ORDINARY_BLOCKS.get(known))
+        return self._frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
 
     def _call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
     ) -> list[Frame]:
-        """Return the start of a tool call, whose arguments may be there already."""
+        """Return the start of a tool call, which may include its arguments."""
         block = doc["content_block"]
-        name, written = block.get("name"), block.get("input")
+        name, arguments = block.get("name"), block.get("input")
         call = ToolCall(part.id, name if name.__class__ is str else "")
         events += (Begin(part, call, ("content_block", "name") if call.name else ()),)
-        ordinary = tables.ORDINARY_BLOCKS["tool_use"]
-        if not written:
-            return self._documented(events, doc, raw, ordinary)
-        text = dump(written, 0).decode()
+        usual = schema.USUAL_BLOCKS["tool_use"]
+        if not arguments:
+            return self._frames(events, doc, raw, usual)
+        text = dump(arguments, 0).decode()
         if not self._options.split:
             return [self._frame((*events, Delta(part, text, ("content_block", "input"))), doc, raw)]
         start = {**doc, "content_block": {**block, "input": {}}}
-        grown = {"type": "input_json_delta", "partial_json": text}
-        delta = {"type": tables.BLOCK_DELTA, "index": doc.get("index"), "delta": grown}
-        arguments = Delta(part, text, ("delta", "partial_json"))
-        frames = [
-            *self._documented(events, start, raw, ordinary),
-            self._frame((arguments,), delta, raw),
-        ]
+        inner = {"type": "input_json_delta", "partial_json": text}
+        delta = {"type": schema.BLOCK_DELTA, "index": doc.get("index"), "delta": inner}
+        event = Delta(part, text, ("delta", "partial_json"))
+        frames = [*self._frames(events, start, raw, usual), self._frame((event,), delta, raw)]
         return [frame._replace(raw=None) for frame in frames]
 
     def _block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, delta = block_number(doc), _object(doc.get("delta"))
+        index, delta = block_index(doc), _object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
-        member, sort = tables.DELTAS.get(kind, ("", "opaque"))
-        part = self._blocks.get(index)
-        events = self._begun()
-        if part is None:
-            part = Part(sort, index or 0)
-            events += self._open_late(index, part)
-        if not self._shows(part):
+        member, part_kind = schema.DELTAS.get(kind, ("", "opaque"))
+        events = self._start()
+        part = self._open.get(index)
+        if part is None:  # the upstream has not sent the start of the block
+            if index in self._ended:
+                raise UpstreamInvalid("The upstream continued a content block that had ended.")
+            part = Part(part_kind, index or 0)
+            events += self._begin(index, part)
+            events += (Begin(part),) if self._crosses(part) else ()
+        if not self._crosses(part):
             return [self._frame(events, doc, raw)] if events else []
-        text, attached = delta.get(member), _ATTACHED.get(kind)
-        ordinary = tables.ORDINARY_DELTA if len(delta) == 2 and index is not None else None
-        if attached is not None:
-            if attached in delta and not self._options.crossing:
-                events += (Attach(part, attached, delta[attached], slot=("delta", attached)),)
-            return self._documented(events, doc, raw, ordinary if attached in delta else None)
+        text, name = delta.get(member), _ATTACHMENTS.get(kind)
+        usual = schema.USUAL_DELTA if len(delta) == 2 and index is not None else None
+        if name is not None:
+            if name in delta and not self._options.crossing:
+                events += (Attach(part, name, delta[name], slot=("delta", name)),)
+            return self._frames(events, doc, raw, usual if name in delta else None)
         if text.__class__ is not str or self._is_misplaced(member, part):
-            return self._documented(events, doc, raw)
+            return self._frames(events, doc, raw)
         slot = "delta", member
-        if ordinary is not None:
+        if usual is not None:
             self._part, self._index, self._slot = part, index, slot
             self._delta_type, self._member = kind, member
-        return self._documented((*events, Delta(part, text, slot)), doc, raw, ordinary)
+        return self._frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
     def _is_misplaced(self, member: str, part: Part) -> bool:
-        """Return True if a client joins a delta to others than those of its block: an inspected
-        block has one text, in one member."""
+        """Return True if the text of a delta is not that of its block.
+
+        An inspected block has one text, in one member.
+        """
         options = self._options
         if not options.inspect or options.crossing:
             return False
-        return self._members.setdefault(part, tables.OF_KINDS.get(part.kind, member)) != member
-
-    def _open_late(self, index: int | None, part: Part) -> tuple[Event, ...]:
-        """Open a block whose start the upstream has not sent."""
-        if index in self._ended:
-            raise UpstreamInvalid("The upstream continued a content block that had ended.")
-        closed = self._open(index, part)
-        return (*closed, Begin(part)) if self._shows(part) else closed
+        expected = schema.DELTA_MEMBERS.get(part.kind, member)
+        return self._members.setdefault(part, expected) != member
 
     def _block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
-        index = block_number(doc)
-        part = self._blocks.pop(index, None)
+        index = block_index(doc)
+        part = self._open.pop(index, None)
         if part is not None:
             self._members.pop(part, None)
         self._part = None
@@ -332,12 +326,12 @@ class MessageReader:
             self._ended.add(index)
             if len(self._ended) > MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")
-        events = () if part is None or not self._shows(part) else (End(part),)
-        return self._documented(events, doc, raw, tables.ORDINARY_EVENTS[tables.BLOCK_STOP])
+        events = () if part is None or not self._crosses(part) else (End(part),)
+        return self._frames(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
 
 
 class WholeMessageReader:
-    """Reads a whole answer through the events that a stream would have for it."""
+    """Reads a whole message through the events of a stream with the same result."""
 
     __slots__ = ("_options",)
 
@@ -351,7 +345,7 @@ class WholeMessageReader:
         if options.stream:
             return [frame._replace(raw=None) for frame in frames]
         events = tuple(
-            _of_document(event)
+            _with_document_slot(event)
             for frame in frames
             for event in frame.events
             if not (isinstance(event, UsageReport) and not event.final)
@@ -363,26 +357,22 @@ class WholeMessageReader:
 
 
 def _incomplete() -> UpstreamInvalid:
-    early = "The upstream ended the stream before the response was complete."
-    return UpstreamInvalid(early).caused("closed")
+    message = "The upstream ended the stream before the response was complete."
+    return UpstreamInvalid(message).caused("closed")
 
 
-def _of_document(event: Event) -> Event:
-    """Return an event of a whole answer. Only texts that people are shown have a path."""
+def _with_document_slot(event: Event) -> Event:
+    """Return an event of a whole message. Only texts shown to people have a path."""
     if isinstance(event, Delta) and event.part.kind in SHOWN:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))
     return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
-
-
-def _part_of(events: tuple[Event, ...]) -> Part | None:
-    return next((event.part for event in events if isinstance(event, Begin | Delta | Attach)), None)
 
 
 def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def block_number(event: Json) -> int | None:
-    """Return the number of the block of an event, None unless it is an integer."""
+def block_index(event: Json) -> int | None:
+    """Return the index of the block of an event, None unless it is an integer."""
     index = event.get("index")
     return index if type(index) is int else None

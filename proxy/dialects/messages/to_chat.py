@@ -1,6 +1,6 @@
-"""Converts a Messages request into a chat.
+"""Converts a Messages request into a chat request.
 
-A part that would change the answer is refused; one that only tunes it is left out and named.
+A part that would change the response is refused. A part that only tunes it is dropped and reported.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.dialects.messages.tools import CHOICES, TIERS, tool_call
+import orjson
+
+from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
@@ -17,139 +19,144 @@ from proxy.types import Json
 from proxy.types.reasoning import is_reasoning_model
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
-OWN_CHOICES = {own: word for word, own in CHOICES.items()}
-OWN_TIERS = {own: word for word, own in TIERS.items()}
-LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens from which the effort is medium and high
-TAKEN = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
+CHAT_CHOICES = {messages: chat for chat, messages in TOOL_CHOICES.items()}
+CHAT_TIERS = {messages: chat for chat, messages in SERVICE_TIERS.items()}
+MEDIUM_BUDGET, HIGH_BUDGET = 4096, 16384
+"""Thinking budgets in tokens from which the effort is medium and high."""
+CONVERTED_FIELDS = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
     field for _, field, _ in PATHS["messages"]
 )
 """Fields with another form in a chat. All others keep their names."""
 
 
-def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return a request as a chat, and the names of what it leaves out. Raises ``InvalidField`` for
-    a part without a counterpart."""
-    crossing = _Crossing(body, keeps_thoughts=keeps_thoughts)
-    return crossing.chat(), tuple(sorted(crossing.dropped))
+def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
+    """Return a request as a chat, and the names of dropped fields.
+
+    Raises:
+        InvalidField: A part has no counterpart.
+    """
+    conversion = _MessagesConversion(body, keeps_thoughts=keeps_thoughts)
+    return conversion.chat(), tuple(sorted(conversion.dropped))
 
 
-class _Crossing:
-    """The conversion of one request. ``_place`` is the path of the current block."""
+class _MessagesConversion:
+    """Conversion of one request. `_place` is the path of the current block."""
 
-    __slots__ = ("_body", "_keeps_thoughts", "_place", "_reasons", "dropped")
+    __slots__ = ("_body", "_is_reasoning", "_keeps_thoughts", "_place", "dropped")
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
         self._keeps_thoughts = keeps_thoughts
-        self._place = "messages"
-        self._reasons = is_reasoning_model(str(body.get("model")), {})
+        self._place = "system"
+        self._is_reasoning = is_reasoning_model(str(body.get("model")), {})
         self.dropped: set[str] = set()
 
-    def _lost(self) -> InvalidField:
+    def _unsupported(self) -> InvalidField:
         return InvalidField(self._place, NOT_SUPPORTED)
 
     def chat(self) -> Json:
         body = self._body
-        made = {name: value for name, value in body.items() if name not in TAKEN}
-        system = body.get("system")
-        self._place = "system"
-        first = [{"role": "system", "content": self._system(system)}] if system else []
-        made["messages"] = [*first, *self._messages(body.get("messages") or ())]
-        tier = made.get("service_tier")
+        chat = {name: value for name, value in body.items() if name not in CONVERTED_FIELDS}
+        system = self._system(body.get("system"))
+        first = [{"role": "system", "content": system}] if body.get("system") else []
+        chat["messages"] = [*first, *self._messages(body.get("messages") or ())]
+        tier = chat.get("service_tier")
         if tier is not None:
-            made["service_tier"] = OWN_TIERS.get(tier, tier)
-        moved, dropped = from_api(
-            body, "messages", {**CONVERSIONS, "reasoning_effort": self._effort}
-        )
+            chat["service_tier"] = CHAT_TIERS.get(tier, tier)
+        conversions = {**CONVERSIONS, "reasoning_effort": self._effort}
+        renamed, dropped = from_api(body, "messages", conversions)
         self.dropped |= dropped
-        made |= moved | self._tools()
-        self._think(made)
-        if is_reasoning_model(str(body.get("model")), made) and "max_tokens" in made:
-            made["max_completion_tokens"] = made.pop("max_tokens")
-        return made
+        chat |= renamed | self._tools()
+        self._add_effort(chat)
+        if is_reasoning_model(str(body.get("model")), chat) and "max_tokens" in chat:
+            chat["max_completion_tokens"] = chat.pop("max_tokens")
+        return chat
 
     def _effort(self, effort: Any) -> str | None:
-        if not self._reasons:
+        if not self._is_reasoning:
             self.dropped.add("output_config")
             return None
         if not isinstance(effort, str):
             raise InvalidField("output_config", NOT_SUPPORTED)
         return EFFORTS.get(effort, effort)
 
-    def _think(self, made: Json) -> None:
-        """Add the effort that corresponds to a budget of thoughts."""
+    def _add_effort(self, chat: Json) -> None:
+        """Add the effort that corresponds to a thinking budget."""
         thinking = self._body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         budget = thinking.get("budget_tokens")
-        if not self._reasons:
+        if not self._is_reasoning:
             self.dropped |= {"thinking"} if thinking.get("type") != "disabled" else set()
-        elif type(budget) is int and "reasoning_effort" not in made:
-            more = (budget >= LOW_BUDGET) + (budget >= HIGH_BUDGET)
-            made["reasoning_effort"] = ("low", "medium", "high")[more]
+        elif type(budget) is int and "reasoning_effort" not in chat:
+            level = (budget >= MEDIUM_BUDGET) + (budget >= HIGH_BUDGET)
+            chat["reasoning_effort"] = ("low", "medium", "high")[level]
 
     def _tools(self) -> Json:
-        body, made = self._body, dict[str, Any]()
-        if body.get("tools"):
-            made["tools"] = [self._tool(at, tool) for at, tool in enumerate(body["tools"])]
-        choice = body.get("tool_choice")
+        fields: Json = {}
+        tools, choice = self._body.get("tools"), self._body.get("tool_choice")
+        if tools:
+            fields["tools"] = [self._tool(index, tool) for index, tool in enumerate(tools)]
         if not isinstance(choice, dict):
-            return made
+            return fields
         if choice.get("disable_parallel_tool_use") is True:
-            made["parallel_tool_calls"] = False
+            fields["parallel_tool_calls"] = False
         kind = choice.get("type")
         if kind == "tool":
-            made["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-        elif isinstance(kind, str) and kind in OWN_CHOICES:
-            made["tool_choice"] = OWN_CHOICES[kind]
+            fields["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+        elif isinstance(kind, str) and kind in CHAT_CHOICES:
+            fields["tool_choice"] = CHAT_CHOICES[kind]
         else:
             raise InvalidField("tool_choice", NOT_SUPPORTED)
-        return made
+        return fields
 
-    def _tool(self, at: int, tool: Json) -> Json:
+    def _tool(self, index: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool of Anthropic
-            raise InvalidField(f"tools.{at}", unsupported_type(kind))
-        self._note_beside(tool, {"type", *TOOL_MEMBERS.values()})
-        known = {name: tool[own] for name, own in TOOL_MEMBERS.items() if tool.get(own) is not None}
-        return {"type": "function", "function": {"name": None, "parameters": None, **known}}
+            raise InvalidField(f"tools.{index}", unsupported_type(kind))
+        self._drop_others(tool, {"type", *TOOL_MEMBERS.values()})
+        function: Json = {"name": None, "parameters": None}
+        for name, own_name in TOOL_MEMBERS.items():
+            if tool.get(own_name) is not None:
+                function[name] = tool[own_name]
+        return {"type": "function", "function": function}
 
-    def _note_beside(self, item: Json, known: set[str]) -> None:
-        """Record the members of an item that are left out."""
-        self.dropped |= {name for name in item.keys() - known if item[name] not in (None, [], {})}
+    def _drop_others(self, block: Json, names: set[str]) -> None:
+        """Note the other members of a block as dropped."""
+        self.dropped |= {n for n in block.keys() - names if block[n] not in (None, [], {})}
 
     def _system(self, content: Any) -> Any:
-        """Return the content of the system message: a single text as it is, several as parts."""
+        """Return the content of the system message: a single text as such, several as parts."""
         if not isinstance(content, list):
             return content
-        parts = [part for block in self._each(content, "system") for part in self._words(block)]
+        parts = [part for block in self._walk(content, "system") for part in self._texts(block)]
         return parts[0]["text"] if len(parts) == 1 else parts
 
-    def _each(self, content: list[Any], place: str) -> Iterator[Any]:
-        """Yield blocks and set ``_place`` to the path of each."""
-        for at, block in enumerate(content):
-            self._place = f"{place}.{at}"
+    def _walk(self, content: list[Any], place: str) -> Iterator[Any]:
+        """Yield blocks, and set `_place` to the path of each."""
+        for index, block in enumerate(content):
+            self._place = f"{place}.{index}"
             yield block
 
-    def _words(self, block: Any) -> list[Json]:
-        """Return a block of texts as parts. Raises ``InvalidField`` for other content."""
+    def _texts(self, block: Any) -> list[Json]:
+        """Return a block as text parts."""
         parts = self._parts(block)
         if any(part["type"] != "text" for part in parts):
-            raise self._lost()
+            raise self._unsupported()
         return parts
 
     def _messages(self, messages: Any) -> Iterator[Json]:
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             content, role = message.get("content"), message["role"]
-            place = f"messages.{at}.content"
+            place = f"messages.{index}.content"
             if not isinstance(content, list):
                 yield {"role": role, "content": content}
             elif role == "assistant":
-                yield self._assistant(self._each(content, place))
+                yield self._assistant(self._walk(content, place))
             else:
-                yield from self._user(role, self._each(content, place))
+                yield from self._user(role, self._walk(content, place))
 
     def _assistant(self, content: Iterator[Any]) -> Json:
-        texts: list[Json] = []
+        parts: list[Json] = []
         thoughts: list[str] = []
         calls: list[Json] = []
         for block in content:
@@ -160,12 +167,14 @@ class _Crossing:
             elif kind in ("thinking", "redacted_thinking"):
                 self.dropped.add("thinking")
             elif kind == "tool_use":
-                self._note_beside(block, {"type", "id", "name", "input"})
-                calls.append(tool_call(block))
+                self._drop_others(block, {"type", "id", "name", "input"})
+                arguments = orjson.dumps(block.get("input") or {}).decode()
+                function = {"name": block.get("name"), "arguments": arguments}
+                calls.append({"id": block.get("id"), "type": "function", "function": function})
             else:
-                texts += self._words(block)
-        words = "".join(part["text"] for part in texts)
-        message: Json = {"role": "assistant", "content": words if words or not calls else None}
+                parts += self._texts(block)
+        text = "".join(part["text"] for part in parts)
+        message: Json = {"role": "assistant", "content": text if text or not calls else None}
         message |= {"reasoning_content": "".join(thoughts)} if any(thoughts) else {}
         return message | ({"tool_calls": calls} if calls else {})
 
@@ -173,96 +182,103 @@ class _Crossing:
         """Yield tool messages, then one message with the other blocks."""
         parts: list[Json] = []
         for block in content:
-            if _type(block) != "tool_result":
+            if _type(block) == "tool_result":
+                yield self._tool_message(block, parts)
+            else:
                 parts += self._parts(block)
-                continue
-            self._note_beside(block, {"type", "tool_use_id", "content", "is_error"})
-            inner = block.get("content")
-            if isinstance(inner, list):
-                each_inner = self._each(inner, f"{self._place}.content")
-                made = [part for each in each_inner for part in self._parts(each)]
-                parts += [part for part in made if part["type"] != "text"]
-                inner = "\n".join(part["text"] for part in made if part["type"] == "text")
-            elif not isinstance(inner, str | None):
-                raise self._lost()
-            words = f"Error: {inner or ''}" if block.get("is_error") is True else inner or ""
-            yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": words}
         if len(parts) == 1 and parts[0]["type"] == "text":
             yield {"role": role, "content": parts[0]["text"]}
         elif parts:
             yield {"role": role, "content": parts}
 
+    def _tool_message(self, block: Json, user_parts: list[Json]) -> Json:
+        """Return the text of a tool result. Its other parts go to the user message."""
+        self._drop_others(block, {"type", "tool_use_id", "content", "is_error"})
+        text = block.get("content")
+        if isinstance(text, list):
+            blocks = self._walk(text, f"{self._place}.content")
+            parts = [part for inner in blocks for part in self._parts(inner)]
+            user_parts += [part for part in parts if part["type"] != "text"]
+            text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        elif not isinstance(text, str | None):
+            raise self._unsupported()
+        text = f"Error: {text or ''}" if block.get("is_error") is True else text or ""
+        return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
+
     def _parts(self, block: Any) -> list[Json]:
-        """Return a block as parts of a chat's message. Raises ``InvalidField``."""
+        """Return a block as content parts of a chat."""
         kind = _type(block)
         if kind == "text" and isinstance(block.get("text"), str):
-            self._note_beside(block, {"type", "text"})
-            return [{"type": "text", "text": block["text"]}]
+            self._drop_others(block, {"type", "text"})
+            return [_text(block["text"])]
         if kind == "image":
-            self._note_beside(block, {"type", "source"})
+            self._drop_others(block, {"type", "source"})
             return [{"type": "image_url", "image_url": {"url": self._url(block.get("source"))}}]
         if kind == "document":
-            self._note_beside(block, {"type", "source", "title", "context"})
+            self._drop_others(block, {"type", "source", "title", "context"})
             return self._document(block)
         if kind == "tool_reference":
-            return [{"type": "text", "text": f"tool loaded: {block.get('tool_name')}"}]
+            return [_text(f"tool loaded: {block.get('tool_name')}")]
         if kind == "search_result":
-            self._note_beside(block, {"type", "source", "title", "content"})
-            return [*self._titles(block, "source", "title"), *self._inner(block.get("content"))]
-        raise self._lost()
+            self._drop_others(block, {"type", "source", "title", "content"})
+            titles = self._titles(block, "source", "title")
+            return [*titles, *self._nested(block.get("content"))]
+        raise self._unsupported()
 
-    def _inner(self, content: Any) -> list[Json]:
+    def _nested(self, content: Any) -> list[Json]:
         if isinstance(content, str):
-            return [{"type": "text", "text": content}]
+            return [_text(content)]
         if not isinstance(content, list | None):
-            raise self._lost()
-        return [part for each in content or () for part in self._parts(each)]
+            raise self._unsupported()
+        return [part for block in content or () for part in self._parts(block)]
 
     def _document(self, block: Json) -> list[Json]:
         source = block.get("source")
         source = source if isinstance(source, dict) else {}
-        kind, beside = source.get("type"), self._titles(block, "title", "context")
+        kind, titles = source.get("type"), self._titles(block, "title", "context")
         if kind == "text" and isinstance(source.get("data"), str):
-            return [*beside, {"type": "text", "text": source["data"]}]
+            return [*titles, _text(source["data"])]
         if kind == "content":
-            return [*beside, *self._inner(source.get("content"))]
+            return [*titles, *self._nested(source.get("content"))]
         if kind == "base64":
             title = block.get("title")
             name = title if isinstance(title, str) and title else "document.pdf"
-            return [
-                *beside,
-                {"type": "file", "file": {"filename": name, "file_data": self._url(source)}},
-            ]
-        raise self._lost()
+            file = {"filename": name, "file_data": self._url(source)}
+            return [*titles, {"type": "file", "file": file}]
+        raise self._unsupported()
 
     def _titles(self, block: Json, *names: str) -> list[Json]:
         titles = [block[name] for name in names if block.get(name)]
-        if not all(isinstance(each, str) for each in titles):
-            raise self._lost()
-        return [{"type": "text", "text": each} for each in titles]
+        if not all(isinstance(title, str) for title in titles):
+            raise self._unsupported()
+        return [_text(title) for title in titles]
 
     def _url(self, source: Any) -> str:
-        """Return a source as a web address or a data URL. Raises ``InvalidField``."""
+        """Return a source as a web address or a data URL."""
         source = source if isinstance(source, dict) else {}
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):
             return f"data:{media_type};base64,{data}"
         if kind == "url" and isinstance(source.get("url"), str):
             return str(source["url"])
-        raise self._lost()
+        raise self._unsupported()
 
 
 def _type(block: Any) -> Any:
     return block.get("type") if isinstance(block, dict) else None
 
 
-def _schema(form: Any) -> Json | None:
-    if not isinstance(form, dict):
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _response_format(output_format: Any) -> Json | None:
+    if not isinstance(output_format, dict):
         return None
-    if form.get("type") != "json_schema":
+    if output_format.get("type") != "json_schema":
         raise InvalidField("output_config", NOT_SUPPORTED)
-    schema = {"name": "response", "schema": form.get("schema"), "strict": True}
+    schema = {"name": "response", "schema": output_format.get("schema"), "strict": True}
     return {"type": "json_schema", "json_schema": schema}
 
 
-CONVERSIONS: Conversions = {"response_format": _schema, "stop": lambda stop: stop or None}
+CONVERSIONS: Conversions = {"response_format": _response_format, "stop": lambda stop: stop or None}

@@ -1,4 +1,4 @@
-"""Writes frames as Messages answers: as the events of a stream, or as one document."""
+"""Writes frames as Messages responses, streamed or whole."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.dialects.messages import tables
-from proxy.dialects.messages.usage import messages_usage
+from proxy.dialects.messages import schema
 from proxy.dialects.messages.whole import MessageAccumulator
 from proxy.dialects.pieces import dump
-from proxy.dialects.signed_calls import shown_id
+from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.sse import named_event
 from proxy.types import Json
 from proxy.types.events import (
@@ -43,9 +41,9 @@ _BLOCKS: Mapping[Kind, tuple[str, str, str]] = {
     "input": _CALL,
     "server_arguments": ("", *_CALL[1:]),
 }
-"""The type of the block that has a part, and the type and the member of its deltas. Other parts,
-and blocks without a type, come only from an upstream of the same family."""
-_EMPTY: Mapping[str, Json] = {
+"""The block type of a part, and the type and the text member of its deltas. Other parts, and blocks
+without a type, come only from an upstream of the family."""
+_EMPTY_BLOCKS: Mapping[str, Json] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
@@ -54,72 +52,70 @@ _DELTA = (
     b'"delta":{"type":"%b","%b":%%b}}\n\n'
 )
 _TEMPLATES: Mapping[Kind, bytes] = {
-    kind: _DELTA % (sort.encode(), member.encode())
-    for kind, (_, sort, member) in _BLOCKS.items()
+    kind: _DELTA % (delta_type.encode(), member.encode())
+    for kind, (_, delta_type, member) in _BLOCKS.items()
     if kind != "input"
 }
 
 
-def message_writer(options: WriteOptions) -> FamilyWriter:
-    """Return the writer of one exchange."""
-    return WholeMessageWriter() if options.whole else MessageWriter()
-
-
 class MessageComposer:
-    """Makes the events of a Messages stream out of typed events, one block after the other. Parts
-    that follow each other share a block if it has their type."""
+    """Composes the events of a Messages stream from events of other families.
+
+    Blocks do not interleave. Consecutive parts share a block if they have its type.
+    """
 
     __slots__ = (
-        *("_called", "_choice", "_ended", "_input", "_next", "_open", "_reason", "_usage"),
-        "indexes",
+        *("_choice", "_events", "_has_calls", "_input", "_last_event", "_next_index", "_open"),
+        *("_reason", "_usage", "indexes"),
     )
 
     def __init__(self) -> None:
-        self.indexes: dict[Part, int] = {}  # of the blocks that are open
-        self._open: tuple[int, str] | None = None  # the index and the type of our block
-        self._next = 0
+        self.indexes: dict[Part, int] = {}  # of the open blocks
+        self._events: list[Json] = []  # of the current frame
+        self._open: tuple[int, str] | None = None  # index and type of the composed block
+        self._next_index = 0
         self._input: list[str] = []  # of a custom tool call, which is not JSON
         self._reason = "end_turn"
-        self._called = False
+        self._has_calls = False
         self._choice: int | None = None
         self._usage: Json | None = None
-        self._ended: str = ""  # the last event of the message
+        self._last_event: str = ""  # of the message, besides those of blocks
 
     def compose(self, frame: Frame) -> list[Json]:
         """Return the events for a frame without a document of Messages."""
-        out: list[Json] = []
+        self._events = []
         for event in frame.events:
-            self._event(event, frame, out)
+            self._add(event, frame)
         if frame.last:
-            self._stop(out)
-        return out
+            self._stop()
+        return self._events
 
     def note(self, doc: Json, events: tuple[Event, ...]) -> None:
-        """Take note of an event that passes, so that others may follow it."""
+        """Note an event that passes, so that composed events can follow it."""
         kind = doc["type"]
-        if kind == tables.BLOCK_START:
+        if kind == schema.BLOCK_START:
             parts = [event.part for event in events if isinstance(event, Begin)]
             self.indexes.update((part, part.number) for part in parts)
-        elif kind == tables.BLOCK_STOP:
+        elif kind == schema.BLOCK_STOP:
             self.indexes.clear()
-        elif kind != tables.BLOCK_DELTA:
-            self._ended = kind
+        elif kind != schema.BLOCK_DELTA:
+            self._last_event = kind
 
-    def _event(self, event: Event, frame: Frame, out: list[Json]) -> None:
+    def _add(self, event: Event, frame: Frame) -> None:
         match event:
             case Delta(part, text) if text and self._is_shown(part.choice):
-                self._delta(part, text, out)
+                self._delta(part, text)
             case Begin(part) if part.kind in CALLS and self._is_shown(part.choice):
-                self._call(event, frame, out)
+                self._call(event, frame)
             case Start():
-                self._start(event, frame, out)
+                self._start(event, frame)
             case UsageReport(tokens, native):
-                own = frame.family == "messages"
-                self._usage = native if own else messages_usage(tokens, native)
+                is_native = frame.family == "messages"
+                self._usage = native if is_native else schema.messages_usage(tokens, native)
             case Finish(choice, reason) if self._is_shown(choice):
-                self._reason = tables.STOPS[reason]
+                self._reason = schema.STOPS[reason]
             case Stop():
-                self._stop(out)
+                self._stop()
             case _:
                 pass
 
@@ -129,9 +125,9 @@ class MessageComposer:
             self._choice = choice
         return choice == self._choice
 
-    def _start(self, event: Start, frame: Frame, out: list[Json]) -> None:
-        self._ended = tables.MESSAGE_START
-        reports = (each for each in frame.events if isinstance(each, UsageReport))
+    def _start(self, event: Start, frame: Frame) -> None:
+        self._last_event = schema.MESSAGE_START
+        reports = (report for report in frame.events if isinstance(report, UsageReport))
         report = next(reports, UsageReport(None, {}))
         message: Json = {
             "id": event.id,
@@ -141,71 +137,67 @@ class MessageComposer:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": messages_usage(report.tokens, report.native),
+            "usage": schema.messages_usage(report.tokens, report.native),
         }
-        out.append({"type": tables.MESSAGE_START, "message": message})
+        self._events.append({"type": schema.MESSAGE_START, "message": message})
 
-    def _call(self, event: Begin, frame: Frame, out: list[Json]) -> None:
-        self._called = True
+    def _call(self, event: Begin, frame: Frame) -> None:
+        self._has_calls = True
         part, call = event.part, event.call
-        attached = (each for each in frame.events if isinstance(each, Attach))
-        signature = next((each.value for each in attached if each.name == "signature"), None)
-        name = call.id if call is not None else part.id
-        block = {
-            "type": "tool_use",
-            "id": signed_id(name, signature),
-            "name": call.name if call is not None else "",
-            "input": {},
-        }
-        self._begin(part, block, out)
+        attached = (item for item in frame.events if isinstance(item, Attach))
+        signature = next((item.value for item in attached if item.name == "signature"), None)
+        call_id, name = (part.id, "") if call is None else (call.id, call.name)
+        block = {"type": "tool_use", "id": signed_id(call_id, signature), "name": name, "input": {}}
+        self._begin(part, block)
 
-    def _delta(self, part: Part, text: str, out: list[Json]) -> None:
-        block, kind, member = _BLOCKS.get(part.kind, ("", "", ""))
+    def _delta(self, part: Part, text: str) -> None:
+        block_type, delta_type, member = _BLOCKS.get(part.kind, ("", "", ""))
         if part not in self.indexes:
-            if block not in _EMPTY:
+            if block_type not in _EMPTY_BLOCKS:
                 return
-            if self._open is not None and self._open[1] == block:
+            if self._open is not None and self._open[1] == block_type:
                 self.indexes[part] = self._open[0]
             else:
-                self._begin(part, _EMPTY[block], out)
+                self._begin(part, _EMPTY_BLOCKS[block_type])
         if part.kind == "input":
             self._input.append(text)
-        elif kind:
-            out.append(_grown(self.indexes[part], {"type": kind, member: text}))
+        elif delta_type:
+            self._add_delta(self.indexes[part], {"type": delta_type, member: text})
 
-    def _begin(self, part: Part, block: Json, out: list[Json]) -> None:
-        self._close(out)
-        self._open = self._next, block["type"]
-        self.indexes[part] = self._next
-        out.append({"type": tables.BLOCK_START, "index": self._next, "content_block": block})
-        self._next += 1
+    def _add_delta(self, index: int, delta: Json) -> None:
+        self._events.append({"type": schema.BLOCK_DELTA, "index": index, "delta": delta})
 
-    def _close(self, out: list[Json]) -> None:
+    def _begin(self, part: Part, block: Json) -> None:
+        self._close()
+        index = self.indexes[part] = self._next_index
+        self._next_index += 1
+        self._open = index, block["type"]
+        self._events.append({"type": schema.BLOCK_START, "index": index, "content_block": block})
+
+    def _close(self) -> None:
         if self._open is None:
             return
+        index, self._open = self._open[0], None
         if self._input:
-            written = orjson.dumps({"input": "".join(self._input)}).decode()
-            grown = {"type": "input_json_delta", "partial_json": written}
-            out.append(_grown(self._open[0], grown))
-        out.append({"type": tables.BLOCK_STOP, "index": self._open[0]})
-        self._open = None
+            arguments = orjson.dumps({"input": "".join(self._input)}).decode()
+            self._add_delta(index, {"type": "input_json_delta", "partial_json": arguments})
+        self._events.append({"type": schema.BLOCK_STOP, "index": index})
         self._input = []
         self.indexes.clear()
 
-    def _stop(self, out: list[Json]) -> None:
-        """Add the events that the end of the message lacks."""
-        if not self._ended:
-            self._start(Start(None, None, None), Frame(()), out)
-        self._close(out)
-        if self._ended == tables.MESSAGE_START:
-            called = self._called and self._reason == "end_turn"
-            reason = "tool_use" if called else self._reason
-            usage = messages_usage(None, {}) if self._usage is None else self._usage
-            end = {"stop_reason": reason, "stop_sequence": None}
-            out.append({"type": tables.MESSAGE_DELTA, "delta": end, "usage": usage})
-        if self._ended != tables.MESSAGE_STOP:
-            out.append({"type": tables.MESSAGE_STOP})
-            self._ended = tables.MESSAGE_STOP
+    def _stop(self) -> None:
+        """Add the missing events at the end of the message."""
+        if not self._last_event:
+            self._start(Start(None, None, None), Frame(()))
+        self._close()
+        if self._last_event == schema.MESSAGE_START:
+            is_call = self._has_calls and self._reason == "end_turn"
+            end = {"stop_reason": "tool_use" if is_call else self._reason, "stop_sequence": None}
+            usage = schema.messages_usage(None, {}) if self._usage is None else self._usage
+            self._events.append({"type": schema.MESSAGE_DELTA, "delta": end, "usage": usage})
+        if self._last_event != schema.MESSAGE_STOP:
+            self._events.append({"type": schema.MESSAGE_STOP})
+            self._last_event = schema.MESSAGE_STOP
 
 
 class MessageWriter:
@@ -225,7 +217,7 @@ class MessageWriter:
         doc, events = frame.doc, frame.events
         if doc is not None and frame.family == "messages":
             kind = doc["type"]
-            if kind != tables.BLOCK_DELTA:
+            if kind != schema.BLOCK_DELTA:
                 self._composer.note(doc, events)
             raw = frame.raw
             return named_event(kind, dump(doc, frame.size) if raw is None else raw)
@@ -237,7 +229,7 @@ class MessageWriter:
         if not (events or doc is not None or frame.last):
             return PING
         docs = self._composer.compose(frame)
-        return b"".join([named_event(each["type"], dump(each, frame.size)) for each in docs])
+        return b"".join([named_event(event["type"], dump(event, frame.size)) for event in docs])
 
     def fail(self, document: bytes) -> bytes:
         return named_event("error", document)
@@ -262,25 +254,20 @@ class WholeMessageWriter:
         doc = frame.doc
         if doc is not None and frame.family == "messages":
             kind = doc.get("type")
-            is_event = isinstance(kind, str) and kind in tables.STREAM_EVENTS
+            is_event = isinstance(kind, str) and kind in schema.STREAM_EVENTS
             if frame.last and not is_event:
                 return dump(doc, self._size) if frame.raw is None else frame.raw
             self._composer.note(doc, frame.events)
             self._message.add(doc)
         else:
-            for each in self._composer.compose(frame):
-                self._message.add(each)
+            for event in self._composer.compose(frame):
+                self._message.add(event)
         return dump(self._message.message(), self._size) if frame.last else b""
 
     def fail(self, document: bytes) -> bytes:
         return b""
 
 
-def signed_id(name: str, signature: Any) -> Any:
+def signed_id(call_id: str, signature: Any) -> Any:
     """Return the id of a tool call with its thought signature."""
-    beside = {"extra_content": {"google": {"thought_signature": signature}}}
-    return shown_id({"id": name, **beside})
-
-
-def _grown(index: int, delta: Json) -> Json:
-    return {"type": tables.BLOCK_DELTA, "index": index, "delta": delta}
+    return shown_id({"id": call_id, BESIDE: {VENDOR: {SIGNATURE: signature}}})

@@ -1,4 +1,4 @@
-"""Composes responses, and the events of their streams, of answers of other families."""
+"""Composes responses and their stream events from events of other families."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import orjson
 
 from proxy.dialects.logprobs import chat_form
 from proxy.dialects.pieces import dump
-from proxy.dialects.responses.tables import (
+from proxy.dialects.responses.schema import (
+    ADDED,
     BY_KIND,
     CONVERSATION,
+    DONE,
     ECHOED,
+    OUTPUT,
     PREVIOUS,
     SEQUENCE,
     UNSTORED,
     TextType,
     objects,
+    response_usage,
+    status_members,
 )
-from proxy.dialects.responses.usage import response_usage, status_of
 from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.sse import named_event
 from proxy.money.usage import Tokens
@@ -27,20 +31,20 @@ from proxy.types.events import (
     CALLS,
     STOP,
     Attach,
+    AttachName,
     Begin,
     Delta,
     Event,
     Finish,
     FinishReason,
     Frame,
-    Kind,
     Part,
     Start,
     ToolCall,
     UsageReport,
 )
 
-_REPEATED: Json = {
+_PARAMETERS: Json = {
     "background": False,
     "max_output_tokens": None,
     "parallel_tool_calls": True,
@@ -50,12 +54,11 @@ _REPEATED: Json = {
     "top_p": 1.0,
     "truncation": None,
 }
-"""Members of a response that repeat the request besides `ECHOED`, and their defaults."""
-_KINDS: dict[Kind, Kind] = {"summary": "reasoning"}
+"""Parameters of the request that a response repeats besides `ECHOED`, and their defaults."""
 
 
 class EventBytes:
-    """Writes numbered events. Of a whole answer none are written."""
+    """Writes numbered events. For a whole response it writes none."""
 
     __slots__ = ("is_whole", "number")
 
@@ -73,47 +76,54 @@ class EventBytes:
 
 
 def echoed(call: Call) -> Json:
-    """Return the members of a response that repeat the request, as its client wrote it."""
-    made = {name: call.body.get(name, default) for name, default in ECHOED.items()}
-    pin = call.state_ref
-    if pin is not None and pin.id:
-        name, value = CONVERSATION, {"id": pin.client_id}
-        made |= {name: value} if pin.is_conversation else {PREVIOUS: pin.client_id}
-    return made
+    """Return the members of a response that repeat the client's request."""
+    members = {name: call.body.get(name, default) for name, default in ECHOED.items()}
+    ref = call.state_ref
+    if ref is not None and ref.id:
+        if ref.is_conversation:
+            members[CONVERSATION] = {"id": ref.client_id}
+        else:
+            members[PREVIOUS] = ref.client_id
+    return members
 
 
 class _OpenText:
-    """The text that is being written, in the part `number` of the item `received_at`."""
+    """The text being written: of a call, or of the last part of an item."""
 
-    __slots__ = ("at", "logprobs", "middle", "number", "pieces", "type")
+    __slots__ = ("index", "item", "location", "logprobs", "middle", "part_index", "pieces", "type")
 
-    def __init__(self, items: list[Json], at: int, text_type: TextType) -> None:
-        self.at = at
+    def __init__(self, index: int, item: Json, text_type: TextType) -> None:
+        self.index = index
+        self.item = item
         self.type = text_type
-        self.number = len(items[at].get("content", ()))
+        self.part_index = len(item.get("content", ()))
         self.pieces: list[str] = []
         self.logprobs: list[Json] = []
-        place = orjson.dumps(self.place(items[at]["id"]))[1:-1]
-        self.middle = b"," + place + b',"delta":'
-
-    def place(self, item_id: str) -> Json:
-        where: Json = {"item_id": item_id, "output_index": self.at}
-        index = self.type.numbered_by
-        return {**where, index: self.number} if index else where
+        self.location: Json = {"item_id": item["id"], OUTPUT: index}
+        if text_type.index_member:
+            self.location[text_type.index_member] = self.part_index
+        self.middle = b"," + orjson.dumps(self.location)[1:-1] + b',"delta":'
 
     @property
     def done(self) -> Json:
-        """The members that have the whole text."""
-        made: Json = {self.type.member: "".join(self.pieces)}
-        return made | ({"logprobs": self.logprobs} if self.type.kind == "text" else {})
+        """The members with the whole text."""
+        members: Json = {self.type.member: "".join(self.pieces)}
+        return members | ({"logprobs": self.logprobs} if self.type.kind == "text" else {})
+
+    @property
+    def part(self) -> Json:
+        annotations: Json = {"annotations": []} if self.type.kind == "text" else {}
+        return {"type": self.type.part_type, **annotations, **self.done}
 
 
 class Composer:
-    """Takes the events of one answer, whose parts follow each other. Texts and refusals that
-    follow each other are one message; parts of one kind that do are one text."""
+    """Composes one response from events whose parts do not interleave.
+
+    Consecutive texts and refusals form one message. Consecutive parts of one kind form one text.
+    """
 
     __slots__ = (
-        *("_call", "_is_message", "_open", "_out", "_part", "_reason", "_tokens"),
+        *("_call", "_open", "_out", "_part", "_reason", "_tokens"),
         *("has_ended", "head", "items", "response"),
     )
 
@@ -153,118 +163,120 @@ class Composer:
     def _start(self, start: Start) -> bytes:
         if self.head is not None:
             return b""
-        body = self._call.body
-        created = (
-            self._call.head.received_at.timestamp() if start.created is None else start.created
-        )
+        body, created = self._call.body, start.created
+        if created is None:
+            created = int(self._call.head.received_at.timestamp())
         self.head = {
             "id": start.id,
             "object": "response",
             "created_at": int(created),
             "model": start.model,
-            **{name: body.get(name, default) for name, default in _REPEATED.items()},
-            "store": False,  # whatever the request says: no provider stores it
+            **{name: body.get(name, default) for name, default in _PARAMETERS.items()},
+            "store": False,  # no provider stores the response, whatever the request says
             **echoed(self._call),
             "error": None,
             "incomplete_details": None,
         }
-        begun = {**self.head, "status": "in_progress", "output": [], "usage": None}
+        started = {**self.head, "status": "in_progress", "output": [], "usage": None}
         kinds = ("response.created", "response.in_progress")
-        return b"".join([self._out.event(kind, {"response": begun}) for kind in kinds])
+        return b"".join([self._out.event(kind, {"response": started}) for kind in kinds])
 
     def _delta(self, event: Delta, events: tuple[Event, ...]) -> bytes:
         part, text = event.part, event.text
         out = b""
         if part is not self._part:
-            kind = _KINDS.get(part.kind, part.kind)
+            kind = "reasoning" if part.kind == "summary" else part.kind
             if kind not in BY_KIND or kind in CALLS or part.choice or not text:
                 return b""
             out = self._open_text(BY_KIND[kind])
             self._part = part
-        known = self._open
-        if not text or known is None:
+        opened = self._open
+        if not text or opened is None:
             return out
-        known.pieces.append(text)
+        opened.pieces.append(text)
         suffix = b"}\n\n"
-        if known.type.kind == "text":
-            logprobs = _logprobs(event, events)
-            known.logprobs += logprobs
+        if opened.type.kind == "text":
+            logprobs: list[Json] = []
+            if events:
+                value = chat_form(_attached(part, events, "logprobs"))
+                logprobs = objects(value.get("content") if isinstance(value, dict) else value)
+                opened.logprobs += logprobs
             suffix = b',"logprobs":%b}\n\n' % (orjson.dumps(logprobs) if logprobs else b"[]")
         if self._out.is_whole:
             return out
-        name, number = known.type.event.encode(), self._out.number
+        name, number = opened.type.event.encode(), self._out.number
         self._out.number += 1
         head = b'event: %b.delta\ndata: {"type":"%b.delta","sequence_number":%d'
         return b"".join(
-            [out, head % (name, name, number), known.middle, dump(text, len(text)), suffix]
+            [out, head % (name, name, number), opened.middle, dump(text, len(text)), suffix]
         )
 
     def _open_text(self, text_type: TextType) -> bytes:
-        known = self._open
-        if known is not None and known.type is text_type and text_type.part:
+        opened = self._open
+        if opened is not None and opened.type is text_type and text_type.part_type:
             return b""
-        is_message = text_type.item == "message"
-        if known is not None and is_message and known.type.item == "message":
-            at, out = known.at, self._close_part()
+        is_message = text_type.item_type == "message"
+        if opened is not None and is_message and opened.type.item_type == "message":
+            out, index, item = self._close_text(), opened.index, opened.item
         else:
-            out = self._close()
-            at = len(self.items)
-            out += self._add(_message_item if is_message else _reasoning_item)
-        item = self.items[at]
-        parts = item["content"]
-        known = self._open = _OpenText(self.items, at, text_type)
-        parts.append(_part(known))
-        added = {**known.place(item["id"]), "part": parts[-1]}
+            out = self._close_item()
+            item = {"id": "rs", "type": "reasoning", "summary": [], "content": []}
+            if is_message:
+                item = {"id": "msg", "type": "message", "status": "in_progress"}
+                item |= {"role": "assistant", "content": []}
+            index = len(self.items)
+            out += self._add(item)
+        opened = self._open = _OpenText(index, item, text_type)
+        item["content"].append(opened.part)
+        added = {**opened.location, "part": opened.part}
         return out + self._out.event("response.content_part.added", added)
 
     def _begin_call(self, part: Part, call: ToolCall, events: tuple[Event, ...]) -> bytes:
         if part.choice:
             return b""
-        out = self._close()
-        at = len(self.items)
+        out = self._close_item()
         text_type = BY_KIND[part.kind]
-        signed = {"id": call.id, BESIDE: {VENDOR: {SIGNATURE: _signature(part, events)}}}
-        item: Json = {"type": text_type.item, "status": "in_progress", "call_id": shown_id(signed)}
-        item |= {"name": call.name, text_type.member: ""}
-        prefix = "ctc" if call.type == "custom" else "fc"
-        out += self._add(lambda: {"id": prefix, **item})
-        self._open, self._part = _OpenText(self.items, at, text_type), part
+        signature = _attached(part, events, "signature")
+        item: Json = {
+            "id": "ctc" if call.type == "custom" else "fc",
+            "type": text_type.item_type,
+            "status": "in_progress",
+            "call_id": shown_id({"id": call.id, BESIDE: {VENDOR: {SIGNATURE: signature}}}),
+            "name": call.name,
+            text_type.member: "",
+        }
+        out += self._add(item)
+        self._open, self._part = _OpenText(len(self.items) - 1, item, text_type), part
         return out
 
-    def _add(self, made: Any) -> bytes:
-        """Add an item, whose id begins with the one that it has."""
-        item: Json = made()
-        at = len(self.items)
-        name = str((self.head or {}).get("id")).removeprefix("msg_")
-        item["id"] = f"{item['id']}_{UNSTORED}{name}_{at}"
+    def _add(self, item: Json) -> bytes:
+        """Add an item. Its id, so far a prefix, becomes unique."""
+        index = len(self.items)
+        response_id = str((self.head or {}).get("id")).removeprefix("msg_")
+        item["id"] = f"{item['id']}_{UNSTORED}{response_id}_{index}"
         self.items.append(item)
-        return self._out.event("response.output_item.added", {"output_index": at, "item": item})
+        return self._out.event(ADDED, {OUTPUT: index, "item": item})
 
-    def _close_part(self) -> bytes:
-        """End the open text."""
-        known, self._part = self._open, None
-        if known is None:
+    def _close_text(self) -> bytes:
+        opened, self._part = self._open, None
+        if opened is None:
             return b""
-        item = self.items[known.at]
-        place = known.place(item["id"])
-        out = self._out.event(f"{known.type.event}.done", {**place, **known.done})
-        if not known.type.part:
-            item |= known.done
+        out = self._out.event(f"{opened.type.event}.done", {**opened.location, **opened.done})
+        if not opened.type.part_type:
+            opened.item |= opened.done
             return out
-        part = item["content"][known.number] = _part(known)
-        return out + self._out.event("response.content_part.done", {**place, "part": part})
+        part = opened.item["content"][opened.part_index] = opened.part
+        done = {**opened.location, "part": part}
+        return out + self._out.event("response.content_part.done", done)
 
-    def _close(self) -> bytes:
-        """End the open item."""
-        out, known = self._close_part(), self._open
-        if known is None:
+    def _close_item(self) -> bytes:
+        out, opened = self._close_text(), self._open
+        if opened is None:
             return out
         self._open = None
-        item = self.items[known.at]
-        if "status" in item:
-            item["status"] = "completed"
-        done = {"output_index": known.at, "item": item}
-        return out + self._out.event("response.output_item.done", done)
+        if "status" in opened.item:
+            opened.item["status"] = "completed"
+        return out + self._out.event(DONE, {OUTPUT: opened.index, "item": opened.item})
 
     def _stop(self) -> bytes:
         if self.has_ended:
@@ -273,39 +285,16 @@ class Composer:
         out = self._start(Start(None, None, 0))
         if not self.items:
             out += self._open_text(BY_KIND["text"])
-        out += self._close()
-        status = status_of(self._reason)
+        out += self._close_item()
+        status = status_members(self._reason)
         usage = response_usage(self._tokens)
         self.response = {**(self.head or {}), **status, "output": self.items, "usage": usage}
         return out + self._out.event(f"response.{status['status']}", {"response": self.response})
 
 
-def _message_item() -> Json:
-    item = {"id": "msg", "type": "message", "status": "in_progress", "role": "assistant"}
-    return {**item, "content": []}
-
-
-def _reasoning_item() -> Json:
-    return {"id": "rs", "type": "reasoning", "summary": [], "content": []}
-
-
-def _part(text: _OpenText) -> Json:
-    beside: Json = {"annotations": []} if text.type.kind == "text" else {}
-    return {"type": text.type.part, **beside, **text.done}
-
-
-def _logprobs(delta: Delta, events: tuple[Event, ...]) -> list[Json]:
-    """Return the log-probabilities of a delta, which are beside it in its frame."""
+def _attached(part: Part, events: tuple[Event, ...], name: AttachName) -> Any:
+    """Return the value of a name that a frame attaches to a part, None if there is none."""
     for event in events:
-        if isinstance(event, Attach) and event.part is delta.part and event.name == "logprobs":
-            value = chat_form(event.value)  # which legacy completions have otherwise
-            return objects(value.get("content") if isinstance(value, dict) else value)
-    return []
-
-
-def _signature(part: Part, events: tuple[Event, ...]) -> Any:
-    """Return the signature of a call that begins in a frame, None if it has none."""
-    for event in events:
-        if isinstance(event, Attach) and event.part is part and event.name == "signature":
+        if isinstance(event, Attach) and event.part is part and event.name == name:
             return event.value
     return None

@@ -1,15 +1,15 @@
-"""Reader of Responses streams: events of the API become frames."""
+"""Reads the events of a Responses stream into frames."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.pieces import dump
-from proxy.dialects.responses.numbering import EventNumbers
-from proxy.dialects.responses.open_items import OpenItem, OpenItems, OpenText, SameDelta
-from proxy.dialects.responses.tables import (
+from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
+from proxy.dialects.responses.schema import (
     ADDED,
     ANNOTATED,
     BY_CALL,
@@ -20,18 +20,20 @@ from proxy.dialects.responses.tables import (
     ECHOED,
     ENDS,
     FAMILY,
+    ITEM_ID,
     OBFUSCATION,
     OF_RESPONSE,
     OUTPUT,
     PART_INDEX,
     SEQUENCE,
     TextType,
+    end_events,
     is_silent,
     is_silent_object,
     member,
+    start_event,
     string,
 )
-from proxy.dialects.responses.usage import ending, start_of
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (
@@ -45,26 +47,37 @@ from proxy.types.events import (
     Frame,
     Native,
     Part,
+    Slot,
     Start,
     UsageReport,
 )
 
 _DELTA = ("delta",)
-_ARGUMENTS = "_arguments.delta"
-"""Suffix of the type of deltas whose text is JSON."""
+_LOCATION = (OUTPUT, ITEM_ID, "content_index", "summary_index")
+_OWN_FRAME = frozenset({Begin, Delta, End, UsageReport, Finish})
+"""Events that never share a frame with an `End` before them."""
+
+
+class _DeltaShape(NamedTuple):
+    """Shape of a delta event. Events of this shape differ only in text and sequence number."""
+
+    keys: Any
+    locate: Callable[[Json], object]
+    location: object
+    part: Part
 
 
 class ResponsesReader:
     """Reads one stream. An event that repeats a text yields no second delta.
 
-    A text that no delta had comes in frames without document ahead of the event that has it. In
-    documents for guards a repeated text is empty, and what repeats the request is left out: the
-    writer fills in both.
+    A text without a delta comes in frames without a document, ahead of the event that has it. In
+    documents for guards, repeated texts are empty, and members that repeat the request are missing.
+    The writer fills in both.
     """
 
     __slots__ = (
-        *("_crosses", "_doc", "_inspects", "_items", "_loose", "_model_call", "_numbers", "_out"),
-        *("_raw", "_same", "_splits", "_started", "_stopped"),
+        *("_crosses", "_doc", "_events", "_has_started", "_has_stopped", "_inspects", "_items"),
+        *("_model_call", "_numbers", "_other_parts", "_raw", "_shape", "_splits"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
@@ -73,284 +86,277 @@ class ResponsesReader:
         self._splits = options.split
         self._model_call = options.model_call
         self._numbers = EventNumbers()
-        self._out: list[Event] = []  # of the current document
+        self._events: list[Event] = []  # of the current document
         self._doc: Json = {}
         self._raw: bytes | None = None
-        self._items = OpenItems(self._out, is_strict=self._splits, crosses=self._crosses)
-        self._loose: dict[object, Part] = {}  # texts of no item
-        self._same: SameDelta | None = None  # the document before
-        self._started = self._stopped = False
+        self._items = OpenItems(self._events, is_strict=self._splits, crosses=self._crosses)
+        self._other_parts: dict[object, Part] = {}  # without an item
+        self._shape: _DeltaShape | None = None  # of the previous document
+        self._has_started = self._has_stopped = False
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
-        same = self._same
-        if same is not None and doc.keys() == same.keys:
+        shape = self._shape
+        if shape is not None and doc.keys() == shape.keys:
             text, sequence = doc["delta"], doc[SEQUENCE]
             is_plain = type(text) is str and type(sequence) is int and not doc.get("logprobs")
-            if is_plain and same.where(doc) == same.place:
+            if is_plain and shape.locate(doc) == shape.location:
                 self._numbers.sequence = sequence
                 if self._inspects and OBFUSCATION in doc:
                     doc = doc.copy()
                     del doc[OBFUSCATION]
-                events = (Delta(same.part, text, _DELTA),)
-                kept = None if self._inspects else raw
-                return (Frame(events, FAMILY, doc, raw=kept, model_call=self._model_call),)
-        return self.read_made(doc, raw)
+                events = (Delta(shape.part, text, _DELTA),)
+                shown_raw = None if self._inspects else raw
+                return (Frame(events, FAMILY, doc, raw=shown_raw, model_call=self._model_call),)
+        return self.read_event(doc, raw)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
-        if self._stopped:
+        if self._has_stopped:
             return ()
-        early = "The upstream ended the stream before the response was complete."
-        raise UpstreamInvalid(early).caused("closed")
+        message = "The upstream ended the stream before the response was complete."
+        raise UpstreamInvalid(message).caused("closed")
 
-    def read_made(self, doc: Json, raw: bytes | None = None) -> Sequence[Frame]:
-        """Read a document, which has no bytes if it was not received."""
-        self._same = None
+    def read_event(self, doc: Json, raw: bytes | None = None) -> Sequence[Frame]:
+        """Read an event, without bytes if it was not received."""
+        self._shape = None
         kind = doc.get("type")
-        if self._stopped or not isinstance(kind, str) or not kind.isprintable():
+        if self._has_stopped or not isinstance(kind, str) or not kind.isprintable():
             return ()
-        numbered = self._numbers.feed(doc)
-        self._doc, self._raw = doc, None if self._inspects else raw
+        self._raw = None if self._inspects else raw
+        numbered = self._numbers.add_missing(doc)
         if numbered is not None:
-            self._doc = numbered
-            self._raw = None if self._raw is None else dump(numbered, len(self._raw))
-        inner = doc.get("delta")
-        if self._splits and isinstance(inner, dict) and len(inner) > 1:
-            self._raw = None
-            docs = [{**self._doc, "delta": {name: each}} for name, each in inner.items()]
-        else:
-            docs = [self._doc]
-        return [frame for each in docs for frame in self._read_one(kind, each)]
+            doc = numbered
+            self._raw = None if self._raw is None else dump(doc, len(self._raw))
+        delta = doc.get("delta")
+        if not (self._splits and isinstance(delta, dict) and len(delta) > 1):
+            return self._read_delta(kind, doc)
+        self._raw = None
+        docs = [{**doc, "delta": {name: value}} for name, value in delta.items()]
+        return [frame for part_doc in docs for frame in self._read_delta(kind, part_doc)]
 
-    def _read_one(self, kind: str, doc: Json) -> list[Frame]:
+    def _read_delta(self, kind: str, doc: Json) -> list[Frame]:
+        """Read an event with at most one delta."""
         self._doc = doc
-        self._out.clear()
+        self._events.clear()
         self._dispatch(kind)
         if self._inspects and OBFUSCATION in self._doc:
-            self._doc = {name: each for name, each in self._doc.items() if name != OBFUSCATION}
+            self._doc = {name: value for name, value in self._doc.items() if name != OBFUSCATION}
         if self._crosses:
-            self._out[:] = [event for event in self._out if type(event) is not Native]
-            if not self._out:
-                return []
-        elif not self._out:
-            self._out.append(Native())
-        return self._frames()
+            self._events[:] = [event for event in self._events if type(event) is not Native]
+        elif not self._events:
+            self._events.append(Native())
+        return self._frames() if self._events else []
 
     def _dispatch(self, kind: str) -> None:
         doc = self._doc
-        is_text = isinstance(doc.get("delta"), str)
-        if kind in BY_DELTA and is_text:
+        if kind in BY_DELTA and isinstance(doc.get("delta"), str):
             self._text_delta(BY_DELTA[kind])
         elif kind in BY_DONE:
             self._text_done(BY_DONE[kind])
         elif kind in PART_INDEX:
             self._part(kind, member(doc.get("part")))
-        elif kind in (ADDED, DONE):
-            self._item(kind, member(doc.get("item")))
+        elif kind == ADDED:
+            self._item_added(member(doc.get("item")))
+        elif kind == DONE:
+            self._item_done(member(doc.get("item")))
         elif kind in OF_RESPONSE:
             self._response(kind, member(doc.get("response")))
         elif kind == ANNOTATED:
             self._annotation()
-        elif kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict):
-            self._other_delta(kind)
         else:
-            self._native(self._items.get(doc.get(OUTPUT)))
+            self._other(kind)
 
     def _frames(self) -> list[Frame]:
-        """Return the frames of the events of the document."""
-        events, started = self._out, self._started
-        if not started and any([type(event) is not Native for event in events]):
-            self._started = True
+        """Return the frames of the events of the document. Only the last one has the document."""
+        events = self._events
+        if not self._has_started and any([type(event) is not Native for event in events]):
+            self._has_started = True
             if type(events[0]) is not Start:
                 events.insert(0, Start(None, None, None))
         frames: list[Frame] = []
-        own: list[Event] = []  # of the frame with the document
+        frame_events: list[Event] = []
         for event in events if self._splits else ():
-            kind = type(event)
-            is_ahead = kind is Delta and not event.slot  # type: ignore[union-attr]
-            if own and type(own[-1]) is End and kind in _AFTER_END:
-                frames.append(self._frame_ahead(own))
-                own = []
-            own.append(event)
-            if is_ahead:
-                frames.append(self._frame_ahead(own))
-                own = []
-        own = own if self._splits else events
-        frame = Frame(tuple(own), FAMILY, self._doc, raw=self._raw, model_call=self._model_call)
-        return [*frames, frame]
+            if frame_events and type(frame_events[-1]) is End and type(event) in _OWN_FRAME:
+                frames.append(self._frame_ahead(frame_events))
+                frame_events = []
+            frame_events.append(event)
+            if type(event) is Delta and not event.slot:
+                frames.append(self._frame_ahead(frame_events))
+                frame_events = []
+        last = tuple(frame_events if self._splits else events)
+        frames.append(Frame(last, FAMILY, self._doc, raw=self._raw, model_call=self._model_call))
+        return frames
 
     def _frame_ahead(self, events: list[Event]) -> Frame:
-        made = [event._replace(slot=()) if type(event) is Begin else event for event in events]
-        return Frame(tuple(made), FAMILY, model_call=self._model_call)
+        bare = [event._replace(slot=()) if type(event) is Begin else event for event in events]
+        return Frame(tuple(bare), FAMILY, model_call=self._model_call)
 
-    def _native(self, item: OpenItem | None, *named: str) -> None:
-        """Add `Native` where the document has members that neither are silent nor `named`, or
-        where no event tells the part of the document."""
-        part = None if item is None else item.part
-        doc = self._doc
-        if not self._out or (
-            self._inspects
-            and not all([name in named or is_silent(name, value) for name, value in doc.items()])
-        ):
-            self._out.append(Native(part))
+    def _add_native(self, item: OpenItem | None, *inspected: str) -> None:
+        """Add `Native` if the document has text outside of the members `inspected`, or no other
+        event."""
+        is_silent_doc = not self._inspects or all(
+            [name in inspected or is_silent(name, value) for name, value in self._doc.items()]
+        )
+        if not (self._events and is_silent_doc):
+            self._events.append(Native(None if item is None else item.part))
 
     # Texts
 
     def _text_delta(self, text_type: TextType) -> None:
         doc = self._doc
-        at, number = doc[OUTPUT], doc.get(text_type.numbered_by, 0)
-        item = self._items.of_text(at, text_type)
+        index = doc[OUTPUT]
+        item = self._items.for_text(index, text_type)
         if item is None:
-            if self._splits and self._items.is_done(at):
+            if self._splits and self._items.is_done(index):
                 raise UpstreamInvalid("The upstream continued an output item that had ended.")
             return
-        text = item.text(text_type, number)
+        text = item.open_text(text_type, doc.get(text_type.index_member, 0))
         delta = text.with_beginning(doc["delta"])
         if delta is not doc["delta"]:
             self._doc, self._raw = {**doc, "delta": delta}, None
         text.has_delta = text.has_delta or bool(delta)
-        self._out.append(Delta(text.part, delta, _DELTA))
+        self._events.append(Delta(text.part, delta, _DELTA))
         if self._splits and doc.get("logprobs"):
-            self._out.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
-        self._native(item, "delta", "logprobs", OBFUSCATION)
-        if type(self._out[-1]) is not Native and type(doc.get(SEQUENCE)) is int:
-            self._same = SameDelta.of(doc, text.part)
+            self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
+        self._add_native(item, "delta", "logprobs", OBFUSCATION)
+        if type(self._events[-1]) is not Native and type(doc.get(SEQUENCE)) is int:
+            locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
+            self._shape = _DeltaShape(
+                keys=doc.keys(), locate=locate, location=locate(doc), part=text.part
+            )
 
     def _text_done(self, text_type: TextType) -> None:
         doc = self._doc
-        at, number = doc[OUTPUT], doc.get(text_type.numbered_by, 0)
-        item = self._items.of_text(at, text_type)
+        item = self._items.for_text(doc[OUTPUT], text_type)
         if item is None:
-            self._native(None)
+            self._add_native(None)
             return
-        text = item.text(text_type, number)
-        self._doc = self._repeated(text, doc)
-        self._out.append(Native(text.part))
+        text = item.open_text(text_type, doc.get(text_type.index_member, 0))
+        self._doc = self._repeat(text, doc)
+        self._events.append(Native(text.part))
 
     def _part(self, kind: str, part: Json) -> None:
         doc = self._doc
         text_type = BY_PART.get(string(part.get("type")))
-        item = None
-        if text_type is not None:
-            item = self._items.of_text(doc[OUTPUT], text_type)
+        item = None if text_type is None else self._items.for_text(doc[OUTPUT], text_type)
         if item is None or text_type is None:
-            self._native(self._items.get(doc[OUTPUT]))
+            self._add_native(self._items.get(doc[OUTPUT]))
             return
-        text = item.text(text_type, doc[PART_INDEX[kind]])
+        text = item.open_text(text_type, doc[PART_INDEX[kind]])
         if kind.endswith(".added"):
-            self._doc = {**doc, "part": self._begun(text, part)}
+            self._doc = {**doc, "part": self._begin_text(text, part)}
         else:
-            self._doc = {**doc, "part": self._repeated(text, part)}
+            self._doc = {**doc, "part": self._repeat(text, part)}
             text.has_ended = True
-            self._out.append(End(text.part))
-        self._native(item)
+            self._events.append(End(text.part))
+        self._add_native(item)
 
-    def _begun(self, text: OpenText, value: Json) -> Json:
-        """Return a part or an item that begins, without the text that it has already: this comes
-        with the first delta."""
+    def _begin_text(self, text: OpenText, value: Json) -> Json:
+        """Return a new part or item without its text, which comes with the first delta."""
         name = text.type.member
-        known = string(value.get(name))
-        if not known or text.has_delta:
+        beginning = string(value.get(name))
+        if not beginning or text.has_delta:
             return value
         if not self._splits:
             text.has_delta = True
-            self._out.append(Delta(text.part, known))
+            self._events.append(Delta(text.part, beginning))
             return value
-        text.beginning = known
+        text.beginning = beginning
         self._raw = None
         return {**value, name: ""}
 
-    def _repeated(self, text: OpenText, value: Json) -> Json:
-        """Return what repeats a text, for guards without it; add a delta if none has had it."""
+    def _repeat(self, text: OpenText, value: Json) -> Json:
+        """Return a value that repeats a text, without the text if guards inspect the value.
+
+        Adds a delta if none has carried the text.
+        """
         name = text.type.member
-        known = string(value.get(name))
-        if known and not text.has_delta:
+        repeated = string(value.get(name))
+        if repeated and not text.has_delta:
             text.has_delta = True
             text.beginning = ""
-            self._out.append(Delta(text.part, known))
+            self._events.append(Delta(text.part, repeated))
         if not (self._inspects and text.has_delta):
             return value
         return {**value, name: ""} | ({"logprobs": []} if "logprobs" in value else {})
 
     # Items
 
-    def _item(self, kind: str, item: Json) -> None:
-        at = self._doc[OUTPUT]
-        if kind == DONE:
-            if self._items.is_done(at):
-                self._native(None)
-                return
-            self._doc = {**self._doc, "item": self._closed(at, item)}
-            self._native(None)
-            return
-        begun = self._items.begin(at, item, is_new=True)
+    def _item_added(self, item: Json) -> None:
+        open_item = self._items.begin(self._doc[OUTPUT], item, is_added=True)
         text_type = BY_CALL.get(string(item.get("type")))
         if text_type is not None:
-            item = self._begun(begun.text(text_type, 0), item)
+            item = self._begin_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
-        rest = {**item, "name": ""} if isinstance(item.get("name"), str) else item
-        is_known = text_type is not None and is_silent_object(rest)
-        self._native(begun, *(("item",) if is_known else ()))
+        unnamed = {**item, "name": ""} if isinstance(item.get("name"), str) else item
+        is_silent_item = text_type is not None and is_silent_object(unnamed)
+        self._add_native(open_item, *(("item",) if is_silent_item else ()))
 
-    def _closed(self, at: int, item: Json) -> Json:
-        """End an item. Return it, for guards without the texts that deltas had."""
-        known = self._items.get(at) or self._items.begin(at, item)
-        made = dict(item)
-        for within in ("content", "summary"):
-            if isinstance(item.get(within), list):
-                parts = enumerate(item[within])
-                made[within] = [self._closed_part(known, within, n, part) for n, part in parts]
+    def _item_done(self, item: Json) -> None:
+        index = self._doc[OUTPUT]
+        if not self._items.is_done(index):
+            self._doc = {**self._doc, "item": self._end_item(index, item)}
+        self._add_native(None)
+
+    def _end_item(self, index: int, item: Json) -> Json:
+        """End an item. Return it, for guards without the texts that deltas carried."""
+        open_item = self._items.get(index) or self._items.begin(index, item)
+        shown = dict(item)
+        for name in ("content", "summary"):
+            if isinstance(item.get(name), list):
+                parts = enumerate(item[name])
+                shown[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
         text_type = BY_CALL.get(string(item.get("type")))
-        if text_type is not None and known.part.kind == text_type.kind:
-            made = self._repeated(known.text(text_type, 0), made)
-        self._items.end(at, known)
-        return made
+        if text_type is not None and open_item.part.kind == text_type.kind:
+            shown = self._repeat(open_item.open_text(text_type, 0), shown)
+        self._items.end(index, open_item)
+        return shown
 
-    def _closed_part(self, item: OpenItem, within: str, number: int, part: Any) -> Any:
-        if not isinstance(part, dict):
+    def _end_part(self, item: OpenItem, list_member: str, index: int, part: Any) -> Any:
+        text_type = BY_PART.get(string(member(part).get("type")))
+        if text_type is None or text_type.list_member != list_member or item.part.kind == "opaque":
             return part
-        text_type = BY_PART.get(string(part.get("type")))
-        if text_type is None or text_type.within != within or item.part.kind == "opaque":
-            return part
-        text = item.texts.get((text_type.kind, number))
-        has_text = bool(string(part.get(text_type.member)))
-        if (text is None or not text.has_delta) and has_text:
-            text = item.text(text_type, number)
+        text = item.texts.get((text_type.kind, index))
+        if (text is None or not text.has_delta) and string(part.get(text_type.member)):
+            text = item.open_text(text_type, index)
         if text is None:
             return part
-        part = self._repeated(text, part)
+        part = self._repeat(text, part)
         item.end_text(text)
         return part
 
     # The response
 
     def _response(self, kind: str, response: Json) -> None:
-        if not self._started:
-            self._started = True
-            self._out.append(start_of(response))
-        made = response
+        if not self._has_started:
+            self._has_started = True
+            self._events.append(start_event(response))
+        shown = response
         if kind in ENDS:
             output = response.get("output")
             items = output if isinstance(output, list) else []
-            made = {**response, "output": [self._final(at, each) for at, each in enumerate(items)]}
+            shown = {
+                **response,
+                "output": [self._final_item(n, item) for n, item in enumerate(items)],
+            }
             self._items.end_all()
-            self._out += [*ending(response, has_calls=self._items.has_calls), STOP]
-            self._stopped = True
-        if self._inspects:
-            made = {name: each for name, each in made.items() if name not in ECHOED}
-            self._doc = {**self._doc, "response": made}
-        silent = is_silent_object(made) and self._doc.keys() <= {"type", "response", SEQUENCE}
-        if self._inspects and not silent:
-            self._out.insert(len(self._out) - (kind in ENDS), Native(None))
+            self._events += [*end_events(response, has_calls=self._items.has_calls), STOP]
+            self._has_stopped = True
+        if not self._inspects:
+            return
+        shown = {name: value for name, value in shown.items() if name not in ECHOED}
+        self._doc = {**self._doc, "response": shown}
+        if not (is_silent_object(shown) and self._doc.keys() <= {"type", "response", SEQUENCE}):
+            self._events.insert(len(self._events) - (kind in ENDS), Native(None))
 
-    def _final(self, at: int, item: Any) -> Any:
-        """Read an item of the final response, unless events have told all of it."""
+    def _final_item(self, index: int, item: Any) -> Any:
+        """Read an item of the final response, unless events have carried it."""
         if not isinstance(item, dict):
             if self._splits:
                 raise UpstreamInvalid("The upstream sent an output item that is not an object.")
             return item
-        if self._items.is_done(at):
+        if self._items.is_done(index):
             return {} if self._inspects else item
-        return self._closed(at, item)
+        return self._end_item(index, item)
 
     # Others
 
@@ -359,33 +365,35 @@ class ResponsesReader:
         item = self._items.get(doc[OUTPUT])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
         if text is None or text.has_ended or self._crosses:
-            self._native(item)
+            self._add_native(item)
             return
-        self._out.append(Attach(text.part, "citation", doc.get("annotation"), slot=("annotation",)))
-        self._native(item, "annotation")
+        slot = ("annotation",)
+        self._events.append(Attach(text.part, "citation", doc.get("annotation"), slot=slot))
+        self._add_native(item, "annotation")
 
-    def _other_delta(self, kind: str) -> None:
-        """Read a delta of a tool that the provider runs, or of an unknown kind. Its texts are told
-        apart by its type, its numbers and their members."""
+    def _other(self, kind: str) -> None:
+        """Read another event. Texts of deltas are told apart by type, indexes and members."""
         doc = self._doc
+        item = self._items.get(doc.get(OUTPUT))
         if self._crosses:
             return
-        item = self._items.get(doc.get(OUTPUT))
-        texts = self._loose if item is None else item.others
-        numbers = [(name, each) for name, each in doc.items() if name.endswith("_index")]
-        numbers = [pair for pair in numbers if type(pair[1]) is int]
-        inner = doc["delta"]
-        slots = [_DELTA] if isinstance(inner, str) else [("delta", name) for name in inner]
-        for slot in slots:
-            piece = inner if len(slot) == 1 else inner[slot[1]]
-            if isinstance(piece, str):
-                key = kind, *numbers, *slot
-                text = self._items.other(texts, key, item, is_json=kind.endswith(_ARGUMENTS))
-                self._out.append(Delta(text, piece, slot))
-        values = inner.values() if isinstance(inner, dict) else ()
-        named = "delta" if all([isinstance(each, str) for each in values]) else ""
-        self._native(item, OBFUSCATION, named)
-
-
-_AFTER_END = frozenset({Begin, Delta, End, UsageReport, Finish})
-"""Types of the events that never share a frame with an `End` before them."""
+        if not (kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict)):
+            self._add_native(item)
+            return
+        parts = self._other_parts if item is None else item.other_parts
+        indexes = [(n, i) for n, i in doc.items() if n.endswith("_index") and type(i) is int]
+        delta = doc["delta"]
+        texts: dict[Slot, Any] = {_DELTA: delta}
+        if isinstance(delta, dict):
+            texts = {("delta", name): text for name, text in delta.items()}
+        for slot, text in texts.items():
+            if isinstance(text, str):
+                key = kind, *indexes, *slot
+                if key not in parts:
+                    is_json = kind.endswith("_arguments.delta")
+                    part = Part("server_arguments" if is_json else "code", len(parts))
+                    part.closing, part.parent = "implicit", None if item is None else item.part
+                    parts[key] = self._items.begin_part(part)
+                self._events.append(Delta(parts[key], text, slot))
+        is_text = all([isinstance(text, str) for text in texts.values()])
+        self._add_native(item, OBFUSCATION, "delta" if is_text else "")

@@ -1,10 +1,8 @@
-"""The ids of responses as clients get them: sealed, so that an id leads back to the target that
-keeps the state, from any replica that has the secret, and for the key that got it alone.
+"""Seals provider ids for clients of the Responses API.
 
-Nothing is kept here. A keyed hash of the key, the deployment, the target and the provider's own id
-is both the proof of them and the nonce of the stream that hides them, so one id has one form. The
-key is in the proof alone: who opens an id has to be it. Ids stay short, as guards read what is
-longer than ids are.
+A sealed id contains the deployment, the target and the provider's id, and opens only for the key
+that received it, on each replica with the secret. A keyed hash authenticates an id and is the nonce
+of its encryption, so an id has one form. Ids stay short enough to be names for guards.
 """
 
 from __future__ import annotations
@@ -13,381 +11,304 @@ import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
-from proxy.errors import InvalidField, NotFound
-from proxy.errors.field_problems import conflicts_with, missing
-from proxy.errors.words import MAX_ID, ascii_word
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.runtime.frozen import frozen, memo
-from proxy.types import Call, Endpoint, Json, RequestHead, StateRef
+from proxy.types import Json, StateRef
 
-IN_ITEMS = ("id", "approval_request_id")
-IN_EVENTS = ("item_id", "first_id", "last_id")
-"""Where ids of items stand: in items, and in events and pages."""
+ITEM_MEMBERS = ("id", "approval_request_id")
+EVENT_MEMBERS = ("item_id", "first_id", "last_id")
+"""Members with ids of items: of items, and of events and pages."""
 PROOF_BYTES = 16
 BLOCK_BYTES = 64
-MOST_NAME = 8 * 1024  # characters of a name that an id leads to
-MOST_SEALED = 4096  # characters of an id that a client may send
-NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_SECRET."
+MAX_NAME_LENGTH = 8 * 1024
+MAX_SEALED_LENGTH = 4096
 
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _HEX_ITEM = re.compile(r"([a-z]{1,8})_((?:[0-9a-f]{2})+)")
-_SEALED = re.compile(r"[A-Za-z0-9_-]{24,}")
-_SEALED_ITEM = re.compile(r"([a-z]{1,8}_)([A-Za-z0-9_-]{24,})")
-_OF_ITEM = re.compile(r"[a-z]{1,8}_")
-_OF_PROVIDERS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
-"""The ids that are sealed. Any other passes as it came, and nothing can lean on it."""
+_BASE64 = re.compile(r"[A-Za-z0-9_-]{24,}")
+_ITEM_PREFIX = re.compile(r"[a-z]{1,8}_")
+_PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
+"""The ids that are sealed. Others pass unchanged and cannot be referred to."""
 
 
 @frozen
 class SealSecret:
-    """One secret: what proves by it, and what hides by it, have keys of their own."""
+    """Keys of one secret, for authentication and for encryption."""
 
-    proves: bytes
-    hides: bytes
+    mac_key: bytes
+    cipher_key: bytes
 
     @classmethod
     def of(cls, text: str) -> SealSecret:
-        """Make it out of a configured text of any length."""
-        made = [
-            blake2b(text.encode("utf-8", "surrogateescape"), digest_size=32, person=use).digest()
-            for use in (b"headrace id mac", b"headrace id hide")
-        ]
-        return cls(*made)
+        """Derive the keys from a configured text of any length."""
+        secret = text.encode("utf-8", "surrogateescape")
+        uses = b"headrace id mac", b"headrace id hide"
+        return cls(*[blake2b(secret, digest_size=32, person=use).digest() for use in uses])
 
     def seal(self, key: str, plain: bytes) -> bytes:
         proof = self._proof(key, plain)
-        return proof + self._hidden(proof, plain)
+        return proof + self._crypt(proof, plain)
 
     def open(self, key: str, sealed: bytes) -> bytes | None:
-        """Return what was sealed; None for anything that this secret has not sealed for a key."""
+        """Return the sealed bytes, None if this secret has not sealed them for the key."""
         proof = sealed[:PROOF_BYTES]
-        plain = self._hidden(proof, sealed[PROOF_BYTES:])
+        plain = self._crypt(proof, sealed[PROOF_BYTES:])
         return plain if hmac.compare_digest(proof, self._proof(key, plain)) else None
 
     def _proof(self, key: str, plain: bytes) -> bytes:
-        whole = _packed(key) + plain
-        return blake2b(whole, digest_size=PROOF_BYTES, key=self.proves).digest()
+        return blake2b(_pack(key) + plain, digest_size=PROOF_BYTES, key=self.mac_key).digest()
 
-    def _hidden(self, nonce: bytes, text: bytes) -> bytes:
-        """Return a text hidden by the stream of a nonce, or a hidden one as it was."""
+    def _crypt(self, nonce: bytes, text: bytes) -> bytes:
+        """Encrypt or decrypt a text with the keystream of a nonce."""
         blocks = [
-            blake2b(nonce + at.to_bytes(4), digest_size=BLOCK_BYTES, key=self.hides).digest()
-            for at in range(-(-len(text) // BLOCK_BYTES))
+            blake2b(nonce + n.to_bytes(4), digest_size=BLOCK_BYTES, key=self.cipher_key).digest()
+            for n in range(-(-len(text) // BLOCK_BYTES))
         ]
         stream = int.from_bytes(b"".join(blocks)[: len(text)])
         return (int.from_bytes(text) ^ stream).to_bytes(len(text))
 
 
 class StateKind(NamedTuple):
-    """A kind of state: the ``prefix`` of its ids as clients get them, and what an id that is
-    shortened begins with, one of digits in hex or any other. No two kinds share those, so that an
-    id is of its kind alone."""
+    """A kind of stored object: the prefix of its ids, and tags of packed ids.
+
+    `hex_tag` begins an id of hexadecimal digits, which takes half the bytes, `text_tag` any other.
+    Tags are unique, so that an id opens as its own kind only.
+    """
 
     prefix: str
-    of_hex: bytes
-    of_any: bytes
+    hex_tag: bytes
+    text_tag: bytes
 
-    def shorten(self, own: str) -> bytes:
-        """Return an id in fewer bytes where it is of digits in hex, as OpenAI's are."""
-        digits = own.removeprefix(self.prefix)
-        if digits != own and _HEX.fullmatch(digits):
-            return self.of_hex + bytes.fromhex(digits)
-        return self.of_any + own.encode("ascii")
+    def pack(self, own_id: str) -> bytes:
+        digits = own_id.removeprefix(self.prefix)
+        if digits != own_id and _HEX.fullmatch(digits):
+            return self.hex_tag + bytes.fromhex(digits)
+        return self.text_tag + own_id.encode("ascii")
 
-    def lengthen(self, raw: bytes) -> str | None:
-        """Return the id that was shortened; None for one of another kind."""
-        if raw[:1] == self.of_hex:
-            return self.prefix + raw[1:].hex()
-        return raw[1:].decode("ascii") if raw[:1] == self.of_any else None
+    def unpack(self, packed: bytes) -> str | None:
+        """Return a packed id, None if it is of another kind."""
+        if packed[:1] == self.hex_tag:
+            return self.prefix + packed[1:].hex()
+        return packed[1:].decode("ascii") if packed[:1] == self.text_tag else None
 
 
 RESPONSES = StateKind("resp_", b"h", b"i")
 CONVERSATIONS = StateKind("conv_", b"c", b"d")
+_ITEM_HEX_TAG, _ITEM_TEXT_TAG = b"x", b"p"
 
 
 @frozen
 class ResponseIds:
-    """Seals and opens ids by ``secrets``: the first one seals, all of them open."""
+    """Seals ids with the first of its ``secrets`` and opens ids of all of them."""
 
     secrets: tuple[SealSecret, ...]
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> ResponseIds:
-        """Return what seals by the first of some secrets."""
         return cls(tuple(map(SealSecret.of, texts)))
 
     def seal(
-        self, key: str, deployment: str, target: str, own: str, kind: StateKind = RESPONSES
+        self, key: str, deployment: str, target: str, own_id: str, kind: StateKind = RESPONSES
     ) -> str:
-        """Return a provider's id as the client of a key gets it. ``target`` is the title of one, or
-        the name of an upstream."""
-        return self._sealed(kind.prefix, kind.shorten, (key, deployment, target), own)
+        """Return a provider's id in sealed form for a key.
 
-    def seal_item(self, key: str, deployment: str, target: str, own: str) -> str:
-        """Return a provider's id of an item as the client of a key gets it: its kind shows."""
-        return self._sealed(kind_of_item(own), _shortened_item, (key, deployment, target), own)
+        ``target`` is the id of a target, or for a conversation the name of an upstream. An id that
+        is malformed or becomes too long is returned unchanged.
+        """
+        return self._seal(key, deployment, target, own_id, kind)
 
-    def _sealed(
-        self, prefix: str, shorten: Callable[[str], bytes], place: tuple[str, str, str], own: str
+    def seal_item(self, key: str, deployment: str, target: str, own_id: str) -> str:
+        """Return a provider's id of an item in sealed form, which keeps its prefix."""
+        return self._seal(key, deployment, target, own_id, None)
+
+    def _seal(
+        self, key: str, deployment: str, target: str, own_id: str, kind: StateKind | None
     ) -> str:
-        if not _OF_PROVIDERS.fullmatch(own) or max(map(len, place)) > MOST_NAME:
-            return own
-        key, deployment, target = place
-        sealed = self.secrets[0].seal(key, _packed(deployment) + _packed(target) + shorten(own))
+        is_long = max(len(key), len(deployment), len(target)) > MAX_NAME_LENGTH
+        if is_long or not _PROVIDER_ID.fullmatch(own_id):
+            return own_id
+        prefix = item_prefix(own_id) if kind is None else kind.prefix
+        packed = _pack_item(own_id) if kind is None else kind.pack(own_id)
+        sealed = self.secrets[0].seal(key, _pack(deployment) + _pack(target) + packed)
         text = prefix + urlsafe_b64encode(sealed).decode().rstrip("=")
-        return text if len(text) <= MOST_SEALED else own
+        return text if len(text) <= MAX_SEALED_LENGTH else own_id
 
     def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
-        """Return what an id of a key leads to; None for one that was not given to this key."""
-        sealed = text.removeprefix(kind.prefix)
-        if len(text) > MOST_SEALED or sealed == text or not _SEALED.fullmatch(sealed):
+        """Return the object of a sealed id, None if the id was not sealed for the key."""
+        contents = self._open(text, kind.prefix, key)
+        own_id = None if contents is None else kind.unpack(contents[2])
+        if contents is None or own_id is None:
             return None
-        opened = self._opened(sealed, key)
-        own = None if opened is None else kind.lengthen(opened[2])
-        if opened is None or own is None:
-            return None
+        deployment, target, _ = contents
         return StateRef(
             client_id=text,
-            deployment=opened[0],
-            target=opened[1],
-            id=own,
+            deployment=deployment,
+            target=target,
+            id=own_id,
             is_conversation=kind is CONVERSATIONS,
         )
 
     def open_item(self, text: str, key: str) -> StateRef | None:
-        """Return what the id of an item of a key leads to; None for one that was not given to this
-        key."""
-        match = None if len(text) > MOST_SEALED else _SEALED_ITEM.fullmatch(text)
-        opened = None if match is None else self._opened(match[2], key)
-        if match is None or opened is None or opened[2][:1] not in _OF_ITEMS:
+        """Return the item of a sealed id, None if the id was not sealed for the key."""
+        prefix = _ITEM_PREFIX.match(text)
+        contents = None if prefix is None else self._open(text, prefix[0], key)
+        own_id = None if contents is None else _unpack_item(contents[2])
+        if prefix is None or contents is None or own_id is None:
             return None
-        deployment, target, short = opened
-        own = _lengthened_item(short)
-        if kind_of_item(own) != match[1]:
+        if item_prefix(own_id) != prefix[0]:
             return None
-        return StateRef(client_id=text, deployment=deployment, target=target, id=own)
+        deployment, target, _ = contents
+        return StateRef(client_id=text, deployment=deployment, target=target, id=own_id)
 
-    def _opened(self, text: str, key: str) -> tuple[str, str, bytes] | None:
-        """Return the deployment, the target and the own id, shortened, that are sealed in a text of
-        base64."""
-        sealed = _decoded(text)
-        if sealed is None:
+    def _open(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
+        """Return the deployment, the target and the packed id in a sealed id."""
+        encoded = text.removeprefix(prefix)
+        if encoded == text or len(text) > MAX_SEALED_LENGTH or not _BASE64.fullmatch(encoded):
             return None
+        try:
+            sealed = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        except (Error, ValueError):
+            return None
+        if urlsafe_b64encode(sealed).decode().rstrip("=") != encoded:
+            return None  # another spelling of the same bytes
         for secret in self.secrets:
             plain = secret.open(key, sealed)
             if plain is not None:
-                deployment, rest = _unpacked(plain)
-                return deployment, *_unpacked(rest)
+                deployment, rest = _unpack(plain)
+                return deployment, *_unpack(rest)
         return None
 
 
-def _packed(name: str) -> bytes:
-    """Return a name behind its length, so that no two names are written like two others."""
+def _pack(name: str) -> bytes:
+    """Return a name with its length, so that a sequence of names is unambiguous."""
     raw = name.encode("utf-8", "surrogatepass")
     return len(raw).to_bytes(2) + raw
 
 
-def _unpacked(raw: bytes) -> tuple[str, bytes]:
-    """Return the name that bytes begin with, and those behind it."""
+def _unpack(raw: bytes) -> tuple[str, bytes]:
+    """Return the first packed name and the remaining bytes."""
     end = 2 + int.from_bytes(raw[:2])
     return raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]
 
 
-_OF_ITEMS = (b"p", b"x")
-"""What the shortened id of an item begins with, and that of no state."""
-
-
-def kind_of_item(own: str) -> str:
-    """Return what the id of an item begins with, by which clients tell items apart."""
-    match = _OF_ITEM.match(own)
+def item_prefix(own_id: str) -> str:
+    """Return the prefix by which clients recognize the type of an item."""
+    match = _ITEM_PREFIX.match(own_id)
     return "item_" if match is None else match[0]
 
 
-def _shortened_item(own: str) -> bytes:
-    """Return the id of an item in fewer bytes where it is of digits in hex."""
-    match = _HEX_ITEM.fullmatch(own)
+def _pack_item(own_id: str) -> bytes:
+    match = _HEX_ITEM.fullmatch(own_id)
     if match is None:
-        return b"p" + own.encode("ascii")
-    return b"x" + match[1].encode("ascii") + b"_" + bytes.fromhex(match[2])
+        return _ITEM_TEXT_TAG + own_id.encode("ascii")
+    return _ITEM_HEX_TAG + match[1].encode("ascii") + b"_" + bytes.fromhex(match[2])
 
 
-def _lengthened_item(raw: bytes) -> str:
-    if raw[:1] == b"p":
-        return raw[1:].decode("ascii")
-    kind, _, digits = raw[1:].partition(b"_")
-    return f"{kind.decode('ascii')}_{digits.hex()}"
-
-
-def _decoded(text: str) -> bytes | None:
-    """Return the bytes of base64 without its padding; None where others spell the same bytes."""
-    try:
-        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (Error, ValueError):
-        return None
-    return raw if urlsafe_b64encode(raw).decode().rstrip("=") == text else None
+def _unpack_item(packed: bytes) -> str | None:
+    """Return a packed id, None if it is not the id of an item."""
+    if packed[:1] == _ITEM_TEXT_TAG:
+        return packed[1:].decode("ascii")
+    prefix, _, digits = packed[1:].partition(b"_")
+    return f"{prefix.decode('ascii')}_{digits.hex()}" if packed[:1] == _ITEM_HEX_TAG else None
 
 
 @frozen
-class AnswerIds:
-    """Puts sealed ids into the answers of one target to one key. ``pin`` is that of the call: its
-    id keeps the form in which the client has it. ``upstream`` is that of the target, by which ids
-    of conversations are sealed."""
+class DocumentSealer:
+    """Seals the ids in documents that one target returns to one key.
+
+    ``upstream`` is the upstream of the target, for ids of conversations. ``state_ref`` is that of
+    the call: its id keeps the form that the client sent.
+    """
 
     ids: ResponseIds
     key: str
     deployment: str
     target: str
-    pin: StateRef | None = None
+    state_ref: StateRef | None = None
     upstream: str = ""
-    known: dict[str, str] = memo(dict)
+    sealed_items: dict[str, str] = memo(dict)
 
-    def sealed(self, document: Json) -> Json | None:
-        """Return a document, or an event, with sealed ids; None where no id stands in it."""
+    def seal(self, document: Json) -> Json | None:
+        """Return a response, an event or a page with sealed ids, None if it has no id."""
         response = document.get("response")
         if isinstance(response, dict):
-            made = self._of(response)
-            return None if made is None else {**document, "response": made}
+            sealed = self._seal_response(response)
+            return None if sealed is None else {**document, "response": sealed}
         if "output" in document or "deleted" in document:
-            return self._of(document)
-        return self.page(document)
+            return self._seal_response(document)
+        return self._seal_page(document)
 
-    def conversation(self, own: str) -> str:
-        """Return the sealed id of a conversation."""
-        if self.pin is not None and own == self.pin.id:
-            return self.pin.client_id
-        return self.ids.seal(self.key, self.deployment, self.upstream, own, CONVERSATIONS)
-
-    def _of(self, response: Json) -> Json | None:
-        found = {name: response.get(name) for name in ("id", PREVIOUS)}
-        made: Json = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
-        output = response.get("output")
-        if isinstance(output, list) and (items := self._items(output)) is not output:
-            made["output"] = items
-        talk = response.get(CONVERSATION)
-        if isinstance(talk, dict) and isinstance(talk.get("id"), str):
-            made[CONVERSATION] = {**talk, "id": self.conversation(talk["id"])}
-        elif isinstance(talk, str):
-            made[CONVERSATION] = self.conversation(talk)
-        return {**response, **made} if made else None
-
-    def page(self, document: Json) -> Json | None:
-        """Return an event of an item, or a page of items, with sealed ids; None where none stands
-        in it."""
-        made = self._named(document, IN_EVENTS)
-        if isinstance(document.get("item"), dict):
-            made["item"] = self.item(document["item"])
+    def seal_conversation(self, document: Json) -> Json | None:
+        """Return a conversation, an item of one or a page of items with sealed ids."""
         if isinstance(document.get("data"), list):
-            made["data"] = self._items(document["data"])
-        is_same = all(value is document[name] for name, value in made.items())
-        return None if is_same else {**document, **made}
-
-    def _items(self, items: list[Any]) -> list[Any]:
-        made = [self.item(item) if isinstance(item, dict) else item for item in items]
-        return made if any(a is not b for a, b in zip(made, items, strict=True)) else items
-
-    def item(self, item: Json) -> Json:
-        """Return an item with sealed ids."""
-        named = self._named(item, IN_ITEMS)
-        return {**item, **named} if named else item
-
-    def _named(self, within: Json, names: tuple[str, ...]) -> Json:
-        """Return the ids that stand under some names, sealed: each once, as each event of an item
-        has its id."""
-        made: Json = {}
-        for name in names:
-            own = within.get(name)
-            if own and isinstance(own, str):
-                sealed = self.known.get(own)
-                if sealed is None:
-                    place = self.key, self.deployment, self.target
-                    sealed = self.known[own] = self.ids.seal_item(*place, own)
-                made[name] = sealed
-        return made
-
-    def _form(self, own: str) -> str:
-        if self.pin is not None and own and own == self.pin.id:
-            return self.pin.client_id
-        return self.ids.seal(self.key, self.deployment, self.target, own)
-
-
-def pinned(call: Call, ids: ResponseIds | None) -> Call:
-    """Return a call with the place of the state that it leans on, or is about, in place of the id
-    in its body or path. Raises ``InvalidField`` without a secret, and ``NotFound`` for an id that
-    was not given to the very key that calls."""
-    head = call.head
-    is_stored = head.endpoint == "stored"
-    given: Any = head.parameter("id") if is_stored else call.body[PREVIOUS]
-    if ids is None:
-        raise InvalidField(param_of(head), NOT_SEALED)
-    pin = ids.open(given, call.scheduling_key)
-    if pin is None:
-        raise unknown_id(head, given)
-    if is_stored:  # policy decides by the very target, which any title of a deployment names
-        return replace(
-            call, requested_models=(pin.target,), deployment=pin.deployment, state_ref=pin
+            return self._seal_page(document)
+        if "type" in document:
+            return self._seal_item(document)
+        own_id = document.get("id")
+        return (
+            {**document, "id": self._conversation_id(own_id)} if isinstance(own_id, str) else None
         )
-    body = {name: value for name, value in call.body.items() if name != PREVIOUS}
-    return at_pin(replace(call, body=body), pin)
 
+    def _seal_page(self, document: Json) -> Json | None:
+        members = self._seal_members(document, EVENT_MEMBERS)
+        if isinstance(document.get("item"), dict):
+            members["item"] = self._seal_item(document["item"])
+        if isinstance(document.get("data"), list):
+            members["data"] = self._seal_items(document["data"])
+        is_same = all(value is document[name] for name, value in members.items())
+        return None if is_same else {**document, **members}
 
-def in_conversation(call: Call, ids: ResponseIds | None) -> Call:
-    """Return a call with the place of the conversation that it goes on with, in place of its id in
-    the body. Raises ``InvalidField``, and ``NotFound`` as ``pinned`` does."""
-    if call.body.get(PREVIOUS) is not None:
-        raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS))
-    asked = call.body[CONVERSATION]
-    given = asked.get("id") if isinstance(asked, dict) else asked
-    if not isinstance(given, str):
-        raise InvalidField(f"{CONVERSATION}.id", missing("a string"))
-    if ids is None:
-        raise InvalidField(CONVERSATION, NOT_SEALED)
-    pin = ids.open(given, call.scheduling_key, CONVERSATIONS)
-    if pin is None:
-        raise unknown_id(call.head, given, CONVERSATION)
-    body = {name: value for name, value in call.body.items() if name != CONVERSATION}
-    return at_pin(replace(call, body=body), replace(pin, param=CONVERSATION))
+    def _seal_response(self, response: Json) -> Json | None:
+        members: Json = {}
+        for name in ("id", PREVIOUS):
+            own_id = response.get(name)
+            if isinstance(own_id, str):
+                members[name] = self._client_id(own_id) or self.ids.seal(
+                    self.key, self.deployment, self.target, own_id
+                )
+        output = response.get("output")
+        if isinstance(output, list) and (items := self._seal_items(output)) is not output:
+            members["output"] = items
+        conversation = response.get(CONVERSATION)
+        if isinstance(conversation, dict) and isinstance(conversation.get("id"), str):
+            sealed_id = self._conversation_id(conversation["id"])
+            members[CONVERSATION] = {**conversation, "id": sealed_id}
+        elif isinstance(conversation, str):
+            members[CONVERSATION] = self._conversation_id(conversation)
+        return {**response, **members} if members else None
 
+    def _client_id(self, own_id: str) -> str | None:
+        ref = self.state_ref
+        return ref.client_id if ref is not None and own_id and own_id == ref.id else None
 
-def at_pin(call: Call, pin: StateRef) -> Call:
-    """Return a call that goes to the place of a pin: to its deployment where it names none."""
-    named = call.deployment if call.head.deployment or call.deployment else pin.deployment
-    return replace(call, state_ref=pin, deployment=named)
+    def _conversation_id(self, own_id: str) -> str:
+        return self._client_id(own_id) or self.ids.seal(
+            self.key, self.deployment, self.upstream, own_id, CONVERSATIONS
+        )
 
+    def _seal_items(self, items: list[Any]) -> list[Any]:
+        """Return items with sealed ids, the same list if nothing changes."""
+        sealed = [self._seal_item(item) if isinstance(item, dict) else item for item in items]
+        is_same = all(new is old for new, old in zip(sealed, items, strict=True))
+        return items if is_same else sealed
 
-NAMES: Mapping[Endpoint, tuple[str, str]] = {
-    "stored": ("response_id", "Response"),
-    "conversations": ("conversation_id", "Conversation"),
-}
-"""By endpoint of a call about what is kept: the name under which it says an id, and what of."""
+    def _seal_item(self, item: Json) -> Json:
+        members = self._seal_members(item, ITEM_MEMBERS)
+        return {**item, **members} if members else item
 
-
-def param_of(head: RequestHead) -> str:
-    """Return the name under which a call says an id."""
-    return NAMES.get(head.endpoint, (PREVIOUS, ""))[0]
-
-
-def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFound:
-    """Return the error for an id that leads nowhere: the same words whatever the reason. ``param``
-    is where that of an item or a conversation stands."""
-    what = NAMES.get(head.endpoint, ("", "Previous response"))[1]
-    if param is not None:
-        what = "Conversation" if param == CONVERSATION else "Item"
-    message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
-    if param is None and head.endpoint == "responses":
-        message += where_unkept(text, RESPONSES.prefix)
-    return NotFound(message, param=param or param_of(head))
-
-
-def where_unkept(text: str, prefix: str) -> str:
-    """Return a hint for the id of a response that no provider stores, because it lacks a prefix."""
-    if not text or text.startswith(prefix):
-        return ""
-    return (
-        f" Responses whose id does not begin with {prefix} are not stored. Send the whole "
-        "conversation in input instead."
-    )
+    def _seal_members(self, document: Json, names: tuple[str, ...]) -> Json:
+        """Return the members with ids of items, sealed. Each id is sealed once per response."""
+        members: Json = {}
+        for name in names:
+            own_id = document.get(name)
+            if own_id and isinstance(own_id, str):
+                sealed = self.sealed_items.get(own_id)
+                if sealed is None:
+                    sealed = self.ids.seal_item(self.key, self.deployment, self.target, own_id)
+                    self.sealed_items[own_id] = sealed
+                members[name] = sealed
+        return members

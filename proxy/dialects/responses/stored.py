@@ -1,49 +1,70 @@
-"""Calls about a response that its provider keeps: to read, cancel and delete it, and its question.
+"""Operations on responses and conversations that a provider stores.
 
-None of them has a body. Guards of answers read the whole document: no part of it repeats the
-request of the call.
+Items that a client adds to a conversation become ``input`` of the call, so that guards and policy
+read them like those of a response.
+
+Source: OpenAI's API reference, and the typed models of its Python SDK, 3.52.0.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal, NamedTuple
+from urllib.parse import quote
 
+from proxy.dialects.bounds import SPELLINGS
 from proxy.dialects.document import Content
-from proxy.dialects.responses.usage import chat_usage
-from proxy.errors import InvalidField, UpstreamInvalid
+from proxy.dialects.responses.schema import chat_usage
+from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.state_refs import (
+    NOT_SEALED,
+    check_items,
+    resolve_items,
+    resolve_page,
+    unknown_id,
+    with_state,
+)
+from proxy.errors import InvalidField, NotFound, UpstreamInvalid
+from proxy.fields.checks import check_body
+from proxy.fields.field_table import fields_of
 from proxy.money.estimate import value_quarters
 from proxy.money.usage import read_usage
-from proxy.types import Json, RequestHead
+from proxy.types import Call, Json, RequestHead
 from proxy.types.events import UsageReport
 
-INPUT_ITEMS, CANCEL = "/input_items", "/cancel"
-MOST_INCLUDED = 16
+CONVERSATIONS_PATH = "/conversations"
+FIELDS = fields_of("conversations")
+MAX_INCLUDED = 16
 NOT_STREAMED = "streaming is not supported for stored responses"
 
 
-class StoredKind(NamedTuple):
-    """What a call about a response is answered with: a document that has this list or, without one,
-    that says ``deleted``. ``suffix`` ends the path."""
+class Operation(NamedTuple):
+    """The kind of document that an operation returns, and the fields that its body may have."""
 
-    suffix: str
-    listed: str | None
-
-
-LIST, DELETED = StoredKind(INPUT_ITEMS, "data"), StoredKind("", None)
+    result: Literal["response", "conversation", "items", "item", "deleted"]
+    fields: tuple[str, ...] = ()
 
 
-def kind_of(head: RequestHead) -> StoredKind:
-    """Return what a call wants of a response, by its method and its path."""
-    if head.route.endswith(INPUT_ITEMS):
-        return LIST
-    if head.route.endswith(CANCEL):
-        return StoredKind(CANCEL, "output")
-    return DELETED if head.method == "DELETE" else StoredKind("", "output")
-
-
-ASKED: Mapping[str, tuple[re.Pattern[str], str]] = {
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("GET", "/responses/{id}"): Operation("response"),
+    ("DELETE", "/responses/{id}"): Operation("deleted"),
+    ("POST", "/responses/{id}/cancel"): Operation("response"),
+    ("GET", "/responses/{id}/input_items"): Operation("items"),
+    ("POST", "/conversations"): Operation("conversation", ("items", "metadata")),
+    ("GET", "/conversations/{id}"): Operation("conversation"),
+    ("POST", "/conversations/{id}"): Operation("conversation", ("metadata",)),
+    ("DELETE", "/conversations/{id}"): Operation("deleted"),
+    ("GET", "/conversations/{id}/items"): Operation("items"),
+    ("POST", "/conversations/{id}/items"): Operation("items", ("items",)),
+    ("GET", "/conversations/{id}/items/{item}"): Operation("item"),
+    ("DELETE", "/conversations/{id}/items/{item}"): Operation("conversation"),
+}
+"""By method and path."""
+_PATH = re.compile("/(?:responses|conversations)(?:/.*)?$")
+_QUERY: Mapping[str, tuple[re.Pattern[str], str]] = {
     "after": (re.compile(r"[A-Za-z0-9._:=-]{1,256}"), "the id of an item"),
     "include": (
         re.compile(r"[a-z_.]{1,64}"),
@@ -52,49 +73,146 @@ ASKED: Mapping[str, tuple[re.Pattern[str], str]] = {
     "limit": (re.compile(r"[1-9][0-9]?|100"), "an integer between 1 and 100"),
     "order": (re.compile(r"asc|desc"), "one of asc, desc"),
 }
-"""Query parameters of a response or its items: the pattern of a value, and its description."""
-OF_STREAMS: Mapping[str, str] = {"stream": "false", "include_obfuscation": "", "starting_after": ""}
-"""What is for streams alone, and the one word of it that asks for none."""
+"""Query parameters: the pattern of a value, and its description."""
+_STREAM_QUERY = {"stream": "false", "include_obfuscation": "", "starting_after": ""}
+"""Query parameters of streams, with the values that request none."""
 
 
-def asked_of(head: RequestHead) -> list[tuple[str, str]]:
-    """Return what the query of a call asks, as its upstream is asked. Raises ``InvalidField``."""
-    asked: list[tuple[str, str]] = []
-    for written, value in head.parameters:
-        name = written.removesuffix("[]")
-        if name in OF_STREAMS and value not in (OF_STREAMS[name], "false"):
+def _path(head: RequestHead) -> str:
+    """Return the path of a route without its prefix."""
+    match = _PATH.search(head.route)
+    return "" if match is None else match[0]
+
+
+def operation_of(head: RequestHead) -> Operation:
+    return OPERATIONS[head.method, _path(head)]
+
+
+def upstream_path(call: Call) -> str:
+    """Return the path of a call with the provider's ids."""
+    path = _path(call.head)
+    own_id = "" if call.state_ref is None else call.state_ref.id
+    item_id = call.item_ids[0][1] if "{item}" in path else ""
+    path = path.replace("{id}", quote(own_id, safe=""))
+    return path.replace("{item}", quote(item_id, safe=""))
+
+
+def upstream_query(head: RequestHead) -> list[tuple[str, str]]:
+    """Return the query parameters for the upstream. Raises ``InvalidField``."""
+    query: list[tuple[str, str]] = []
+    for parameter, value in head.parameters:
+        name = parameter.removesuffix("[]")
+        if name in _STREAM_QUERY and value not in (_STREAM_QUERY[name], "false"):
             raise InvalidField(name, NOT_STREAMED)
-        if name not in ASKED:
+        if name not in _QUERY:
             continue
-        pattern, expected = ASKED[name]
+        pattern, expected = _QUERY[name]
         if pattern.fullmatch(value) is None:
             raise InvalidField(name, f"must be {expected}")
-        if name != "include" and any(known == name for known, _ in asked):
+        if name != "include" and name in dict(query):
             raise InvalidField(name, "must not be repeated")
-        asked.append(("include[]" if name == "include" else name, value))
-    if len(asked) > MOST_INCLUDED:
-        raise InvalidField("include", f"must have at most {MOST_INCLUDED} items")
-    return asked
+        query.append(("include[]" if name == "include" else name, value))
+    if len(query) > MAX_INCLUDED:
+        raise InvalidField("include", f"must have at most {MAX_INCLUDED} items")
+    return query
+
+
+def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
+    """Return the call of a request about a conversation. Raises ``InvalidField``."""
+    check_body(FIELDS, body, SPELLINGS)
+    fields = operation_of(head).fields
+    call_body = {name: body[name] for name in fields if name in body}
+    if (items := call_body.pop("items", None)) is not None:
+        call_body["input"] = items
+        with errors_name_items():
+            check_items(call_body)
+    return Call(
+        head=head,
+        body=call_body,
+        warnings=tuple(f"{name} dropped" for name in body if name not in fields),
+        size=size,
+        scheduling_key=caller,
+    )
+
+
+@contextmanager
+def errors_name_items() -> Iterator[None]:
+    """Replace ``input`` in errors by ``items``, the name of the client's field."""
+    try:
+        yield
+    except (InvalidField, NotFound) as error:
+        name = error.param or ""
+        if name != "input" and not name.startswith(("input.", "input[")):
+            raise
+        name = "items" + name.removeprefix("input")
+        if isinstance(error, InvalidField):
+            raise InvalidField(name, error.problem) from None
+        raise NotFound(error.message, param=name) from None
+
+
+def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
+    """Return a call with references to its conversation and items.
+
+    Raises:
+        InvalidField: There is no secret, or a reference is malformed.
+        NotFound: An id was not sealed for the key of the call.
+    """
+    head = call.head
+    if ids is None:
+        raise InvalidField("conversation_id", NOT_SEALED)
+    client_id, item_id = head.parameter("id"), head.parameter("item")
+    if client_id is not None:
+        ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
+        if ref is None:
+            raise unknown_id(head, client_id)
+        call = with_state(call, ref)
+        if item_id is not None:
+            item_ref = ids.open_item(item_id, call.scheduling_key)
+            if item_ref is None or not ref.is_beside(item_ref):
+                raise unknown_id(head, item_id, "item_id")
+            call = replace(call, item_ids=((item_id, item_ref.id),))
+        call = resolve_page(call, ids)
+    items = call.body.get("input")
+    if isinstance(items, list):
+        with errors_name_items():
+            call = resolve_items(call, items, ids)
+    return call
 
 
 def read_stored(doc: Json, head: RequestHead) -> Content:
-    """Read what a call about a response returns. Raises `UpstreamInvalid` for a document of another
-    kind. The estimate of the output is used if the provider does not report the usage."""
-    listed = check_kind(doc, kind_of(head))
-    usage = chat_usage(doc) if listed == "output" else None
-    report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
-    return Content(report, value_quarters(doc[listed]) if listed else None)
+    """Read the usage of a response, and estimate its output or the size of a list.
 
-
-def check_kind(doc: Json, kind: StoredKind) -> str | None:
-    """Return the name of the list that a document has. Raises `UpstreamInvalid` for a document of
-    another kind."""
-    listed = kind.listed
-    if listed is None:
-        if doc.get("deleted") is not True:
-            raise UpstreamInvalid("The upstream did not confirm the deletion.")
-        return None
-    items = doc.get(listed)
+    Raises:
+        UpstreamInvalid: The document is not the result of the operation.
+    """
+    result = operation_of(head).result
+    if result in _CHECKS:
+        is_valid, problem = _CHECKS[result]
+        if not is_valid(doc):
+            raise UpstreamInvalid(problem)
+        return Content()
+    list_member = "output" if result == "response" else "data"
+    items = doc.get(list_member)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise UpstreamInvalid(f"The upstream's response lacks the field {listed}.")
-    return listed
+        raise UpstreamInvalid(f"The upstream's response lacks the field {list_member}.")
+    if head.endpoint == "conversations":
+        return Content()
+    usage = chat_usage(doc) if result == "response" else None
+    report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
+    return Content(report, value_quarters(items))
+
+
+_CHECKS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
+    "deleted": (
+        lambda doc: doc.get("deleted") is True,
+        "The upstream did not confirm the deletion.",
+    ),
+    "item": (
+        lambda doc: isinstance(doc.get("type"), str),
+        "The upstream's response is not a conversation item.",
+    ),
+    "conversation": (
+        lambda doc: isinstance(doc.get("id"), str) and doc.get("object") == "conversation",
+        "The upstream's response is not a conversation.",
+    ),
+}

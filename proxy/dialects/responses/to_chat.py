@@ -1,6 +1,6 @@
-"""Converts a Responses request into a chat.
+"""Converts a Responses request into a chat request.
 
-A part that would change the answer is refused; one that only tunes it is left out and named.
+A part that would change the response is refused. A part that only tunes it is dropped and reported.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from proxy.dialects.responses.tables import objects
+from proxy.dialects.responses.schema import member, objects
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
@@ -16,158 +16,146 @@ from proxy.fields.renaming import PATHS, from_api, has_other
 from proxy.types import Json
 from proxy.types.reasoning import is_reasoning_model
 
-TAKEN = {
+CONVERTED_FIELDS = {
     *("include", "input", "instructions", "max_output_tokens", "store", "stream_options"),
     *("tool_choice", "tools", "top_logprobs"),
     *(field for _, field, _ in PATHS["responses"]),
 }
 """Fields with another form in a chat. All others keep their names."""
 LOGPROBS = "message.output_text.logprobs"
-CHOICES = frozenset({"auto", "none", "required"})
+TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
-def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return a request as a chat, and the names of what it leaves out. Raises ``InvalidField`` for
-    a part without a counterpart."""
-    crossing = _ItemCrossing(body, keeps_thoughts=keeps_thoughts)
-    return crossing.chat(), tuple(sorted(crossing.dropped))
+def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
+    """Return a request as a chat, and the names of dropped fields.
+
+    Raises:
+        InvalidField: A part has no counterpart.
+    """
+    conversion = _ResponsesConversion(body, keeps_thoughts=keeps_thoughts)
+    return conversion.chat(), tuple(sorted(conversion.dropped))
 
 
-class _ItemCrossing:
-    """The conversion of one request."""
+class _ResponsesConversion:
+    """Conversion of one request. `_thought` is the reasoning for the next assistant message."""
 
     __slots__ = ("_body", "_keeps_thoughts", "_messages", "_thought", "dropped")
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
         self._keeps_thoughts = keeps_thoughts
-        self._thought = ""  # of the next assistant message
+        self._thought = ""
         self._messages: list[Json] = []
         self.dropped: set[str] = set()
 
     def chat(self) -> Json:
         body = self._body
-        made = {name: value for name, value in body.items() if name not in TAKEN}
+        chat = {name: value for name, value in body.items() if name not in CONVERTED_FIELDS}
         if body.get("instructions"):
             self._messages.append({"role": "system", "content": body["instructions"]})
-        given = body.get("input")
-        if isinstance(given, str):
-            self._messages.append({"role": "user", "content": given})
-        for at, item in enumerate(given if isinstance(given, list) else ()):
-            self._item(item, f"input.{at}")
-        made["messages"] = _with_results_after_calls(self._messages)
+        items = body.get("input")
+        if isinstance(items, str):
+            self._messages.append({"role": "user", "content": items})
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            convert = ITEMS.get(item.get("type") or "message")
+            if convert is None:
+                raise InvalidField(f"input.{index}", NOT_SUPPORTED)
+            convert(self, item, f"input.{index}")
+        chat["messages"] = _group_results(self._messages)
         if body.get("store") is True:
             self.dropped.add("store")  # a stored chat has no response id
         elif body.get("store") is False:
-            made["store"] = False
-        moved, dropped = from_api(body, "responses", {"response_format": _form})
+            chat["store"] = False
+        renamed, dropped = from_api(body, "responses", {"response_format": _response_format})
         self.dropped |= dropped
-        made |= self._tools() | moved | self._logprobs()
+        chat |= self._tools() | renamed | self._logprobs()
         bound = body.get("max_output_tokens")
         if bound is not None:
-            name = "max_tokens"
-            if is_reasoning_model(str(body.get("model")), made):
-                name = "max_completion_tokens"
-            made[name] = bound
-        return made
+            is_reasoning = is_reasoning_model(str(body.get("model")), chat)
+            chat["max_completion_tokens" if is_reasoning else "max_tokens"] = bound
+        return chat
 
     def _logprobs(self) -> Json:
-        listed = self._body.get("include") or []
-        if any(name != LOGPROBS for name in listed):
+        included = self._body.get("include") or []
+        if any(name != LOGPROBS for name in included):
             self.dropped.add("include")
         top = self._body.get("top_logprobs")
-        if LOGPROBS not in listed and not top:
+        if LOGPROBS not in included and not top:
             return {}
         return {"logprobs": True} | ({"top_logprobs": top} if top else {})
 
     def _tools(self) -> Json:
-        made: Json = {}
-        if self._body.get("tools"):
-            made["tools"] = [self._tool(at, tool) for at, tool in enumerate(self._body["tools"])]
-        choice = self._body.get("tool_choice")
-        if isinstance(choice, str) and choice in CHOICES:
-            made["tool_choice"] = choice
+        fields: Json = {}
+        tools, choice = self._body.get("tools"), self._body.get("tool_choice")
+        if tools:
+            fields["tools"] = [self._tool(index, tool) for index, tool in enumerate(tools)]
+        if isinstance(choice, str) and choice in TOOL_CHOICES:
+            fields["tool_choice"] = choice
         elif isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
             kind = choice["type"]
-            made["tool_choice"] = {"type": kind, kind: {"name": choice.get("name")}}
+            fields["tool_choice"] = {"type": kind, kind: {"name": choice.get("name")}}
         elif choice is not None:
             raise InvalidField("tool_choice", NOT_SUPPORTED)
-        return made
+        return fields
 
-    def _tool(self, at: int, tool: Json) -> Json:
+    def _tool(self, index: int, tool: Json) -> Json:
         kind = tool.get("type")
-        names: tuple[str, ...]
-        if kind == "function":
-            names = tuple(TOOL_MEMBERS)
-        elif kind == "custom":
-            names = ("name", "description", "format")
-        else:
-            raise InvalidField(f"tools.{at}", unsupported_type(kind))
+        if kind not in ("function", "custom"):
+            raise InvalidField(f"tools.{index}", unsupported_type(kind))
+        custom = ("name", "description", "format")
+        names = tuple(TOOL_MEMBERS) if kind == "function" else custom
         if has_other(tool, {"type", *names}):
             self.dropped.add("tools")
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}
 
-    def _item(self, item: Json, place: str) -> None:
-        kind = item.get("type") or "message"
-        read = ITEMS.get(kind)
-        if read is None:
-            raise InvalidField(place, NOT_SUPPORTED)
-        read(self, item, place)
-
     def message(self, item: Json, place: str) -> None:
         role, content = item.get("role"), item.get("content")
         if isinstance(content, list):
-            parts = [_part(part, f"{place}.content.{at}") for at, part in enumerate(content)]
-            content = parts
-            if all(part["type"] == "text" for part in parts) and (
-                role == "assistant" or len(parts) == 1
-            ):
-                content = "".join(part["text"] for part in parts)
-            elif role == "assistant":
+            parts = _parts(content, f"{place}.content")
+            is_text = all(part["type"] == "text" for part in parts)
+            if role == "assistant" and not is_text:
                 raise InvalidField(f"{place}.content", NOT_SUPPORTED)
+            joins = is_text and (role == "assistant" or len(parts) == 1)
+            content = "".join(part["text"] for part in parts) if joins else parts
         elif not isinstance(content, str):
             raise InvalidField(f"{place}.content", NOT_SUPPORTED)
         self._messages.append({"role": role, "content": content})
         if role == "assistant":
-            self._think(self._messages[-1])
+            self._add_thought(self._messages[-1])
 
-    def _think(self, message: Json) -> None:
-        """Add the pending thought to an assistant message."""
+    def _add_thought(self, message: Json) -> None:
         if self._thought:
             message["reasoning_content"] = message.get("reasoning_content", "") + self._thought
             self._thought = ""
 
     def call(self, item: Json, place: str) -> None:
         """Add a tool call to the last assistant message, or to a new one."""
-        called: Json = {"id": _call_id(item, place), "type": "function"}
-        if item["type"] == "custom_tool_call":
-            inner = {"name": item.get("name"), "input": item.get("input")}
-            called |= {"type": "custom", "custom": inner}
-        else:
-            inner = {"name": item.get("name"), "arguments": item.get("arguments")}
-            called["function"] = inner
+        is_custom = item["type"] == "custom_tool_call"
+        kind, argument = ("custom", "input") if is_custom else ("function", "arguments")
+        inner = {"name": item.get("name"), argument: item.get(argument)}
         last = self._messages[-1] if self._messages else {}
+        call = {"id": _call_id(item, place), "type": kind, kind: inner}
         if last.get("role") != "assistant":
             last = {"role": "assistant", "content": None}
             self._messages.append(last)
-        self._think(last)
-        last.setdefault("tool_calls", []).append(called)
+        self._add_thought(last)
+        last.setdefault("tool_calls", []).append(call)
 
     def result(self, item: Json, place: str) -> None:
         """Add a tool result. Its parts that are not text follow in a user message."""
         output = item.get("output")
-        more: list[Json] = []
+        other_parts: list[Json] = []
         if isinstance(output, list):
-            parts = [_part(part, f"{place}.output.{at}") for at, part in enumerate(output)]
-            more = [part for part in parts if part["type"] != "text"]
+            parts = _parts(output, f"{place}.output")
+            other_parts = [part for part in parts if part["type"] != "text"]
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
             raise InvalidField(f"{place}.output", NOT_SUPPORTED)
-        answer = {"role": "tool", "tool_call_id": _call_id(item, place), "content": output}
-        self._messages.append(answer)
-        if more:
-            self._messages.append({"role": "user", "content": more})
+        call_id = _call_id(item, place)
+        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
+        if other_parts:
+            self._messages.append({"role": "user", "content": other_parts})
 
     def thought(self, item: Json, place: str) -> None:
         parts = objects(item.get("content")) or objects(item.get("summary"))
@@ -178,13 +166,13 @@ class _ItemCrossing:
             self.dropped.add("reasoning")
 
 
-ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {
-    "message": _ItemCrossing.message,
-    "function_call": _ItemCrossing.call,
-    "function_call_output": _ItemCrossing.result,
-    "custom_tool_call": _ItemCrossing.call,
-    "custom_tool_call_output": _ItemCrossing.result,
-    "reasoning": _ItemCrossing.thought,
+ITEMS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
+    "message": _ResponsesConversion.message,
+    "function_call": _ResponsesConversion.call,
+    "function_call_output": _ResponsesConversion.result,
+    "custom_tool_call": _ResponsesConversion.call,
+    "custom_tool_call_output": _ResponsesConversion.result,
+    "reasoning": _ResponsesConversion.thought,
 }
 """Conversions of items by type. Other types are refused."""
 
@@ -196,40 +184,45 @@ def _call_id(item: Json, place: str) -> str | None:
     return call_id
 
 
-def _with_results_after_calls(messages: Sequence[Json]) -> list[Json]:
-    """Return messages with each tool result directly after the message that has its call.
+def _group_results(messages: Sequence[Json]) -> list[Json]:
+    """Return messages with each tool result after the message with its call.
 
     Upstreams refuse a chat with another message between them.
     """
     groups: list[list[Json]] = []
-    by_call: dict[object, list[Json]] = {}
+    group_by_call: dict[object, list[Json]] = {}
     for message in messages:
-        group = by_call.get(message["tool_call_id"]) if message["role"] == "tool" else None
+        is_result = message["role"] == "tool"
+        group = group_by_call.get(message["tool_call_id"]) if is_result else None
         if group is not None:
             group.append(message)
             continue
         groups.append([message])
         for call in message.get("tool_calls", ()):
-            by_call[call["id"]] = groups[-1]
+            group_by_call[call["id"]] = groups[-1]
     return [message for group in groups for message in group]
 
 
-def _form(form: Any) -> Json | None:
-    """Return the response format of a chat, None for text. Raises ``InvalidField``."""
-    kind = form.get("type") if isinstance(form, dict) else None
+def _response_format(text_format: Any) -> Json | None:
+    """Return the response format of a chat, None for text."""
+    kind = text_format.get("type") if isinstance(text_format, dict) else None
     if kind == "text":
         return None
     if kind == "json_object":
         return {"type": kind}
     if kind != "json_schema":
         raise InvalidField("text.format", NOT_SUPPORTED)
-    schema = {name: value for name, value in form.items() if name != "type" and value is not None}
+    schema = {
+        name: value for name, value in text_format.items() if name != "type" and value is not None
+    }
     return {"type": kind, "json_schema": schema}
 
 
-def _part(part: Any, place: str) -> Json:
-    """Return a content part of an item as one of a chat. Raises ``InvalidField``."""
-    part = next(iter(objects([part])), {})
+def _parts(parts: list[Any], place: str) -> list[Json]:
+    return [_part(member(part), f"{place}.{index}") for index, part in enumerate(parts)]
+
+
+def _part(part: Json, place: str) -> Json:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
@@ -241,8 +234,8 @@ def _part(part: Any, place: str) -> Json:
             image["detail"] = part["detail"]
         return {"type": "image_url", "image_url": image}
     if kind == "input_file" and isinstance(part.get("file_data"), str):
-        file = {"file_data": part["file_data"]}
-        return {"type": "file", "file": {"filename": part.get("filename") or "file.pdf", **file}}
+        name = part.get("filename") or "file.pdf"
+        return {"type": "file", "file": {"filename": name, "file_data": part["file_data"]}}
     if kind == "input_audio" and isinstance(part.get("input_audio"), dict):
         return {"type": kind, "input_audio": part["input_audio"]}
     raise InvalidField(place, NOT_SUPPORTED)

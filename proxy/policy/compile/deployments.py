@@ -25,7 +25,7 @@ from proxy.types.guard import NO_GUARDS
 from proxy.types.providers import EMBEDDINGS
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath, PassedPaths
+    from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 
 DEFAULT_POLICY = "default"
 
@@ -79,16 +79,16 @@ class DeploymentCompiler:
 
     def _passthrough(
         self, path: KeyPath, configs: Sequence[schema.PassedPathConfig]
-    ) -> PassedPaths | None:
+    ) -> PassthroughPaths | None:
         """Return the passthrough paths. Report paths that match the same requests."""
         if not configs:
             return None
-        from proxy.types.passthrough import PassedPath, PassedPaths  # noqa: PLC0415  # few have any
+        from proxy.types.passthrough import PassthroughPath, PassthroughPaths  # noqa: PLC0415  # few have any
 
-        paths: list[PassedPath] = []
-        first_paths: dict[tuple[str, str], PassedPath] = {}
+        paths: list[PassthroughPath] = []
+        first_paths: dict[tuple[str, str], PassthroughPath] = {}
         for index, config in enumerate(configs):
-            new = PassedPath(
+            new = PassthroughPath(
                 route=config.path,
                 methods=frozenset(config.methods),
                 upstream_route=config.to,
@@ -99,7 +99,9 @@ class DeploymentCompiler:
                 fields=None if config.fields is None else frozenset(config.fields),
             )
             paths.append(new)
-            if config.to is not None and not set(PassedPath(config.to).names) <= set(new.names):
+            if config.to is not None and not set(PassthroughPath(config.to).names) <= set(
+                new.names
+            ):
                 message = "contains a name in braces that is not in path"
                 self._context.complain((*path, index, "to"), message)
             for method in sorted(new.methods):
@@ -107,7 +109,7 @@ class DeploymentCompiler:
                 if first is not new:
                     message = f"repeats {method} {first.route}. Remove one of the two entries."
                     self._context.complain((*path, index), message)
-        return PassedPaths.of(paths)
+        return PassthroughPaths.of(paths)
 
     def check_names(self) -> None:
         """Report names that two deployments have."""

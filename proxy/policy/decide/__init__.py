@@ -23,7 +23,7 @@ from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import NO_GUARDS
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath
+    from proxy.types.passthrough import PassthroughPath
 
 MAX_PLANS = 4096
 """Maximum number of shared plans of all keys together."""
@@ -218,7 +218,7 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
 
 
 def _plan(
-    basis: Basis, path: PassedPath | None, tags: Mapping[str, str], warnings: tuple[str, ...]
+    basis: Basis, path: PassthroughPath | None, tags: Mapping[str, str], warnings: tuple[str, ...]
 ) -> DecidedPlan:
     """Return the plan of a call, given the effects of rules on each of its models."""
     snapshot, key, reach, call, dropped, ruled = basis

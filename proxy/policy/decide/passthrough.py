@@ -8,12 +8,12 @@ from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound, Requ
 from proxy.errors.field_problems import ambiguous, no_deployment, no_model, too_large
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call
-from proxy.types.passthrough import MOST_QUERY, PassedPath, PassedRequest
+from proxy.types.passthrough import MOST_QUERY, PassthroughPath, PassthroughRequest
 
 
 def find_path(
-    key: VirtualKey, call: Call, request: PassedRequest
-) -> tuple[KeyDeployment, PassedPath]:
+    key: VirtualKey, call: Call, request: PassthroughRequest
+) -> tuple[KeyDeployment, PassthroughPath]:
     """Return the deployment that a call names, otherwise the only one, or the only default one,
     that lists the path and serves the model. Raise ``Refused`` if there is none."""
     name, candidates = call.head.deployment, list(_listing(key, call.head.method, request))
@@ -39,8 +39,8 @@ def find_path(
 
 
 def _listing(
-    key: VirtualKey, method: str, request: PassedRequest
-) -> Iterator[tuple[KeyDeployment, PassedPath]]:
+    key: VirtualKey, method: str, request: PassthroughRequest
+) -> Iterator[tuple[KeyDeployment, PassthroughPath]]:
     """Yield the deployments that list the path of a request."""
     for reach in key.deployments.values():
         paths = reach.deployment.passthrough
@@ -54,7 +54,7 @@ def _serves(key: VirtualKey, reach: KeyDeployment, model: str) -> bool:
     return model in reach.deployment.routes.serves if named is None else named is reach
 
 
-def _check_size(path: PassedPath, call: Call, request: PassedRequest) -> None:
+def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
     """Raise ``RequestTooLarge`` for a large body, or ``BadRequest`` for a long query."""
     max_bytes, upload = path.most_bytes, call.upload
     if upload is not None and upload.length is not None and upload.length > max_bytes:

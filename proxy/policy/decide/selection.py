@@ -14,12 +14,12 @@ from proxy.types import Call, RequestHead
 from proxy.types.target import ListedModel
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath
+    from proxy.types.passthrough import PassthroughPath
 
 HEADER = "x-headrace-deployment"
 
 
-def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, PassedPath | None]:
+def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, PassthroughPath | None]:
     """Return the deployment of a call, and the path of a passthrough call.
 
     A call may name its deployment. Otherwise it is the only one that serves all models of the call,

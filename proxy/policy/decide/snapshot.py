@@ -20,7 +20,7 @@ from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
 from proxy.types.target import ListedModel
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPaths
+    from proxy.types.passthrough import PassthroughPaths
 
 
 @frozen
@@ -60,7 +60,7 @@ class Deployment:
     guards: GuardPlan = NO_GUARDS
     refuse_unpriced: bool = False
     max_models: int = 32
-    passthrough: PassedPaths | None = None
+    passthrough: PassthroughPaths | None = None
     only_passthrough: bool | None = None
     is_default: bool = False
     tells_keys_apart: bool = field(init=False, repr=False, compare=False)
@@ -200,7 +200,7 @@ class Snapshot:
     origins: frozenset[str] = frozenset()
     secret_files: frozenset[str] = frozenset()
     unprepared: tuple[Preparable, ...] = field(default=(), repr=False)
-    passthrough: PassedPaths | None = None
+    passthrough: PassthroughPaths | None = None
     plans: dict[Hashable, Plan] = memo(dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 

@@ -10,7 +10,7 @@ from proxy.policy.compile.targets import REMEDY, named_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import overriding_rule
-from proxy.types.passthrough import PassedPath, PassedPaths
+from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 from proxy.types.way import MODEL_FREE_METHODS
 
 STORED = frozenset(
@@ -118,7 +118,7 @@ def _hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
 
 
 def _stored_data(
-    path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassedPaths
+    path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
     stored = [each for each in paths.paths if _is_stored(each)]
@@ -170,7 +170,7 @@ def _stored_data(
         )
 
 
-def _paths(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
+def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
     if deployment.only_passthrough is None and _is_free(deployment):
         yield (
@@ -209,7 +209,9 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> Iterato
         )
 
 
-def _path_costs(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
+def _path_costs(
+    path: KeyPath, deployment: Deployment, paths: PassthroughPaths
+) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
     scoped = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
     budgets = {each.limit.name: each.limit for each in scoped}
@@ -233,7 +235,7 @@ def _path_costs(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> It
         )
 
 
-def _routes(paths: PassedPaths, applies: Callable[[PassedPath], bool]) -> str:
+def _routes(paths: PassthroughPaths, applies: Callable[[PassthroughPath], bool]) -> str:
     """Return the routes of the paths to which a condition applies, each once."""
     return ", ".join(dict.fromkeys(each.route for each in paths.paths if applies(each)))
 
@@ -246,10 +248,10 @@ def _is_free(deployment: Deployment) -> bool:
     return all(target.is_free for _, target in deployment.targets)
 
 
-def _is_stored(path: PassedPath) -> bool:
+def _is_stored(path: PassthroughPath) -> bool:
     """Return True if a path leads to data that a provider stores."""
     return bool(path.names) or not STORED.isdisjoint(path.route.split("/"))
 
 
-def _uses_model(path: PassedPath) -> bool:
+def _uses_model(path: PassthroughPath) -> bool:
     return not path.methods <= MODEL_FREE_METHODS

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from proxy.dialects import BODILESS, Received, parse_head, read_call
-from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPaths
+    from proxy.types.passthrough import PassthroughPaths
 
 CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
 EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
@@ -46,7 +46,7 @@ def suppose(
     path: str | None = None,
     *,
     method: str = "POST",
-    passed: PassedPaths | None = None,
+    passed: PassthroughPaths | None = None,
 ) -> Call:
     """Return the call of a request without a credential. ``path`` is by default ``path_of`` it.
     Raise ``Refused`` if the request would be rejected before any policy decides it."""
@@ -58,16 +58,16 @@ def suppose(
 def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
     """Return the call of a head and a body. Raise ``NotFound`` if it refers to stored state."""
     if head.passthrough is not None:
-        from proxy.dialects.passed import read_passed  # noqa: PLC0415  # few calls are such
+        from proxy.dialects.passthrough.request import read_passthrough  # noqa: PLC0415  # few calls are such
 
         body = {} if head.method == "GET" else body
-        return read_passed(head, body, len(body), caller)
+        return read_passthrough(head, body, len(body), caller)
     if head.endpoint in ABOUT_STATE:
         if head.endpoint != "conversations" or head.parameter("id") is not None:
             raise NotFound(NEEDS_STATE)
-        from proxy.dialects.responses.conversations import conversation_call  # noqa: PLC0415  # as above
+        from proxy.dialects.responses.stored import read_conversation_call  # noqa: PLC0415  # as above
 
-        call = conversation_call(head, body, caller=caller)
+        call = read_conversation_call(head, body, caller=caller)
         _check_references(call)
         return call
     if head.endpoint in BODILESS:
@@ -80,7 +80,7 @@ def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
 
 def _check_references(call: Call) -> None:
     """Raise ``NotFound`` if a call refers to stored state."""
-    from proxy.dialects.responses.request import is_reference  # noqa: PLC0415  # as above
+    from proxy.dialects.responses.state_refs import is_reference  # noqa: PLC0415  # as above
 
     for name in (PREVIOUS, CONVERSATION):
         if call.body.get(name) is not None:

@@ -51,7 +51,7 @@ from proxy.types import CACHE_STORES
 from proxy.types.way import ABOUT_STATE, TargetEndpoint
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath
+    from proxy.types.passthrough import PassthroughPath
 
 
 def _dated(value: Any) -> Any:
@@ -213,7 +213,7 @@ OWN_PATHS = ("/health",)
 USUAL_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
 
 
-def _is_served(method: str, path: PassedPath) -> bool:
+def _is_served(method: str, path: PassthroughPath) -> bool:
     """Return True if the proxy serves the method on a path of this form.
 
     Paths of stored state are served whatever the method: their ids are sealed.
@@ -235,10 +235,10 @@ def _names_once(route: str) -> str:
 
 
 def _not_served(methods: list[Method], info: ValidationInfo) -> list[Method]:
-    from proxy.types.passthrough import PassedPath  # noqa: PLC0415  # for who lists some
+    from proxy.types.passthrough import PassthroughPath  # noqa: PLC0415  # for who lists some
 
     route = info.data.get("path")  # none if it is wrong itself
-    path = None if route is None else PassedPath(route)
+    path = None if route is None else PassthroughPath(route)
     for method in methods:
         if path is not None and _is_served(method, path):
             raise ValueError(

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.dialects.test_anthropic import ASKED, HEADERS
+from tests.dialects.vendors.test_anthropic import ASKED, HEADERS
 from tests.doubles import ScriptedUpstream, answer, message, message_events, stream, text_events
 
 PRICE = "input: 5, output: 25, cached_input: 0.5, cache_write: 6.25, cache_write_1h: 10"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.from_chat import lost_of, messages_of, tidy
+from proxy.dialects.messages.from_chat import convert_from_chat, lost_fields, tidy
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 
@@ -16,7 +16,7 @@ HELLO = {"role": "user", "content": "Hello"}
 
 
 def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
-    return messages_of({"model": "m", "messages": [*messages], **more})
+    return convert_from_chat({"model": "m", "messages": [*messages], **more})
 
 
 def test_what_the_system_says_stands_by_itself() -> None:
@@ -101,7 +101,7 @@ def test_bounds_stops_and_wishes_have_their_names() -> None:
 def test_what_is_left_out_is_named() -> None:
     wanted = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
 
-    assert lost_of({**wanted, "parallel_tool_calls": False}) == [
+    assert lost_fields({**wanted, "parallel_tool_calls": False}) == [
         "metadata",
         "service_tier",
         "parallel_tool_calls",
@@ -153,14 +153,14 @@ def wrong(*messages: Any) -> dict[str, Any]:
 )
 def test_what_messages_cannot_say_is_refused_by_its_place(field: str, more: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
-        messages_of({"model": "m", "messages": [HELLO], **more})
+        convert_from_chat({"model": "m", "messages": [HELLO], **more})
 
     assert refused.value.param == field
 
 
 @pytest.mark.parametrize("effort", [5, True])
 def test_an_effort_that_is_no_word_is_dropped_by_its_name(effort: object) -> None:
-    assert lost_of({"messages": [HELLO], "reasoning_effort": effort}) == ["reasoning_effort"]
+    assert lost_fields({"messages": [HELLO], "reasoning_effort": effort}) == ["reasoning_effort"]
     assert "output_config" not in crossed(HELLO, reasoning_effort=effort)
 
 

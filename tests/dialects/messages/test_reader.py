@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader, message_reader
+from proxy.dialects.messages.family import MESSAGES
+from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
@@ -73,7 +74,7 @@ def documents(parsed: Iterable[Event]) -> Iterator[tuple[Json, bytes]]:
 
 def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **more: bool) -> list[Frame]:
     """Return the frames of the documents of one answer, in checked order, the last one marked."""
-    reader = message_reader(options(**more))
+    reader = MESSAGES.reader(options(**more))
     pairs = [doc if isinstance(doc, tuple) else (doc, orjson.dumps(doc)) for doc in docs]
     frames = [frame for doc, raw in pairs for frame in reader.read(doc, raw)]
     found = [type(event) for frame in frames for event in frame.events]
@@ -436,7 +437,7 @@ def test_whole_answer_is_one_frame_with_its_bytes() -> None:
     )
     raw = orjson.dumps(doc, option=orjson.OPT_INDENT_2)
 
-    [frame] = message_reader(options(whole=True)).read(doc, raw)
+    [frame] = MESSAGES.reader(options(whole=True)).read(doc, raw)
 
     assert checked([frame]) == [frame]
     assert (frame.doc, frame.raw) == (doc, raw)

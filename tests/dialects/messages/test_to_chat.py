@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.to_chat import chat_of
+from proxy.dialects.messages.to_chat import convert_to_chat
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 
@@ -25,7 +25,7 @@ ODD_BLOCKS: tuple[dict[str, Any], ...] = (
 
 def crossed(*messages: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     body = {"model": "m", "max_tokens": 64, "messages": [*messages], **more}
-    return chat_of(body, keeps_thoughts=False)
+    return convert_to_chat(body, keeps_thoughts=False)
 
 
 def user(*blocks: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from tests.dialects.messages.test_reader import (
     frames_of,
     in_sequence,
 )
-from tests.dialects.test_anthropic import STREAM, THOUGHT, accumulated, events_of
+from tests.dialects.vendors.test_anthropic import STREAM, THOUGHT, accumulated, events_of
 from tests.doubles import chat, message, message_events, text_events
 from tests.for_each import for_each
 from tests.golden.events import events

@@ -9,8 +9,8 @@ import orjson
 
 from proxy.dialects import sse
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.responses.failures import failure_of
 from proxy.dialects.responses.family import RESPONSES
+from proxy.dialects.responses.schema import find_failure
 from proxy.dialects.sequencer import Sequencer
 from proxy.types import Call, RequestHead
 from proxy.types.events import Delta, Frame, Part
@@ -30,7 +30,7 @@ def documents(raw: bytes) -> Iterator[bytes]:
     """Yield the documents of a stream up to the one that reports its failure."""
     reader = sse.EventReader(2**20)
     for document in [*reader.feed(raw), *reader.close()]:
-        if failure_of(orjson.loads(document)) is not None:
+        if find_failure(orjson.loads(document)) is not None:
             return
         yield document
 

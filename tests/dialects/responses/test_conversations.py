@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.conversations import KINDS, check_document, conversation_call
+from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call, read_stored
 from proxy.errors import InvalidField, UpstreamInvalid
 from proxy.types import RequestHead
 from tests.conftest import KEY
@@ -454,12 +454,19 @@ def head(method: str, end: str) -> RequestHead:
     return RequestHead("openai", "conversations", f"/v1/conversations{end}", "r", method=method)
 
 
+ENDS = [
+    (method, path.removeprefix("/conversations"))
+    for method, path in OPERATIONS
+    if path.startswith("/conversations")
+]
+
+
 def test_a_body_has_what_its_path_takes() -> None:
     said = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
     took = {
         key: (call.body, call.warnings)
-        for key in KINDS
-        for call in [conversation_call(head(*key), said)]
+        for key in ENDS
+        for call in [read_conversation_call(head(*key), said)]
     }
 
     items, metadata = {"input": [QUESTION]}, {"metadata": {"a": "b"}}
@@ -467,10 +474,10 @@ def test_a_body_has_what_its_path_takes() -> None:
     assert took["POST", "/{id}"] == (metadata, ("items dropped", "model dropped"))
     assert took["POST", "/{id}/items"] == (items, ("metadata dropped", "model dropped"))
     with pytest.raises(InvalidField, match=r"items\.0\.type"):
-        conversation_call(head("POST", ""), {"items": [{"type": []}]})
+        read_conversation_call(head("POST", ""), {"items": [{"type": []}]})
 
 
 def test_a_document_of_another_kind_is_none() -> None:
-    for method, end in KINDS:
+    for method, end in ENDS:
         with pytest.raises(UpstreamInvalid):
-            check_document({"deleted": False}, head(method, end))
+            read_stored({"deleted": False}, head(method, end))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.failures import failure_of
+from proxy.dialects.responses.schema import find_failure
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy
 from tests.doubles import (
@@ -49,7 +49,7 @@ from tests.for_each import for_each
     ],
 )
 def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str) -> None:
-    failure = failure_of(document)
+    failure = find_failure(document)
 
     assert failure is not None
     assert (failure["error"]["code"], failure["error"]["type"]) == (code, kind)
@@ -65,17 +65,17 @@ def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str)
     ],
 )
 def test_what_has_not_failed_is_no_failure(document: Json) -> None:
-    assert failure_of(document) is None
+    assert find_failure(document) is None
 
 
 def test_a_failure_has_its_usage_beside_it() -> None:
     failed = response(status="failed")
 
     for document in (failed, {"type": "response.failed", "response": failed}):
-        found = failure_of(document)
+        found = find_failure(document)
         assert found is not None
         assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (5, 3)
-    bare = failure_of(response(status="failed", usage=None))
+    bare = find_failure(response(status="failed", usage=None))
     assert bare is not None
     assert bare["usage"] is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.from_chat import responses_of, tidy
+from proxy.dialects.responses.from_chat import convert_from_chat, tidy
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 
@@ -14,7 +14,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "
 
 
 def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
-    return responses_of({"model": "m", "messages": [*messages], **more})
+    return convert_from_chat({"model": "m", "messages": [*messages], **more})
 
 
 def test_messages_become_items() -> None:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.responses.open_items import MAX_ITEMS
+from proxy.dialects.responses.items import MAX_ITEMS
 from proxy.dialects.responses.reader import ResponsesReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import Attach, Begin, Delta, Finish, Native, Start, UsageReport

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app import gauges
-from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
+from proxy.dialects.responses.sealing import MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
+from proxy.dialects.responses.state_refs import resolve_response
 from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.native import native_walk
 from proxy.guards.text.text_walker import collect_texts
@@ -31,7 +32,7 @@ HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 def asking(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
     body: Json = {"model": "m", "previous_response_id": previous}
-    return pinned(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
+    return resolve_response(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,300}", fullmatch=True), st.text(max_size=99))
@@ -107,7 +108,7 @@ def test_what_is_no_id_of_a_provider_passes_as_it_came(own: str) -> None:
 
 
 def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
-    assert IDS.seal("k", "d", "t" * MOST_SEALED, "resp_1") == "resp_1"
+    assert IDS.seal("k", "d", "t" * MAX_SEALED_LENGTH, "resp_1") == "resp_1"
 
 
 def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
@@ -128,30 +129,32 @@ def test_the_secret_and_the_providers_id_show_nowhere() -> None:
 
 
 def test_documents_and_events_get_sealed_ids() -> None:
-    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     whole = response(previous_response_id="resp_0", conversation=None)
 
-    made = place.sealed(whole)
+    made = place.seal(whole)
 
     items = [text_item(" Paris.", IDS.seal_item(*PLACE, "msg_1"))]
     sealed = {"id": SEALED, "previous_response_id": IDS.seal(*PLACE, "resp_0"), "output": items}
     assert made == {**whole, **sealed}
     event = {"type": "response.completed", "response": whole}
-    assert place.sealed(event) == {**event, "response": made}
+    assert place.seal(event) == {**event, "response": made}
     delta = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "resp_1"}
     named = {**delta, "item_id": IDS.seal_item(*PLACE, "msg_1")}
-    assert place.sealed(delta) == named
+    assert place.seal(delta) == named
     odd = {"output": [], "id": 7, "previous_response_id": None}
-    assert place.sealed(odd) is None
+    assert place.seal(odd) is None
 
 
 def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> None:
     old = ResponseIds.of([OLD]).seal(*PLACE, "resp_0")
     both = ResponseIds.of([NEW, OLD])
     pin = both.open(old, PLACE[0])
-    place = AnswerIds(ids=both, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], pin=pin)
+    place = DocumentSealer(
+        ids=both, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
+    )
 
-    made = place.sealed(response(previous_response_id="resp_0"))
+    made = place.seal(response(previous_response_id="resp_0"))
 
     assert made is not None
     assert (made["id"], made["previous_response_id"]) == (SEALED, old)

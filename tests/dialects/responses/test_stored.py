@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.stored import asked_of, kind_of, read_stored
+from proxy.dialects.responses.stored import operation_of, read_stored, upstream_query
 from proxy.errors import InvalidField, UpstreamInvalid
 from proxy.types import RequestHead
 from tests.conftest import KEY
@@ -278,17 +278,18 @@ def head(route: str, method: str = "GET", **parameters: str) -> RequestHead:
 
 
 def test_what_is_asked_follows_from_method_and_path() -> None:
-    listed = [
-        kind_of(head(f"/v1/responses/{{id}}{suffix}", method)).listed for method, suffix, _ in WAYS
+    results = [
+        operation_of(head(f"/v1/responses/{{id}}{suffix}", method)).result
+        for method, suffix, _ in WAYS
     ]
 
-    assert listed == ["output", None, "output", "data"]
+    assert results == ["response", "deleted", "response", "items"]
 
 
 def test_a_query_is_read_once_and_named() -> None:
-    assert asked_of(head("/responses/{id}", id="x", limit="5")) == [("limit", "5")]
+    assert upstream_query(head("/responses/{id}", id="x", limit="5")) == [("limit", "5")]
     with pytest.raises(InvalidField, match="limit"):
-        asked_of(head("/responses/{id}", limit="-1"))
+        upstream_query(head("/responses/{id}", limit="-1"))
 
 
 def test_a_document_of_another_kind_is_none() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.to_chat import chat_of
+from proxy.dialects.responses.to_chat import convert_to_chat
 from proxy.errors import InvalidField
 from tests.for_each import for_each
 
@@ -20,7 +20,7 @@ CALL: dict[str, Any] = {
 
 
 def crossed(*items: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    return chat_of({"model": "m", "input": [*items], **more}, keeps_thoughts=False)
+    return convert_to_chat({"model": "m", "input": [*items], **more}, keeps_thoughts=False)
 
 
 def user(*parts: Any) -> dict[str, Any]:

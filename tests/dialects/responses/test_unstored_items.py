@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from tests.conftest import KEY, Proxy
-from tests.dialects.test_anthropic import events_of
 from tests.dialects.test_leaning import SECRET, house
+from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import Json, ScriptedUpstream, answer, chat, chat_events, response, stream
 from tests.for_each import for_each
 

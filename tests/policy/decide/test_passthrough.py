@@ -16,7 +16,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
 from proxy.policy.review.explain import explain
 from proxy.types import UNCHANGED, Call, Plan, RequestHead
-from proxy.types.passthrough import PassedRequest
+from proxy.types.passthrough import PassthroughRequest
 from tests.for_each import for_each
 
 POLICIES = """
@@ -58,7 +58,7 @@ def call(path: str = "/v1/rerank", method: str = "POST", **more: Any) -> Call:
         request_id="r",
         deployment=more.pop("deployment", None),
         method=method,
-        passthrough=PassedRequest(path, query),
+        passthrough=PassthroughRequest(path, query),
     )
     return Call(head=head, body={}, **more)
 

@@ -5,8 +5,9 @@ The dialect that ``tests/recipes/test_dialect.py`` adds. No provider speaks it.
 
 from __future__ import annotations
 
-from proxy.dialects import openai, request_headers
+from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, Headers, TableCells, UpstreamDialect
+from proxy.dialects.vendors import openai
 from proxy.fields.checks import string
 from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Secret

@@ -1,0 +1,196 @@
+"""Events and blocks of Messages, their usual shapes, stop reasons, usage and tool calls.
+
+Source: the typed models of Anthropic's Python SDK, 2.12.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from proxy.dialects.documents import MOST_SHALLOW, deeper
+from proxy.dialects.shapes import Shape, is_empty, is_name, is_number, is_text, one_of
+from proxy.money.usage import Tokens
+from proxy.types import Json
+from proxy.types.events import FinishReason, Kind
+
+MESSAGE_START, MESSAGE_DELTA, MESSAGE_STOP = "message_start", "message_delta", "message_stop"
+BLOCK_START, BLOCK_DELTA = "content_block_start", "content_block_delta"
+BLOCK_STOP, PING = "content_block_stop", "ping"
+
+STREAM_EVENTS = frozenset({MESSAGE_START, MESSAGE_DELTA, MESSAGE_STOP})
+STREAM_EVENTS |= {BLOCK_START, BLOCK_DELTA, BLOCK_STOP}
+
+KINDS: Mapping[str, Kind] = {
+    "text": "text",
+    "thinking": "reasoning",
+    "tool_use": "arguments",
+    "server_tool_use": "server_arguments",
+    "mcp_tool_use": "server_arguments",
+}
+"""Kinds of text by block type. Other blocks are opaque."""
+
+MEMBERS: Mapping[str, str] = {"text": "text", "thinking": "thinking"}
+"""The member with the text of a block, by block type."""
+
+DELTAS: Mapping[str, tuple[str, Kind]] = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "reasoning"),
+    "input_json_delta": ("partial_json", "server_arguments"),
+}
+"""The member with the text of a delta, and the kind of a block whose start is missing."""
+
+DELTA_MEMBERS: Mapping[Kind, str] = {
+    "text": "text",
+    "reasoning": "thinking",
+    "arguments": "partial_json",
+    "server_arguments": "partial_json",
+}
+"""The member with the text of a delta, by kind."""
+
+FINISHES: Mapping[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+"""Finish reasons by stop reason. Others are `stop`."""
+
+STOPS: Mapping[FinishReason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+    "other": "end_turn",
+}
+"""Stop reasons by finish reason of other families."""
+
+USAGE: Mapping[str, Shape] = {
+    **dict.fromkeys(
+        ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+        is_number,
+    ),
+    "cache_creation": {
+        "ephemeral_1h_input_tokens": is_number,
+        "ephemeral_5m_input_tokens": is_number,
+    },
+    "output_tokens_details": {"thinking_tokens": is_number},
+    "server_tool_use": {"web_fetch_requests": is_number, "web_search_requests": is_number},
+    "service_tier": one_of("standard", "priority", "batch"),
+}
+_INDEX: Shape = is_number
+
+USUAL_EVENTS: Mapping[str, Shape] = {
+    MESSAGE_START: {
+        "type": is_text,
+        "message": {
+            "id": is_name,
+            "type": one_of("message"),
+            "role": one_of("assistant"),
+            "model": is_name,
+            "content": is_empty,
+            "stop_reason": is_empty,
+            "stop_sequence": is_empty,
+            "usage": USAGE,
+        },
+    },
+    BLOCK_STOP: {"type": is_text, "index": _INDEX},
+    MESSAGE_DELTA: {
+        "type": is_text,
+        "delta": {"stop_reason": one_of(*FINISHES), "stop_sequence": is_empty},
+        "usage": USAGE,
+    },
+    MESSAGE_STOP: {"type": is_text},
+}
+"""Shapes of events without other text than that of their deltas."""
+
+USUAL_DELTA: Shape = {"type": is_text, "index": _INDEX, "delta": lambda delta: True}
+
+_BLOCK_MEMBERS: Mapping[str, Mapping[str, Shape]] = {
+    "text": {"text": is_text, "citations": is_empty},
+    "thinking": {"thinking": is_text, "signature": is_text},
+    "tool_use": {
+        "id": is_name,
+        "name": is_text,
+        "input": is_empty,
+        "caller": {"type": one_of("direct")},
+    },
+}
+USUAL_BLOCKS: Mapping[str, Shape] = {
+    name: {"type": is_text, "index": _INDEX, "content_block": {"type": is_text, **members}}
+    for name, members in _BLOCK_MEMBERS.items()
+}
+"""Shapes of events that start a block, by block type."""
+
+# Usage
+
+COUNT_GROUPS = ("cache_creation", "server_tool_use")
+"""Groups of counts with the same names in chat."""
+_INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def chat_usage(usage: Any) -> Json | None:
+    """Return usage in chat form, whose prompt includes cached tokens. None if it is no object."""
+    if not isinstance(usage, dict):
+        return None
+    fresh, read, written = (usage.get(name) or 0 for name in _INPUT_COUNTS)
+    output = usage.get("output_tokens")
+    if usage.get("input_tokens") is None or any(type(n) is not int for n in (fresh, read, written)):
+        return {"prompt_tokens": None, "completion_tokens": output}
+    result: Json = {"prompt_tokens": fresh + read + written, "completion_tokens": output}
+    if type(output) is int:
+        result["total_tokens"] = fresh + read + written + output
+    if read or written:
+        result["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
+    for name in COUNT_GROUPS:
+        if isinstance(usage.get(name), dict):
+            result[name] = usage[name]
+    details = usage.get("output_tokens_details")
+    thinking = details.get("thinking_tokens") if isinstance(details, dict) else None
+    if type(thinking) is int:
+        result["completion_tokens_details"] = {"reasoning_tokens": thinking}
+    return result
+
+
+def messages_usage(tokens: Tokens | None, native: Json) -> Json:
+    """Return usage of another family in Messages form, whose input excludes cached tokens.
+
+    Unknown counts are 0, because clients add them up.
+    """
+    if tokens is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    result: Json = {"input_tokens": tokens.input + tokens.audio_input}
+    if tokens.cached_input or tokens.cache_write:
+        result["cache_read_input_tokens"] = tokens.cached_input
+        result["cache_creation_input_tokens"] = tokens.cache_write
+    if tokens.web_searches:
+        result["server_tool_use"] = {"web_search_requests": tokens.web_searches}
+    result |= {name: native[name] for name in COUNT_GROUPS if name in native}
+    return result | {"output_tokens": tokens.completion_total}
+
+
+# Tools
+
+TOOL_CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
+"""Tool choices of Messages by those of a chat."""
+SERVICE_TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
+"""Service tiers of Messages by those of a chat."""
+
+
+def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
+    """Return the arguments of a tool call as an object.
+
+    Returns ``on_invalid(value)`` if they are not an object, or nested too deeply to be written.
+    """
+    try:
+        value = orjson.loads(arguments or "{}")
+        if arguments and arguments.count("[") + arguments.count("{") > MOST_SHALLOW:
+            orjson.dumps(deeper(value))  # the parser allows more levels than the writer
+    except (orjson.JSONDecodeError, TypeError):
+        return on_invalid(arguments)
+    return value if isinstance(value, dict) else on_invalid(value)

@@ -1,0 +1,1 @@
+"""Calls for paths that are forwarded without conversion."""

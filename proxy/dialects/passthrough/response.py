@@ -1,0 +1,192 @@
+"""Passthrough responses: JSON is read as one document, everything else passes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from proxy.dialects import sse
+from proxy.dialects.document import Content, document_frame
+from proxy.dialects.documents import Document, Documents, GatheredDocument
+from proxy.dialects.frame_reader import MAX_EVENT_BYTES
+from proxy.dialects.pieces import dump
+from proxy.errors import ResponseTooLarge
+from proxy.money.usage import Tokens
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.types import Json, PassthroughHead
+from proxy.types.events import Event, Frame, Native, UsageReport
+
+FindUsage = Callable[[Json], Tokens | None]
+"""Returns the tokens that a document reports, None if it reports none."""
+PIECE = 64 * 1024  # bytes of one frame
+NO_OBJECT = ""
+"""The member that holds JSON that is not an object, so that guards read it."""
+EVENTS = "text/event-stream"
+UNNAMED = "application/octet-stream"
+MOST_HEADER = 256  # characters of a header of an upstream
+_USAGE = b'"usage'  # Gemini's has a longer name
+
+
+def is_json(media_type: str) -> bool:
+    """Return True for a media type, without parameters, of JSON."""
+    return media_type == "application/json" or (
+        media_type.startswith("application/") and media_type.endswith("+json")
+    )
+
+
+def parse_passthrough_head(
+    status: int, headers: Mapping[str, str], most_bytes: int
+) -> PassthroughHead:
+    """Return the head of a response for the client. JSON with a ``content-length`` above
+    ``most_bytes`` is not read. An empty body counts as read."""
+    given = headers.get("content-type", "")
+    is_good = given.isascii() and given.isprintable() and len(given) <= MOST_HEADER
+    media_type = given.partition(";")[0].strip().lower()
+    size = headers.get("content-length", "")
+    length = int(size) if size.isdecimal() else None
+    is_empty = status == 204 or length == 0
+    read = is_empty or (is_json(media_type) and (length is None or length <= most_bytes))
+    return PassthroughHead(
+        status=status,
+        media_type=given if is_good and given else UNNAMED,
+        length=length,
+        read=read,
+    )
+
+
+def shown_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the headers for the client: the name of a file, and ``nosniff`` against browsers that
+    guess another media type."""
+    name = headers.get("content-disposition", "")
+    nosniff = ("x-content-type-options", "nosniff")
+    if not name or len(name) > MOST_HEADER or not (name.isascii() and name.isprintable()):
+        return (nosniff,)
+    return (nosniff, ("content-disposition", name))
+
+
+class PassthroughBytes:
+    """Bytes that no guard reads. In a stream of events `find_usage` finds the reported usage."""
+
+    __slots__ = ("_events", "_find_usage", "_model_call")
+    holds: ClassVar[bool] = False
+
+    def __init__(self, model_call: int, media_type: str, find_usage: FindUsage) -> None:
+        self._model_call = model_call
+        self._find_usage = find_usage
+        is_stream = media_type.partition(";")[0].strip().lower() == EVENTS
+        self._events = sse.EventReader(MAX_EVENT_BYTES) if is_stream else None
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        if len(piece) <= PIECE:
+            return (piece,)
+        return [piece[at : at + PIECE] for at in range(0, len(piece), PIECE)]
+
+    def close(self) -> Sequence[Document]:
+        return ()
+
+    def read(self, document: Document) -> Sequence[Frame]:
+        piece = bytes(document)
+        events: list[Event] = [Native()]
+        usage = self._usage_in(piece)
+        tokens = self._find_usage(usage) if usage else None
+        if tokens is not None:
+            events.append(UsageReport(tokens, usage))
+        return (Frame(tuple(events), raw=piece, model_call=self._model_call),)
+
+    def end(self) -> Sequence[Frame]:
+        return (Frame((), model_call=self._model_call, last=True),)
+
+    def left(self) -> Sequence[Frame]:
+        return ()
+
+    def _usage_in(self, piece: bytes) -> Json:
+        """Return the last usage in the events that a piece completes."""
+        if self._events is None:
+            return {}
+        try:
+            events = self._events.feed(piece)
+        except ResponseTooLarge:
+            self._events = None  # it passes without usage
+            return {}
+        usage: Json = {}
+        for event in events:
+            if _USAGE in event:
+                usage = _usage(event) or usage
+        return usage
+
+
+def _usage(event: bytes) -> Json:
+    """Return the usage in an event, in its ``response`` or in its ``delta``."""
+    try:
+        data = orjson.loads(event)
+    except ValueError:
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    for holder in (data, data.get("response"), data.get("delta")):
+        for name in ("usage", "usageMetadata"):
+            found = holder.get(name) if isinstance(holder, dict) else None
+            if found and isinstance(found, dict):
+                return {name: found}
+    return {}
+
+
+class PassthroughDocument:
+    """One document of JSON, with at most `limit` bytes. `find_usage` finds the reported usage."""
+
+    __slots__ = ("_documents", "_find_usage", "_model_call", "_taken", "close", "feed")
+    holds: ClassVar[bool] = True
+
+    def __init__(
+        self, model_call: int, documents: Documents, limit: int, find_usage: FindUsage
+    ) -> None:
+        self._model_call = model_call
+        self._documents = documents
+        self._find_usage = find_usage
+        body = GatheredDocument(limit)
+        self.feed, self.close, self._taken = body.feed, body.close, body.taken
+
+    def read(self, document: Document) -> Sequence[Frame]:
+        whole = self._taken(document)
+        begin = whole[:LARGE_BYTES].lstrip()[:1]
+        if not begin:
+            return (Frame((), model_call=self._model_call, last=True),)
+        read = whole if begin == b"{" else b'{"%b":%b}' % (NO_OBJECT.encode(), whole)
+        doc = self._documents.read(read)
+        tokens = self._find_usage(doc)
+        content = Content() if tokens is None else Content(UsageReport(tokens, doc))
+        frame = document_frame(doc, whole, content, model_call=self._model_call)
+        return (frame._replace(size=len(whole) if len(whole) > LARGE_BYTES else 0),)
+
+    def end(self) -> Sequence[Frame]:
+        return ()
+
+    def left(self) -> Sequence[Frame]:
+        return ()
+
+
+class PassthroughWriter:
+    """Writes a passthrough response: its bytes, or the document that guards have changed."""
+
+    __slots__ = ("media_type",)
+
+    def __init__(self, head: PassthroughHead) -> None:
+        self.media_type = head.media_type
+
+    def weight(self, frame: Frame) -> int:
+        return frame.size if frame.raw is None else 0
+
+    def feed(self, frame: Frame) -> bytes:
+        if frame.raw is not None:
+            return frame.raw
+        if frame.doc is None:
+            return b""
+        value: Any = frame.doc
+        if list(value) == [NO_OBJECT]:
+            value = value[NO_OBJECT]
+        return dump(value, frame.size)
+
+    def fail(self, document: bytes) -> bytes:
+        return b""

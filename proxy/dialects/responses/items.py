@@ -1,0 +1,368 @@
+"""Output items of a Responses stream: their open texts, and numbers that an upstream omits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from weakref import proxy
+
+from proxy.dialects.responses.schema import (
+    ADDED,
+    ANNOTATED,
+    BY_CALL,
+    BY_DELTA,
+    BY_DONE,
+    BY_PART,
+    DONE,
+    ITEM_ID,
+    ITEM_KINDS,
+    OUTPUT,
+    PART_INDEX,
+    SEQUENCE,
+    TextType,
+    member,
+    string,
+)
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
+from proxy.types import Json
+from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall
+
+MAX_ITEMS = 4096
+"""Items of a stream, and texts of the open items."""
+
+
+class OpenText:
+    """A text of an item.
+
+    `has_delta`: a delta has carried the text. `beginning` is the text with which its part or item
+    began, until the first delta.
+    """
+
+    __slots__ = ("beginning", "has_delta", "has_ended", "part", "type")
+
+    def __init__(self, part: Part, text_type: TextType) -> None:
+        self.part = part
+        self.type = text_type
+        self.has_delta = self.has_ended = False
+        self.beginning = ""
+
+    def with_beginning(self, delta: str) -> str:
+        """Return a delta preceded by the beginning, unless the delta repeats the beginning."""
+        text, self.beginning = self.beginning, ""
+        is_repeated = text.startswith(delta) or delta.startswith(text)
+        return delta if is_repeated else text + delta
+
+
+class OpenItem:
+    """An open item with its texts by kind and index. `other_parts` are of unknown text types."""
+
+    __slots__ = ("_items", "other_parts", "part", "texts")
+
+    def __init__(self, part: Part, items: OpenItems) -> None:
+        self.part = part
+        self.texts: dict[tuple[str, int], OpenText] = {}
+        self.other_parts: dict[object, Part] = {}
+        self._items: OpenItems = proxy(items)  # avoids a reference cycle
+
+    def open_text(self, text_type: TextType, index: int) -> OpenText:
+        """Return the text at an index. Begin or continue it if it is not open."""
+        kind = text_type.kind
+        text = self.texts.get((kind, index))
+        if text is None:
+            part = self.part
+            if text_type.part_type or part.kind != kind:
+                part = self._items.begin_part(Part(kind, index, parent=part))
+            text = self.texts[kind, index] = OpenText(part, text_type)
+        elif text.has_ended:
+            part = Part(kind, index, parent=self.part, continues=text.part)
+            text.part = self._items.begin_part(part)
+            text.has_ended = False
+        return text
+
+    def end_text(self, text: OpenText) -> None:
+        if not text.has_ended and text.part is not self.part:
+            text.has_ended = True
+            self._items.events.append(End(text.part))
+
+
+class OpenItems:
+    """The items of a stream. Appends events that begin and end parts to `events`.
+
+    If `is_strict`, an item that begins twice raises `UpstreamInvalid`, and too many items raise
+    `ResponseTooLarge`. If the stream `crosses` to another family, opaque items are left out.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_crosses", "_is_strict", "_items", "_part_count", "events", "has_calls"),
+    )
+
+    def __init__(self, events: list[Event], *, is_strict: bool, crosses: bool) -> None:
+        self.events = events
+        self.has_calls = False
+        self._is_strict = is_strict
+        self._crosses = crosses
+        self._items: dict[int, OpenItem | None] = {}  # None: the item has ended
+        self._part_count = 0
+
+    def get(self, index: Any) -> OpenItem | None:
+        return self._items.get(index) if type(index) is int else None
+
+    def is_done(self, index: int) -> bool:
+        return index in self._items and self._items[index] is None
+
+    def for_text(self, index: int, text_type: TextType) -> OpenItem | None:
+        """Return the item of a text. Begin the item if no event has.
+
+        Returns None if the item has ended. If the stream crosses, also if an item of this type
+        cannot have the text, or would be a call without a name.
+        """
+        item = self._items.get(index)
+        if item is None:
+            is_unnamed_call = self._crosses and not text_type.part_type
+            if index in self._items or is_unnamed_call:
+                return None
+            return self.begin(index, {"type": text_type.item_type})
+        if not self._crosses:
+            return item
+        fits = (
+            item.part.kind != "opaque" if text_type.part_type else item.part.kind == text_type.kind
+        )
+        return item if fits else None
+
+    def begin(self, index: int, item: Json, *, is_added: bool = False) -> OpenItem:
+        """Begin an item. `is_added`: the document of the frame announces the item."""
+        if is_added and index in self._items:
+            if self._is_strict:
+                raise UpstreamInvalid(f"The upstream began the output item {index} twice.")
+            if (replaced := self._items[index]) is not None:
+                self.end(index, replaced)
+        event = begin_item(item, index)
+        open_item = OpenItem(event.part, self)
+        if len(self._items) < MAX_ITEMS:
+            self._items[index] = open_item
+        elif self._is_strict:
+            raise ResponseTooLarge("The upstream sent too many output items.")
+        if event.call is not None:
+            self.has_calls = True
+            slot = ("item", "name") if is_added and isinstance(item.get("name"), str) else ()
+            self.events.append(event._replace(slot=slot))
+        elif not (self._crosses and event.part.kind == "opaque"):
+            self.events.append(event)
+        return open_item
+
+    def begin_part(self, part: Part) -> Part:
+        self._part_count += 1
+        if self._is_strict and self._part_count > MAX_ITEMS:
+            raise ResponseTooLarge("The upstream sent too many parts of output items.")
+        self.events.append(Begin(part))
+        return part
+
+    def end(self, index: int, item: OpenItem) -> None:
+        """End an item and its open texts."""
+        for text in item.texts.values():
+            item.end_text(text)
+        self.events += [End(part) for part in item.other_parts.values()]
+        if not (self._crosses and item.part.kind == "opaque"):
+            self.events.append(End(item.part))
+        self._part_count -= len(item.texts) + len(item.other_parts)
+        if index in self._items:
+            self._items[index] = None
+
+    def end_all(self) -> None:
+        for index, item in [*self._items.items()]:
+            if item is not None:
+                self.end(index, item)
+
+
+def begin_item(item: Json, index: int) -> Begin:
+    """Return the event that begins an item."""
+    kind = ITEM_KINDS.get(string(item.get("type")), "opaque")
+    part = Part(kind, index, id=string(item.get("id")))
+    if kind not in CALLS:
+        return Begin(part)
+    call = ToolCall(
+        id=string(item.get("call_id")),
+        name=string(item.get("name")),
+        type="custom" if kind == "input" else "function",
+    )
+    return Begin(part, call)
+
+
+# Numbers that an upstream omits, as llama.cpp's server does
+
+MAX_NUMBERED_ITEMS = 1024
+MAX_IDS = 2 * MAX_NUMBERED_ITEMS
+MAX_ID_LENGTH = 512
+MAX_NUMBER = 2**53
+"""Above it, JSON parsers round integers."""
+_INDEX: Mapping[str, str] = {
+    ANNOTATED: "content_index",
+    **PART_INDEX,
+    **{kind: text.index_member for kind, text in BY_DELTA.items() if text.index_member},
+    **{kind: text.index_member for kind, text in BY_DONE.items() if text.index_member},
+}
+"""The member with the index of a part, by event type."""
+_BEGINS_PART = frozenset(kind for kind in PART_INDEX if kind.endswith(".added"))
+_ENDS_PART = frozenset(kind for kind in PART_INDEX if kind.endswith(".done")) | BY_DONE.keys()
+_ITEM_EVENTS = frozenset({ADDED, DONE}) | BY_DELTA.keys() | BY_DONE.keys() | _INDEX.keys()
+_ITEM_TYPES: Mapping[str, str] = {
+    ANNOTATED: "message",
+    **{kind: text.item_type for kind, text in (*BY_DELTA.items(), *BY_DONE.items())},
+}
+
+
+class _NumberedItem:
+    """An item with the ids with which it began.
+
+    `is_claimed`: another event had one of these ids. `has_alias`: an event with another id was
+    attributed to the item. `parts` has the index of the current part by index member, and the
+    events that have ended it.
+    """
+
+    __slots__ = ("has_alias", "ids", "index", "is_claimed", "parts", "type")
+
+    def __init__(self, index: int, item_type: str, ids: list[str]) -> None:
+        self.index = index
+        self.type = item_type
+        self.ids = ids
+        self.is_claimed = self.has_alias = False
+        self.parts: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def fits(self, item_type: str) -> bool:
+        return item_type.startswith(self.type) or self.type.startswith(item_type)
+
+    def number_part(self, index_member: str, kind: str, index: int | None) -> int:
+        """Return the index of the part of an event.
+
+        A part begins with its own event, with a delta after the end of the part before it, or with
+        an event that ends the same part twice.
+        """
+        current, ended = self.parts.get(index_member, (-1, frozenset()))
+        if index is None:
+            follows = bool(ended) if kind in BY_DELTA else kind in ended
+            if current < 0 or kind in _BEGINS_PART or follows:
+                current, ended = _next(current), frozenset()
+        elif index != current:
+            current, ended = index, frozenset()
+        self.parts[index_member] = current, ended | {kind} if kind in _ENDS_PART else ended
+        return current
+
+
+class EventNumbers:
+    """Adds missing sequence numbers and indexes to the events of one stream."""
+
+    __slots__ = ("_by_id", "_items", "_next_index", "_open", "sequence")
+
+    def __init__(self) -> None:
+        self.sequence = -1  # of the previous event
+        self._next_index = 0
+        self._items: dict[int, _NumberedItem] = {}
+        self._open: dict[int, _NumberedItem] = {}
+        self._by_id: dict[str, _NumberedItem] = {}
+
+    def add_missing(self, event: Json) -> Json | None:
+        """Return an event with all numbers, None if it has them already.
+
+        Raises `UpstreamInvalid` if an index is missing and the stream has too many items.
+        """
+        kind, sequence = event.get("type"), _integer(event.get(SEQUENCE))
+        if not isinstance(kind, str) or not kind.isprintable():
+            return None
+        missing: dict[str, int] = {}
+        if kind in _ITEM_EVENTS or isinstance(event.get(ITEM_ID), str):
+            index = _integer(event.get(OUTPUT))
+            item = self._find_item(kind, event, index)
+            if kind == DONE:
+                self._open.pop(item.index, None)
+            if index is None:
+                missing[OUTPUT] = item.index
+            if (index_member := _INDEX.get(kind)) is not None:
+                part_index = _integer(event.get(index_member))
+                current = item.number_part(index_member, kind, part_index)
+                if part_index is None:
+                    missing[index_member] = current
+        self.sequence = _next(self.sequence) if sequence is None else sequence
+        if sequence is None:
+            missing[SEQUENCE] = self.sequence
+        return {**event, **missing} if missing else None
+
+    def _find_item(self, kind: str, event: Json, index: int | None) -> _NumberedItem:
+        ids, item_type = _ids(event), _item_type(kind, event)
+        item = None
+        if index is not None:
+            item = self._items.get(index)
+        elif len(self._items) >= MAX_NUMBERED_ITEMS:
+            raise UpstreamInvalid("The upstream sent too many items without output_index.")
+        elif kind != ADDED:
+            item = self._find_by_id(ids, item_type) or self._find_open(ids, item_type)
+        if item is None:
+            item = self._begin(self._next_index if index is None else index, item_type, ids)
+        elif kind == ADDED:
+            item.ids = ids
+        for item_id in ids:
+            item.is_claimed |= item_id in item.ids and kind != ADDED
+            item.has_alias |= item_id not in item.ids
+            if item_id in self._by_id or len(self._by_id) < MAX_IDS:
+                self._by_id[item_id] = item
+        return item
+
+    def _begin(self, index: int, item_type: str, ids: list[str]) -> _NumberedItem:
+        item = _NumberedItem(index, item_type, ids)
+        self._next_index = max(self._next_index, _next(index))
+        if len(self._items) < MAX_NUMBERED_ITEMS:
+            self._items[index] = self._open[index] = item
+        return item
+
+    def _find_by_id(self, ids: Iterable[str], item_type: str) -> _NumberedItem | None:
+        """Return the item with an id. Among several with one id, prefer one of the given type."""
+        for item_id in ids:
+            item = self._by_id.get(item_id)
+            if item is not None and not item.fits(item_type):
+                others = (other for other in self._open.values() if item_id in other.ids)
+                item = next((other for other in others if other.fits(item_type)), item)
+            if item is not None:
+                return item
+        return None
+
+    def _find_open(self, ids: list[str], item_type: str) -> _NumberedItem | None:
+        """Return the item of an event without a known id.
+
+        An event without ids belongs to the last open item of its type. An event with an unknown id
+        belongs to the first one without an alias, because some servers use one id for an item and
+        another for its events.
+        """
+        items = [item for item in self._open.values() if item.fits(item_type)]
+        if ids:
+            items = [item for item in items if not item.is_claimed]
+            without_alias = (item for item in items if not item.has_alias)
+            return next(without_alias, items[-1] if items else None)
+        return items[-1] if items else None
+
+
+def _integer(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _next(number: int) -> int:
+    return min(number, MAX_NUMBER) + 1
+
+
+def _ids(event: Json) -> list[str]:
+    """Return the ids of the item of an event. Some servers use the id of a call for its item."""
+    item = member(event.get("item"))
+    ids = [event.get(ITEM_ID), item.get("id")]
+    if string(item.get("type")) in BY_CALL:
+        ids.append(item.get("call_id"))
+    return [text for text in ids if isinstance(text, str) and 0 < len(text) <= MAX_ID_LENGTH]
+
+
+def _item_type(kind: str, event: Json) -> str:
+    """Return the type of the item of an event, or its first letters, as far as it is known."""
+    if kind in _ITEM_TYPES:
+        return _ITEM_TYPES[kind]
+    if kind in (ADDED, DONE):
+        return string(member(event.get("item")).get("type"))
+    if kind in _INDEX:
+        text = BY_PART.get(string(member(event.get("part")).get("type")))
+        return "" if text is None else text.item_type
+    return kind.split(".")[1] if "." in kind else ""

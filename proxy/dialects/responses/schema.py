@@ -1,0 +1,282 @@
+"""Event types, part types, usage and failures of the Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import starmap
+from typing import Any, Final, NamedTuple
+
+from proxy.dialects.shapes import is_name
+from proxy.dialects.statuses import STATUS_OF_WORD
+from proxy.money.usage import Tokens, read_usage
+from proxy.types import Json
+from proxy.types.events import Event, Finish, FinishReason, Kind, Start, UsageReport
+
+FAMILY: Final = "responses"
+PREVIOUS, CONVERSATION = "previous_response_id", "conversation"
+"""Members of a request that refer to stored state."""
+UNSTORED = "unstored_"
+"""Part of the ids of items that the proxy composes. No provider stores such items."""
+ADDED, DONE = "response.output_item.added", "response.output_item.done"
+ANNOTATED = "response.output_text.annotation.added"
+ENDS = frozenset({"response.completed", "response.incomplete"})
+"""Events that end a stream without a failure."""
+OF_RESPONSE = ENDS | {"response.created", "response.in_progress", "response.queued"}
+"""Events that contain the response."""
+UNFINISHED = ("queued", "in_progress")
+CANCELLED = "cancelled"
+FAILED = ("failed", CANCELLED)
+"""Statuses of a response that has no result."""
+SEQUENCE, OUTPUT, ITEM_ID, OBFUSCATION = "sequence_number", "output_index", "item_id", "obfuscation"
+
+
+class TextType(NamedTuple):
+    """Representation of one kind of text.
+
+    Its events are `event` with `.delta` and `.done`. A `done` event, a part and an item have the
+    text in `member`. A text in a part stands in `list_member` of the item, and its events have the
+    index of the part in `index_member`.
+    """
+
+    kind: Kind
+    event: str
+    member: str
+    item_type: str
+    part_type: str = ""
+    list_member: str = ""
+    index_member: str = ""
+
+
+_CONTENT = ("content", "content_index")
+_SUMMARY = ("summary_text", "summary", "summary_index")
+_TEXT_TYPES: tuple[tuple[Any, ...], ...] = (
+    ("text", "response.output_text", "text", "message", "output_text", *_CONTENT),
+    ("refusal", "response.refusal", "refusal", "message", "refusal", *_CONTENT),
+    ("reasoning", "response.reasoning_text", "text", "reasoning", "reasoning_text", *_CONTENT),
+    ("summary", "response.reasoning_summary_text", "text", "reasoning", *_SUMMARY),
+    ("arguments", "response.function_call_arguments", "arguments", "function_call"),
+    ("input", "response.custom_tool_call_input", "input", "custom_tool_call"),
+)
+TEXTS: tuple[TextType, ...] = tuple(starmap(TextType, _TEXT_TYPES))
+BY_KIND: Mapping[str, TextType] = {text.kind: text for text in TEXTS}
+BY_DELTA: Mapping[str, TextType] = {f"{text.event}.delta": text for text in TEXTS}
+BY_DONE: Mapping[str, TextType] = {f"{text.event}.done": text for text in TEXTS}
+BY_PART: Mapping[str, TextType] = {text.part_type: text for text in TEXTS if text.part_type}
+BY_CALL: Mapping[str, TextType] = {text.item_type: text for text in TEXTS if not text.part_type}
+"""Types of the items that are calls of a client's tool."""
+PART_INDEX: Mapping[str, str] = {
+    f"response.{part}.{step}": index
+    for part, index in (
+        ("content_part", "content_index"),
+        ("reasoning_summary_part", "summary_index"),
+    )
+    for step in ("added", "done")
+}
+"""The member with the number of a part, by event type."""
+ITEM_KINDS: Mapping[str, Kind] = {
+    "message": "item",
+    "reasoning": "item",
+    **{text.item_type: text.kind for text in BY_CALL.values()},
+}
+"""Kinds of items by type. Other items are opaque: tools that the provider runs."""
+
+ECHOED: Mapping[str, object] = {
+    "conversation": None,
+    "instructions": None,
+    "metadata": {},
+    "previous_response_id": None,
+    "prompt": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "user": None,
+}
+"""Members of a response that repeat texts of the request, and their defaults."""
+
+_EVENT_TYPES = frozenset({*OF_RESPONSE, ADDED, DONE, ANNOTATED, *PART_INDEX, *BY_DELTA, *BY_DONE})
+WORDS: Mapping[str, frozenset[str]] = {
+    "type": _EVENT_TYPES | BY_PART.keys() | ITEM_KINDS.keys() | {"web_search_call"},
+    "status": frozenset(
+        {*UNFINISHED, *FAILED, "completed", "incomplete"}
+        | {"searching", "interpreting", "generating", "calling"}
+    ),
+    "role": frozenset({"assistant"}),
+    "object": frozenset({"response"}),
+    "reason": frozenset({"max_output_tokens", "content_filter"}),
+    "effort": frozenset({"none", "minimal", "low", "medium", "high"}),
+    "summary": frozenset({"auto", "concise", "detailed"}),
+    "truncation": frozenset({"auto", "disabled"}),
+}
+"""Strings that no guard inspects, by member."""
+NAMES = frozenset({"id", ITEM_ID, "call_id", "model", "service_tier"})
+"""Members whose strings are not inspected if they are names of at most 128 characters."""
+TEXT_MEMBERS = frozenset({"text", "refusal", "arguments", "input", "name", "encrypted_content"})
+"""Members that are inspected unless they are empty."""
+NUMBERS = (
+    WORDS.keys()
+    | NAMES
+    | {SEQUENCE, OUTPUT, "content_index", "summary_index", "annotation_index", "created_at"}
+    | {"completed_at", "response", "item", "part", "output", "content", "annotations", "logprobs"}
+    | {"usage", "error", "incomplete_details", "parallel_tool_calls", "temperature", "top_p"}
+    | {"top_logprobs", "max_output_tokens", "max_tool_calls", "background", "store", "reasoning"}
+    | {"input_tokens", "output_tokens", "total_tokens", "cached_tokens", "cache_write_tokens"}
+    | {"reasoning_tokens", "input_tokens_details", "output_tokens_details", "presence_penalty"}
+    | {"frequency_penalty", "phase"}
+)
+"""Members whose numbers are not inspected, nor their lists and objects of such values."""
+
+
+def is_silent(name: str, value: Any) -> bool:
+    """Return True if a member of an event has no text that a guard must inspect."""
+    if name in TEXT_MEMBERS:
+        return value is None or value == ""
+    if name not in NUMBERS or (name in NAMES and isinstance(value, list | dict)):
+        return False
+    if isinstance(value, str):
+        return not value or value in WORDS.get(name, ()) or (name in NAMES and is_name(value))
+    if isinstance(value, list):
+        return all([is_silent(name, element) for element in value])
+    return not isinstance(value, dict) or is_silent_object(value)
+
+
+def is_silent_object(value: Json) -> bool:
+    return all([is_silent(name, inner) for name, inner in value.items()])
+
+
+def member(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[Json]:
+    return (
+        [element for element in value if isinstance(element, dict)]
+        if isinstance(value, list)
+        else []
+    )
+
+
+def string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def number(value: Any) -> int:
+    return value if type(value) is int else 0
+
+
+# Start, usage and end of a response
+
+_FINISHES: Mapping[str, FinishReason] = {
+    "max_output_tokens": "length",
+    "content_filter": "content_filter",
+}
+"""Finish reasons by the reason of an incomplete response. Any other reason is `stop`."""
+_REASONS: Mapping[str, str] = {finish: reason for reason, finish in _FINISHES.items()}
+
+
+def start_event(response: Json) -> Start:
+    created = response.get("created_at")
+    return Start(
+        string(response.get("id")) or None,
+        string(response.get("model")) or None,
+        int(created) if isinstance(created, int | float) else None,
+    )
+
+
+def end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
+    """Return the finish and the usage of a response. `has_calls`: its stream had tool calls."""
+    events: list[Event] = []
+    usage = chat_usage(response)
+    if usage is not None:
+        events.append(UsageReport(read_usage(usage), response["usage"]))
+    native = string(response.get("status")) or None
+    reason: FinishReason = "stop"
+    if native == "incomplete":
+        native = string(member(response.get("incomplete_details")).get("reason")) or None
+        reason = _FINISHES.get(native or "", "stop")
+    else:
+        items = objects(response.get("output"))
+        has_calls = has_calls or any(string(item.get("type")) in BY_CALL for item in items)
+    if reason == "stop" and has_calls:
+        reason = "tool_calls"
+    return [Finish(0, reason, native), *events]
+
+
+def status_members(reason: FinishReason) -> Json:
+    """Return the status of a response, and the reason if it is incomplete."""
+    incomplete = _REASONS.get(reason)
+    if incomplete is None:
+        return {"status": "completed", "incomplete_details": None}
+    return {"status": "incomplete", "incomplete_details": {"reason": incomplete}}
+
+
+def chat_usage(response: Json) -> Json | None:
+    """Return the usage of a response in chat form, None if it has none.
+
+    Web searches of the provider are counted by its items if it does not report their number.
+    """
+    usage = response.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    result: Json = {
+        "prompt_tokens": usage.get("input_tokens"),
+        "completion_tokens": usage.get("output_tokens"),
+    }
+    if "total_tokens" in usage:
+        result["total_tokens"] = usage["total_tokens"]
+    for name, chat_name in (("input", "prompt"), ("output", "completion")):
+        if isinstance(usage.get(f"{name}_tokens_details"), dict):
+            result[f"{chat_name}_tokens_details"] = usage[f"{name}_tokens_details"]
+    searches = member(member(response.get("tool_usage")).get("web_search")).get("num_requests")
+    if type(searches) is not int:
+        searches = sum(
+            item.get("type") == "web_search_call"
+            and member(item.get("action")).get("type", "search") == "search"
+            for item in objects(response.get("output"))
+        )
+    return result | ({"server_tool_use": {"web_search_requests": searches}} if searches else {})
+
+
+def response_usage(tokens: Tokens | None) -> Json | None:
+    """Return usage in the form of the API."""
+    if tokens is None:
+        return None
+    return {
+        "input_tokens": tokens.prompt_total,
+        "input_tokens_details": {
+            "cached_tokens": tokens.cached_input,
+            "cache_write_tokens": tokens.cache_write,
+        },
+        "output_tokens": tokens.completion_total,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.total,
+    }
+
+
+def find_failure(doc: Json) -> Json | None:
+    """Return the error object of a document or an event that reports a failure, with its usage.
+
+    The meaning of the error follows from its code. Returns None if there is no failure.
+    """
+    kind, response = doc.get("type"), doc
+    if kind == "error":
+        error = member(doc.get("error")) or doc
+    elif kind in _FAILURE_EVENTS:
+        response = member(doc.get("response"))
+        error = member(response.get("error"))
+    elif doc.get("status") in FAILED:
+        error = member(doc.get("error"))
+    else:
+        return doc if kind is None and doc.get("error") and "output" not in doc else None
+    code, error_type = error.get("code"), error.get("type")
+    if code is None and response.get("status") == CANCELLED:
+        code = CANCELLED
+    if error_type in (None, "error"):
+        is_server_error = code is None or STATUS_OF_WORD.get(str(code), 400) >= 429
+        error_type = "server_error" if is_server_error else "invalid_request_error"
+    details = {name: error.get(name) for name in ("message", "param")}
+    return {"error": {**details, "code": code, "type": error_type}, "usage": chat_usage(response)}
+
+
+_FAILURE_EVENTS = tuple(f"response.{status}" for status in FAILED)

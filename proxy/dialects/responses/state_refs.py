@@ -1,0 +1,285 @@
+"""Resolves references of Responses requests to state that a provider stores.
+
+Clients send sealed ids (see ``sealing``). In the body of a call, short names replace the ids of
+items, so that guards do not read ids as text. A request to an upstream has the provider's ids. An
+id that was not sealed for the key is replaced by a derived one, because a provider could resolve it
+to another tenant's item.
+
+Source: the typed models of OpenAI's Python SDK, 3.52.0, for ``POST /v1/responses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, UNSTORED
+from proxy.dialects.responses.sealing import (
+    CONVERSATIONS,
+    ITEM_MEMBERS,
+    RESPONSES,
+    ResponseIds,
+    item_prefix,
+)
+from proxy.errors import InvalidField, NotFound
+from proxy.errors.field_problems import STORED_AT_PROVIDER, conflicts_with, missing
+from proxy.errors.words import MAX_ID, ascii_word
+from proxy.types import Call, Endpoint, Json, RequestHead, StateRef
+
+DERIVED_ID_BYTES = 24  # too long to find a text that leads to a given id
+MAX_IDS = 4096  # per request: each takes some microseconds
+NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_SECRET."
+SEND_ITEM = "Send the item itself: clients do so with store: false."
+NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
+NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
+NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
+OTHER_TARGET = "is stored at another target than the other items of this request"
+AFTER = "after"
+
+
+def is_reference(item: Json) -> bool:
+    """Return True if an item is only the id of a stored item."""
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
+
+
+def check_items(body: Json) -> None:
+    """Raise ``InvalidField`` for an item without a type or a role. The upstream checks the rest."""
+    items: Any = body.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        kind, place = item.get("type"), f"input.{index}"
+        if kind is not None and not isinstance(kind, str):
+            raise InvalidField(f"{place}.type", "must be a string")
+        if is_reference(item) or kind not in (None, "message"):
+            continue
+        if not isinstance(item.get("role"), str):
+            raise InvalidField(f"{place}.role", missing("a string"))
+
+
+def check_background(body: Json) -> None:
+    """Raise ``InvalidField`` for a background response that could not be retrieved."""
+    if body.get("background"):
+        if body.get("stream"):
+            raise InvalidField("background", NOT_STREAMED)
+        if body.get("store") is False:
+            raise InvalidField("background", NOT_STORED)
+        if body.get("conversation") is not None:
+            raise InvalidField("background", NO_CONVERSATION)
+
+
+RULES = (check_items, check_background)
+RULED_FIELDS = frozenset({"background", "input"})
+
+
+def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
+    """Return a call with a reference to the stored state that it uses, if it uses any.
+
+    ``ids`` is None without a secret.
+
+    Raises:
+        InvalidField: A reference is malformed, or there is no secret for it or for a background
+            response.
+        NotFound: An id was not sealed for the key of the call.
+    """
+    if call.head.endpoint == "stored":
+        return resolve_page(resolve_response(call, ids), ids)
+    if call.background and ids is None:
+        raise InvalidField("background", NOT_SEALED)
+    if call.body.get(CONVERSATION) is not None:
+        call = _resolve_conversation(call, ids)
+    elif call.body.get(PREVIOUS) is not None:
+        call = resolve_response(call, ids)
+    items: Any = call.body.get("input")
+    if not isinstance(items, list):
+        return call
+    stored = [item for item in items if not _is_unstored(item)]
+    if stored and len(stored) < len(items):
+        items, warnings = stored, (*call.warnings, "item_reference dropped")
+        call = replace(call, body={**call.body, "input": items}, warnings=warnings)
+    return resolve_items(call, items, ids)
+
+
+def _is_unstored(item: Json) -> bool:
+    """Return True for a reference to an item that the proxy composed of a chat."""
+    return is_reference(item) and f"_{UNSTORED}" in str(item.get("id"))
+
+
+def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
+    """Resolve the id of a response in the path or in ``previous_response_id``."""
+    head = call.head
+    is_stored = head.endpoint == "stored"
+    client_id: Any = head.parameter("id") if is_stored else call.body[PREVIOUS]
+    if ids is None:
+        raise InvalidField(_ID_PARAMS.get(head.endpoint, PREVIOUS), NOT_SEALED)
+    ref = ids.open(client_id, call.scheduling_key)
+    if ref is None:
+        raise unknown_id(head, client_id)
+    if is_stored:
+        models, deployment = (ref.target,), ref.deployment
+        return replace(call, requested_models=models, deployment=deployment, state_ref=ref)
+    body = {name: value for name, value in call.body.items() if name != PREVIOUS}
+    return with_state(replace(call, body=body), ref)
+
+
+def _resolve_conversation(call: Call, ids: ResponseIds | None) -> Call:
+    if call.body.get(PREVIOUS) is not None:
+        raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS))
+    conversation = call.body[CONVERSATION]
+    client_id = conversation.get("id") if isinstance(conversation, dict) else conversation
+    if not isinstance(client_id, str):
+        raise InvalidField(f"{CONVERSATION}.id", missing("a string"))
+    if ids is None:
+        raise InvalidField(CONVERSATION, NOT_SEALED)
+    ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
+    if ref is None:
+        raise unknown_id(call.head, client_id, CONVERSATION)
+    body = {name: value for name, value in call.body.items() if name != CONVERSATION}
+    return with_state(replace(call, body=body), replace(ref, param=CONVERSATION))
+
+
+def with_state(call: Call, ref: StateRef) -> Call:
+    """Return a call that uses stored state, at its deployment unless the call names one."""
+    deployment = call.deployment if call.head.deployment or call.deployment else ref.deployment
+    return replace(call, state_ref=ref, deployment=deployment)
+
+
+def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
+    """Resolve the ids of items. References must lead to one place, which the call then uses."""
+    if ids is None:
+        _check_no_reference(items)
+        return call
+    refs: dict[str, StateRef | None] = {}
+    call_ref = call.state_ref
+    for place, client_id, is_referred in _item_ids(items):
+        if client_id not in refs:
+            if len(refs) == MAX_IDS:
+                raise InvalidField(place, f"exceeds the limit of {MAX_IDS} item ids per request")
+            refs[client_id] = ids.open_item(client_id, call.scheduling_key)
+        if is_referred:
+            ref = refs[client_id]
+            if ref is None:
+                raise unknown_id(call.head, client_id, place)
+            call_ref = _join_place(call_ref, ref, place)
+    if call_ref is not None and call_ref is not call.state_ref:
+        call = with_state(call, call_ref)
+    return _with_short_names(call, items, refs) if refs else call
+
+
+def _check_no_reference(items: list[Json]) -> None:
+    for index, item in enumerate(items):
+        if is_reference(item):
+            raise InvalidField(f"input.{index}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
+
+
+def _join_place(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
+    """Return the place of all references so far."""
+    if call_ref is None:
+        return replace(ref, id="", param=place)
+    if not call_ref.is_beside(ref):
+        raise InvalidField(place, OTHER_TARGET)
+    return call_ref
+
+
+def _item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the place and the text of each id of an item, and True if the item is a reference."""
+    for index, item in enumerate(items):
+        is_ref = is_reference(item)
+        for name in ITEM_MEMBERS:
+            text = item.get(name)
+            if isinstance(text, str) and (text or is_ref):
+                yield f"input.{index}.{name}", text, is_ref and name == "id"
+            elif is_ref and name == "id":
+                raise InvalidField(f"input.{index}.{name}", missing("a string"))
+
+
+def _with_short_names(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
+    """Return a call with short names instead of ids.
+
+    Encrypted content is bound to its id, so an item with some loses an id that was not sealed.
+    """
+    key = call.scheduling_key
+    names = {client_id: f"item_{index}" for index, client_id in enumerate(refs)}
+    sealed_names = {client_id: names[client_id] if ref else None for client_id, ref in refs.items()}
+    renamed = [
+        _rename_ids(item, sealed_names if item.get("encrypted_content") else names)
+        for item in items
+    ]
+    own_ids = tuple(
+        (client_id, ref.id if ref else _derive_id(key, client_id))
+        for client_id, ref in refs.items()
+    )
+    return replace(call, body={**call.body, "input": renamed}, item_ids=own_ids)
+
+
+def _derive_id(key: str, client_id: str) -> str:
+    """Return the id that an upstream gets instead of one that was not sealed for a key."""
+    text = f"{len(key)} {key}{client_id}".encode("utf-8", "surrogatepass")
+    digest = blake2b(text, digest_size=DERIVED_ID_BYTES, person=b"headrace item id").hexdigest()
+    return item_prefix(client_id) + digest
+
+
+def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
+    """Return the items of a call with the provider's ids instead of short names."""
+    own_ids = {f"item_{index}": own_id for index, (_, own_id) in enumerate(item_ids)}
+    if not isinstance(items, list):
+        return items
+    return [_rename_ids(item, own_ids) if isinstance(item, dict) else item for item in items]
+
+
+def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
+    """Return an item with other ids, without those whose name is None."""
+    ids = {name: item[name] for name in ITEM_MEMBERS if isinstance(item.get(name), str)}
+    renamed = {name: names[text] for name, text in ids.items() if text in names}
+    if not renamed:
+        return item
+    return {
+        name: renamed.get(name, value)
+        for name, value in item.items()
+        if renamed.get(name, "") is not None
+    }
+
+
+def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
+    """Resolve the item in the query parameter ``after``, if it is stored where the call goes."""
+    after, call_ref = call.head.parameter(AFTER), call.state_ref
+    ref = None if after is None or ids is None else ids.open_item(after, call.scheduling_key)
+    if ref is None or call_ref is None or not call_ref.is_beside(ref):
+        return call
+    parameters = tuple(
+        (name, ref.id if (name, value) == (AFTER, after) else value)
+        for name, value in call.head.parameters
+    )
+    return replace(call, head=replace(call.head, parameters=parameters))
+
+
+_ID_PARAMS: Mapping[Endpoint, str] = {
+    "stored": "response_id",
+    "conversations": "conversation_id",
+}
+"""Names of the ids in a path."""
+_ID_LABELS: Mapping[Endpoint, str] = {"stored": "Response", "conversations": "Conversation"}
+
+
+def unknown_id(head: RequestHead, client_id: str, param: str | None = None) -> NotFound:
+    """Return the error for an id that cannot be opened. It does not tell the reason.
+
+    ``param`` is the place of an id of an item or a conversation.
+    """
+    label = _ID_LABELS.get(head.endpoint, "Previous response")
+    if param is not None:
+        label = "Conversation" if param == CONVERSATION else "Item"
+    message = f"{label} with id '{ascii_word(client_id, MAX_ID)}' not found."
+    if param is None and head.endpoint == "responses":
+        message += unstored_hint(client_id, RESPONSES.prefix)
+    return NotFound(message, param=param or _ID_PARAMS.get(head.endpoint, PREVIOUS))
+
+
+def unstored_hint(client_id: str, prefix: str) -> str:
+    """Return a hint for the id of a response that no provider stores."""
+    if not client_id or client_id.startswith(prefix):
+        return ""
+    return (
+        f" Responses whose id does not begin with {prefix} are not stored. Send the whole "
+        "conversation in input instead."
+    )

@@ -1,0 +1,1 @@
+"""Vendor APIs: one file each. Their table is ``proxy.dialects.DIALECTS``."""

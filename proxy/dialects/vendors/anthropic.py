@@ -1,0 +1,203 @@
+"""Anthropic: Messages, whole and streamed, and its list of models.
+
+Source: the typed models of Anthropic's Python SDK, 2.12.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from proxy.dialects import request_headers
+from proxy.dialects.base import (
+    ClientDialect,
+    Dialect,
+    ErrorResponse,
+    Headers,
+    TableCells,
+    UpstreamDialect,
+)
+from proxy.dialects.bounds import typed
+from proxy.dialects.messages.checking import check_blocks
+from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
+from proxy.dialects.vendors import openai
+from proxy.errors import (
+    CircuitOpen,
+    InvalidField,
+    Overloaded,
+    ProxyError,
+    UpstreamBusy,
+    UpstreamError,
+)
+from proxy.errors.field_problems import BAD_NAME
+from proxy.errors.words import MAX_NAME, MAX_TEXT
+from proxy.fields.checks import Fields, tokens
+from proxy.fields.field_table import fields_of
+from proxy.types import Call, Endpoint, Json, RequestHead, Secret
+
+PATHS: Mapping[Endpoint, str] = {
+    "chat": "/messages",
+    "count_tokens": "/messages/count_tokens",
+}
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    *(("POST", path, endpoint) for endpoint, path in PATHS.items()),
+    ("GET", "/models", "models"),
+    ("GET", "/models/{model}", "models"),
+)
+VERSION = "2023-06-01"
+MAX_PAGE_MODELS = 1000
+THREADS_UNSUPPORTED = {"error_code": "thread_unsupported_request"}
+"""Error details that make a client send its whole conversation instead of a thread."""
+OVERLOADED_STATUS = 529
+REQUEST_ID = "request-id"
+
+MESSAGES: Fields = fields_of("messages")
+COUNT_TOKENS: Fields = fields_of("count_tokens")
+LENIENT_MESSAGES: Fields = {**typed(MESSAGES), **fields_of("messages.open")}
+"""Fields for a client whose upstream may be of another vendor: only the lower bounds of
+Messages."""
+
+OUTAGES = ("api_error", "overloaded_error", "timeout_error")
+TOO_LONG = "prompt is too long"
+"""Text by which agents recognize that they must compact the conversation."""
+
+
+def credential(headers: Headers) -> Secret | None:
+    """Read ``x-api-key`` or a Bearer token."""
+    return request_headers.plain("x-api-key", headers) or request_headers.bearer(headers)
+
+
+def user_of(body: Json) -> str | None:
+    """Return the end user in the metadata. Raises ``InvalidField``."""
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if user is not None and not (isinstance(user, str) and len(user) <= MAX_NAME):
+        raise InvalidField("metadata.user_id", BAD_NAME)
+    return user
+
+
+def read_headers(headers: Headers, head: RequestHead) -> RequestHead:
+    check_page(head)
+    return replace(head, echo=((REQUEST_ID, head.request_id),))
+
+
+def check_thinking(body: Json) -> None:
+    """Raise ``InvalidField`` for an invalid thinking budget."""
+    thinking = body.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    problem = None if budget is None else tokens(1).check(budget)
+    if problem is not None:
+        raise InvalidField("thinking.budget_tokens", problem)
+
+
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+    """Return Anthropic's error object. The message begins with the invalid field."""
+    status, message = error.status, error.message
+    is_busy = isinstance(error, CircuitOpen | Overloaded | UpstreamBusy)
+    if error.upstream_code == QUOTA:
+        status = 402
+    elif is_busy or (
+        isinstance(error, UpstreamError) and error.upstream_status in (503, OVERLOADED_STATUS)
+    ):
+        status = OVERLOADED_STATUS
+    kind = MESSAGES_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    if status >= 500 and error.upstream_type in OUTAGES:
+        kind = error.upstream_type
+    if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
+        message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
+    inner: Json = {"type": kind, "message": message}
+    if isinstance(error, InvalidField) and error.param == "thread":
+        inner["details"] = THREADS_UNSUPPORTED
+    body = {"type": "error", "error": inner, "request_id": request_id}
+    return ErrorResponse(status, body, ((REQUEST_ID, request_id), *openai.retry_headers(error)))
+
+
+def check_page(head: RequestHead) -> None:
+    """Raise ``InvalidField`` for an invalid size of a page of models."""
+    limit = head.parameter("limit")
+    if limit is not None and not (
+        limit.isascii() and limit.isdigit() and 1 <= int(limit[:5]) <= MAX_PAGE_MODELS
+    ):
+        raise InvalidField("limit", f"must be an integer between 1 and {MAX_PAGE_MODELS}")
+
+
+def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+    """Return a document that comes from no model in Anthropic's form."""
+    return convert_models(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
+
+
+def convert_models(head: RequestHead, data: Json) -> Json:
+    """Return a model or a page of models in Anthropic's form.
+
+    A page begins after ``after_id`` or ends before ``before_id``. If that model does not exist, for
+    example because a reload removed it, the models are compared with the id.
+    """
+    if data.get("object") != "list":
+        return _model_info(data)
+    models, limit = data["data"], head.parameter("limit")
+    size = MAX_PAGE_MODELS if limit is None else int(limit[:5])
+    after, before = head.parameter("after_id"), head.parameter("before_id")
+    positions = {model["id"]: position for position, model in enumerate(models)}
+    if after in positions:
+        models = models[positions[after] + 1 :]
+    elif after is not None:
+        models = [model for model in models if model["id"] > after]
+    elif before in positions:
+        models = models[: positions[before]]
+    elif before is not None:
+        models = [model for model in models if model["id"] < before]
+    page = models[-size:] if after is None and before is not None else models[:size]
+    return {
+        "data": [_model_info(model) for model in page],
+        "has_more": len(page) < len(models),
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+    }
+
+
+def _model_info(model: Json) -> Json:
+    created = datetime.fromtimestamp(model["created"], UTC)
+    return {
+        "type": "model",
+        "id": model["id"],
+        "display_name": model["id"],
+        "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        "lifecycle": "active",
+    }
+
+
+ANTHROPIC = Dialect(
+    name="anthropic",
+    provider="anthropic",
+    fields={"chat": MESSAGES, "count_tokens": COUNT_TOKENS},
+    types={"chat": LENIENT_MESSAGES, "count_tokens": COUNT_TOKENS},
+    families={"chat": "messages", "count_tokens": "messages"},
+    client=ClientDialect(
+        routes={
+            (method, prefix + path): endpoint
+            for prefix in ("/v1", "")
+            for method, path, endpoint in ROUTES
+        },
+        credential=credential,
+        refuse=refuse,
+        read_headers=read_headers,
+        rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
+        ruled=frozenset({"messages", "system", "thinking"}),
+        whole=whole,
+        user=user_of,
+        always_usage=True,
+        reads_error_events=True,
+        known_by="anthropic-version",
+    ),
+    server=UpstreamDialect(
+        prefix="/v1",
+        paths=PATHS,
+        authorize=lambda key: ("x-api-key", key),
+        shown=("anthropic-ratelimit-",),
+        statuses={**USUAL, 402: "credential"},
+        forwarded_prefix="anthropic-",
+        usual_headers={"anthropic-version": VERSION},
+    ),
+    cells=TableCells(credential="`x-api-key`, or `Authorization: Bearer`"),
+)

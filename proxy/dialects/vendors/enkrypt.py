@@ -1,0 +1,103 @@
+"""Enkrypt AI's proxy: ``apikey``, a deployment header, and detections beside every answer.
+
+Sources: Enkrypt's API reference for ``/ai-proxy/completions`` and its Python SDK, which drops the
+detections of an error that has a ``message`` at its top level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from proxy.dialects import request_headers
+from proxy.dialects.base import (
+    ClientDialect,
+    Dialect,
+    ErrorResponse,
+    Findings,
+    Headers,
+    TableCells,
+    UpstreamDialect,
+)
+from proxy.dialects.detections import detections
+from proxy.dialects.findings import DETECTIONS, join_detections
+from proxy.dialects.vendors import openai
+from proxy.errors import ProxyError, Unauthorized
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import fields_of
+from proxy.types import Call, Endpoint, Json, RequestHead
+from proxy.types.guard import GuardResults
+
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": fields_of("completions", "enkrypt"),
+    "chat": fields_of("chat", "enkrypt"),
+}
+
+
+def add_verdicts(data: Json, verdicts: GuardResults, found: Findings = ()) -> Json:
+    return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
+
+
+def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
+    return replace(
+        head,
+        deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
+        tags=head.tags + request_headers.labels("x-enkrypt-tags", headers),
+        bypass_cache=head.bypass_cache or request_headers.flag("x-enkrypt-refresh-cache", headers),
+        echo=(("x-enkrypt-correlation-id", head.request_id),),
+    )
+
+
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
+    if body.get("context") is not None and body.get("enkrypt_context") is None:
+        body = body | {"enkrypt_context": body["context"]}
+    body = {k: v for k, v in body.items() if k != "context"}
+    return openai.to_chat(endpoint, body)
+
+
+def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+    return {**parts[0], "prompt": []}
+
+
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+    """The gateway in front speaks for a bad credential, the proxy for everything else."""
+    if isinstance(error, Unauthorized):
+        return ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
+    body = add_verdicts({"error": openai.error_object(error)}, ())
+    return ErrorResponse(error.status, body, openai.retry_headers(error))
+
+
+def authorize(key: str) -> tuple[str, str]:
+    return ("apikey", key)
+
+
+ENKRYPT = Dialect(
+    name="enkrypt",
+    fields=FIELDS,
+    client=ClientDialect(
+        routes={
+            ("POST", "/ai-proxy/completions"): "completions",
+            ("POST", "/ai-proxy/chat/completions"): "chat",
+        },
+        credential=lambda headers: request_headers.plain("apikey", headers),
+        header_prefix="x-enkrypt-",
+        read_headers=read_enkrypt_headers,
+        refuse=refuse,
+        rules=openai.RULES,
+        ruled=openai.RULED,
+        to_chat=to_chat,
+        aliases={"context": "enkrypt_context"},
+        whole=whole,
+        add_verdicts=add_verdicts,
+        streams_verdicts=True,  # its document: both objects share the same shape
+    ),
+    server=UpstreamDialect(
+        prefix="/ai-proxy",
+        paths={"completions": "/completions", "chat": "/chat/completions"},
+        authorize=authorize,
+        required_headers=("x-enkrypt-deployment",),
+    ),
+    cells=TableCells(
+        credential="`apikey`", deployment="`x-enkrypt-deployment`", tags="`x-enkrypt-tags`"
+    ),
+)

@@ -1,0 +1,102 @@
+"""Fireworks: OpenAI's form with sampling extras, and usage at the end of every stream.
+
+Source: Fireworks' API reference for ``POST /completions``; newer fields from its Python SDK.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.dialects import completions, request_headers
+from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
+from proxy.dialects.statuses import USUAL
+from proxy.dialects.vendors import openai
+from proxy.errors import InvalidField
+from proxy.errors.field_problems import conflicts_with
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import fields_of
+from proxy.types import Endpoint, Json
+
+
+def one_max_tokens(body: Json) -> None:
+    if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
+        raise InvalidField("max_completion_tokens", conflicts_with("max_tokens"))
+
+
+def _schema_format(value: Any) -> Any:
+    """``{type: json_object, schema}`` is what OpenAI calls a JSON schema."""
+    if not isinstance(value, dict) or value.get("type") != "json_object" or "schema" not in value:
+        return value
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "response", "schema": value["schema"]},
+    }
+
+
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
+    """OpenAI's names for a JSON schema and, on legacy completions, for the output bound."""
+    changed: Json = {}
+    if endpoint == "completions":
+        body = completions.logprobs_as_count(body)
+    elif type(body.get("logprobs")) is int:
+        body = completions.logprobs_as_flag(body)
+    if body.get("response_format") is not None:
+        changed["response_format"] = _schema_format(body["response_format"])
+    if endpoint == "completions" and body.get("max_completion_tokens") is not None:
+        changed["max_tokens"] = body["max_completion_tokens"]
+        body = {k: v for k, v in body.items() if k != "max_completion_tokens"}
+    return body | changed
+
+
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
+    """Legacy completions take a schema in Fireworks' own words only."""
+    wanted = body.get("response_format")
+    if endpoint != "completions" or not isinstance(wanted, dict):
+        return body
+    schema = wanted.get("json_schema")
+    if wanted.get("type") != "json_schema" or not isinstance(schema, dict):
+        return body
+    return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
+
+
+def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
+    """Whole answers carry their prompt tokens in a header as well."""
+    usage = data.get("usage") if data else None
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return (("fireworks-prompt-tokens", str(count)),) if type(count) is int else ()
+
+
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": fields_of("completions", "fireworks", "fireworks.completions"),
+    "chat": fields_of("chat", "fireworks"),
+    "embeddings": fields_of("embeddings"),
+}
+
+FIREWORKS = Dialect(
+    name="fireworks",
+    provider="fireworks",
+    fields=FIELDS,
+    client=ClientDialect(
+        routes=openai.routes("/inference/v1"),
+        credential=request_headers.bearer,
+        refuse=openai.refuse,
+        rules={
+            "completions": (openai.stream_options_need_a_stream, one_max_tokens),
+            "chat": (openai.stream_options_need_a_stream, one_max_tokens),
+        },
+        ruled=frozenset({"max_completion_tokens", "stream_options"}),
+        to_chat=to_chat,
+        headers=answer_headers,
+        always_usage=True,
+    ),
+    server=UpstreamDialect(
+        prefix="/inference/v1",
+        paths={each: path for each, path in openai.PATHS.items() if each != "responses"},
+        authorize=openai.authorize_bearer,
+        from_chat=from_chat,
+        usage_option=False,
+        shown=("fireworks-",),
+        statuses={**USUAL, 412: "outage"},  # the account is suspended, or a model does not load
+        implied={"include_stop_str_in_output": True},  # its document: the text contains it
+    ),
+)

@@ -1,0 +1,157 @@
+"""The multi-model completion: one prompt, a model or a LIST of models, one choice for each.
+
+Source: the API document of ``POST /v1/completion`` and its public Python and Go clients, which
+read no status but 200 as success, and send a list of one model as a bare string.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from proxy.dialects import request_headers
+from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
+from proxy.dialects.vendors import openai
+from proxy.errors import InvalidField
+from proxy.fields.field_table import fields_of
+from proxy.types import Call, Endpoint, Json
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+def distinct_models(body: Json) -> None:
+    models = body["model"]
+    if isinstance(models, list) and len(set(models)) < len(models):
+        raise InvalidField("model", "must not contain the same model twice")
+
+
+def one_answer(body: Json) -> None:
+    """Streams and several choices per model are beyond this API: refused, not ignored."""
+    if body.get("stream") not in (None, False):
+        raise InvalidField("stream", "streaming is not supported by this API")
+    if body.get("n") not in (None, 1):
+        raise InvalidField("n", "must be 1, because this API returns one choice per model")
+
+
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
+    if body.get("max_new_tokens") is not None and body.get("max_tokens") is None:
+        body = body | {"max_tokens": body["max_new_tokens"]}
+    return {k: v for k, v in body.items() if k not in ("max_new_tokens", "stream", "n")}
+
+
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
+    """This API has no word for streaming, and takes stop sequences and one prompt as such."""
+    changed: Json = {}
+    if isinstance(body.get("stop"), str):
+        changed["stop"] = [body["stop"]]
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        changed["prompt"] = prompt[0]
+    absent = ("stream", "stream_options")
+    return {k: v for k, v in body.items() if k not in absent} | changed
+
+
+def _count(usage: Any, name: str) -> int | None:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if type(count) is int else None
+
+
+def _time_ms(part: Json) -> int:
+    """Return how long a model took: what its upstream reports, else what we measured."""
+    reported = _count(part.get("usage"), "prediction_time_ms")
+    return reported if reported is not None else _count(part, "prediction_time_ms") or 0
+
+
+def _choice(model: str, part: Json) -> Json:
+    choices = part.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    first = first if isinstance(first, dict) else {}
+    usage: Json = {name: _count(part.get("usage"), name) for name in _COUNTS}
+    answer: Json = {
+        "text": first.get("text") or "",
+        "created": part.get("created") or int(datetime.now(UTC).timestamp()),
+        "model": model,
+        "finish_reason": first.get("finish_reason"),
+        "usage": usage | {"prediction_time_ms": _time_ms(part)},
+    }
+    return answer | ({"error": part["error"]} if "error" in part else {})
+
+
+def _total(counts: list[int | None]) -> int | None:
+    """An unknown count makes the sum unknown."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+    """Compose the answer: one choice for each model in the order asked, usage summed up.
+
+    ``prediction_time_ms`` of the whole is that of the slowest model, as they ran side by side.
+    """
+    choices = [_choice(model, parts[leg]) for leg, model in enumerate(call.requested_models)]
+    usages = [choice["usage"] for choice in choices if "error" not in choice]
+    return {
+        "id": str(uuid.uuid4()),
+        "object": "text_completion",
+        "created": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "choices": choices,
+        "usage": {name: _total([usage[name] for usage in usages]) for name in _COUNTS}
+        | {"prediction_time_ms": max(c["usage"]["prediction_time_ms"] for c in choices)},
+    }
+
+
+FINISHES = {"stop token reached": "stop", "timeout": "length"}
+"""This API's own finish words as OpenAI's: an answer that its time has cut is not whole."""
+
+
+def answer_to_openai(data: Json) -> Json:
+    """Read this API's own answer as a legacy completion."""
+    choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
+    usage = data.get("usage")
+    when = choices[0].get("created") if choices else None
+    return {
+        "id": data.get("id"),
+        "object": "text_completion",
+        "created": when if type(when) is int else 0,
+        "model": choices[0].get("model") if choices else None,
+        "choices": [
+            {
+                "index": index,
+                "text": choice.get("text") or "",
+                "logprobs": None,
+                "finish_reason": choice.get("finish_reason"),
+            }
+            for index, choice in enumerate(choices)
+        ],
+        **({"usage": usage} if usage is not None else {}),
+    }
+
+
+MULTIMODEL = Dialect(
+    name="multimodel",
+    fields={"completions": fields_of("multimodel")},
+    client=ClientDialect(
+        routes={("POST", "/v1/completion"): "completions"},
+        credential=request_headers.bearer,
+        refuse=openai.refuse,
+        rules={"completions": (one_answer, distinct_models)},
+        ruled=frozenset({"model"}),
+        to_chat=to_chat,
+        aliases={"max_new_tokens": "max_tokens"},
+        whole=whole,
+        reads_times=True,
+    ),
+    server=UpstreamDialect(
+        prefix="/v1",
+        paths={"completions": "/completion"},
+        authorize=openai.authorize_bearer,
+        from_chat=from_chat,
+        to_chat=answer_to_openai,
+        finishes=FINISHES,
+        implied={"context_length_exceeded_behavior": "error"},
+        streams=False,
+        usage_option=False,
+    ),
+)

@@ -1,0 +1,214 @@
+"""OpenAI's own API, the form that requests of all other dialects are converted to and from.
+
+Sources: OpenAI's API reference for legacy completions, chat completions and embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from proxy.dialects import request_headers
+from proxy.dialects.base import (
+    ClientDialect,
+    Dialect,
+    ErrorResponse,
+    Headers,
+    TableCells,
+    UpstreamDialect,
+)
+from proxy.dialects.bounds import typed
+from proxy.dialects.responses import state_refs
+from proxy.dialects.vendors import other_gateways
+from proxy.errors import GuardBlocked, InvalidField, ProxyError
+from proxy.errors.field_problems import NEEDS_LOGPROBS
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
+from proxy.types import Endpoint, Json, Secret
+from proxy.types.events import FamilyName
+
+FIELDS: dict[Endpoint, Fields] = {
+    endpoint: fields_of(endpoint) for endpoint in ("completions", "chat", "responses", "embeddings")
+}
+
+
+def stream_options_need_a_stream(body: Json) -> None:
+    if body.get("stream_options") is not None and body.get("stream") is not True:
+        raise InvalidField("stream_options", "requires stream: true")
+
+
+def best_of_fits(body: Json) -> None:
+    """``best_of`` candidates are made, ``n`` of them returned: none of it can be streamed."""
+    best_of = body.get("best_of")
+    if best_of is None:
+        return
+    if best_of < (body.get("n") or 1) and best_of != 0:
+        raise InvalidField("best_of", "must be greater than or equal to n")
+    if best_of > 1 and body.get("stream") is True:
+        raise InvalidField("best_of", "must be 1 if stream is true")
+
+
+def top_logprobs_need_logprobs(body: Json) -> None:
+    if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
+        raise InvalidField("top_logprobs", NEEDS_LOGPROBS)
+
+
+COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)
+CHAT_RULES = (stream_options_need_a_stream, top_logprobs_need_logprobs)
+RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
+    "completions": COMPLETION_RULES,
+    "chat": CHAT_RULES,
+}
+RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
+
+
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
+    """Return a request with the default of a null prompt."""
+    if endpoint == "completions" and body.get("prompt") is None:
+        return body | {"prompt": START_OF_DOCUMENT}
+    return body
+
+
+def error_object(error: ProxyError) -> Json:
+    body: Json = {
+        "message": error.message,
+        "type": error.client_type,
+        "param": error.param,
+        "code": error.client_code,
+    }
+    if isinstance(error, GuardBlocked):
+        body["guard"] = {"name": error.guard, "kind": error.kind}
+    return body
+
+
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+    """The ``error`` object that SDKs read; everything a client must see is inside of it."""
+    return ErrorResponse(error.status, {"error": error_object(error)}, retry_headers(error))
+
+
+def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
+    """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
+    should = () if error.should_retry is None else (("x-should-retry", _flag(error.should_retry)),)
+    if error.retry_after_s is None:
+        return (*error.headers, *should)
+    milliseconds = max(1, round(error.retry_after_s * 1000))
+    return (
+        *error.headers,
+        ("retry-after", str(-(-milliseconds // 1000))),
+        ("retry-after-ms", str(milliseconds)),
+        *should,
+    )
+
+
+def _flag(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
+    """Return the routes under each prefix that all who speak this dialect have."""
+    return {
+        (method, prefix + path): endpoint
+        for prefix in prefixes
+        for method, path, endpoint in _ROUTES
+    }
+
+
+_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/completions", "completions"),
+    ("POST", "/chat/completions", "chat"),
+    ("POST", "/embeddings", "embeddings"),
+    ("GET", "/models", "models"),
+    ("GET", "/models/{model}", "models"),
+)
+
+AZURES = "/openai/deployments/{deployment}"
+AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
+    ("POST", AZURES + "/chat/completions"): "chat",
+    ("POST", AZURES + "/completions"): "completions",
+    ("POST", AZURES + "/embeddings"): "embeddings",
+    ("GET", "/openai/models"): "models",
+    ("GET", "/openai/models/{model}"): "models",
+}
+"""What Azure's clients ask for with an ``api-version``. The first route that a path fits counts:
+that of a chat stands before that of a completion, which ends in the same way."""
+
+_ABOUT_RESPONSES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/responses", "responses"),
+    ("GET", "/responses/{id}", "stored"),
+    ("DELETE", "/responses/{id}", "stored"),
+    ("POST", "/responses/{id}/cancel", "stored"),
+    ("GET", "/responses/{id}/input_items", "stored"),
+    ("POST", "/conversations", "conversations"),
+    ("GET", "/conversations/{id}", "conversations"),
+    ("POST", "/conversations/{id}", "conversations"),
+    ("DELETE", "/conversations/{id}", "conversations"),
+    ("GET", "/conversations/{id}/items", "conversations"),
+    ("POST", "/conversations/{id}/items", "conversations"),
+    ("GET", "/conversations/{id}/items/{item}", "conversations"),
+    ("DELETE", "/conversations/{id}/items/{item}", "conversations"),
+)
+RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
+    (method, prefix + path): endpoint
+    for prefix in ("/v1", "", "/openai/v1", "/openai")
+    for method, path, endpoint in _ABOUT_RESPONSES
+}
+
+INFO_ROUTES: dict[tuple[str, str], Endpoint] = {
+    ("GET", path): "models" for path in other_gateways.INFO_PATHS
+}
+
+PATHS: dict[Endpoint, str] = {
+    "completions": "/completions",
+    "chat": "/chat/completions",
+    "responses": "/responses",
+    "embeddings": "/embeddings",
+}
+
+
+def credential(headers: Headers) -> Secret | None:
+    """Read a Bearer, or the ``api-key`` that Azure's clients send in its place."""
+    return request_headers.bearer(headers) or request_headers.plain("api-key", headers)
+
+
+def authorize_bearer(key: str) -> tuple[str, str]:
+    return ("authorization", f"Bearer {key}")
+
+
+def with_endpoints(client: ClientDialect) -> ClientDialect:
+    """Return clients that are answered as Responses at its endpoint, and with the models in
+    LiteLLM's form on its paths."""
+    responses = replace(client, reads_error_events=True)
+    models = replace(client, whole=other_gateways.model_info)
+    return replace(client, endpoints={"responses": responses, "models": models})
+
+
+RESPONSES: dict[Endpoint, FamilyName] = {"responses": "responses"}
+
+OPENAI = Dialect(
+    name="openai",
+    families=RESPONSES,
+    provider="openai",
+    fields=FIELDS,
+    types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
+    client=with_endpoints(
+        ClientDialect(
+            routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | INFO_ROUTES | RESPONSES_ROUTES,
+            credential=credential,
+            refuse=refuse,
+            rules=RULES | {"responses": state_refs.RULES},
+            ruled=RULED | state_refs.RULED_FIELDS,
+            to_chat=to_chat,
+            reads_error_events=True,
+        )
+    ),
+    server=UpstreamDialect(
+        prefix="/v1",
+        paths=PATHS,
+        authorize=authorize_bearer,
+        shown=("openai-processing-ms", "openai-version", "openai-model"),
+    ),
+    cells=TableCells(
+        credential="`Authorization: Bearer`, or `api-key`",
+        deployment="`/openai/deployments/NAME/...`",
+    ),
+)

@@ -1,0 +1,150 @@
+"""Scale GenAI Platform: ``x-api-key``, FastAPI's validation errors, streams without ``[DONE]``.
+
+Sources: Scale's API reference for ``POST /v4/beta/completions``, its two Python SDKs, and the
+public llm-engine server for what its own fields mean.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from proxy.dialects import completions, request_headers
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, TableCells, UpstreamDialect
+from proxy.dialects.vendors import openai
+from proxy.errors import InvalidField, ProxyError, UpstreamRejected
+from proxy.errors.field_problems import conflicts_with
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import fields_of
+from proxy.types import Endpoint, Json
+
+MOST_STOPS = 4
+GUIDES = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_NEVER_INJECTED = frozenset(
+    {"apikey", "authorization", "connection", "content-length", "cookie", "expect", "forwarded"}
+    | {"host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key"}
+    | {"x-openai-api-key", "x-selected-account-id"}
+)
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_NEVER_INJECTED_PREFIXES = ("proxy-", "x-forwarded-", "x-headrace-", "x-portkey-", "x-enkrypt-")
+
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": fields_of("completions", "scale", "scale.completions"),
+    "chat": fields_of("chat", "scale"),
+}
+
+
+def one_guide(body: Json) -> None:
+    given = [name for name in GUIDES if body.get(name) is not None]
+    if len(given) > 1:
+        raise InvalidField(given[1], conflicts_with(given[0]))
+
+
+RULES = (openai.stream_options_need_a_stream, one_guide, openai.top_logprobs_need_logprobs)
+
+
+def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
+    """Extra headers may inform a model server; none that authenticates, frames or routes passes."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name.lower() not in _NEVER_INJECTED
+        and not name.lower().startswith(_NEVER_INJECTED_PREFIXES)
+        and isinstance(value, str)
+        and _HEADER_NAME.fullmatch(name)
+        and value.isprintable()
+    }
+
+
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
+    """OpenAI's names for what has one; Scale's other fields stay as they are, and so do
+    ``stop_sequences`` beside ``stop``."""
+    body = dict(body)
+    bound = body.pop("max_new_tokens", None)
+    if bound is not None and body.get("max_tokens") is None:
+        body["max_tokens"] = bound
+    if body.get("stop") is None and body.get("stop_sequences") is not None:
+        body["stop"] = body.pop("stop_sequences")
+    if body.get("inference_extra_headers") is not None:
+        body["inference_extra_headers"] = _permitted(body["inference_extra_headers"])
+    if body.pop("return_token_log_probs", None) and not body.get("logprobs"):
+        body["logprobs"] = True
+    if endpoint != "completions":
+        return body
+    bound = body.pop("max_completion_tokens", None)
+    if bound is not None and body.get("max_tokens") is None:
+        body["max_tokens"] = bound
+    return completions.logprobs_as_count(body)
+
+
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
+    """Scale takes at most four sequences as ``stop``, and any number as ``stop_sequences``."""
+    stop = body.get("stop")
+    if isinstance(stop, list) and len(stop) > MOST_STOPS and body.get("stop_sequences") is None:
+        body = {**body, "stop_sequences": stop}
+        del body["stop"]
+    return completions.logprobs_as_flag(body) if endpoint == "completions" else body
+
+
+def named(model: str) -> tuple[str, str | None]:
+    """``vendor/model/deployment`` names a deployment in its third part."""
+    vendor, _, rest = model.partition("/")
+    name, slash, deployment = rest.rpartition("/")
+    return (f"{vendor}/{name}", deployment) if slash and name and deployment else (model, None)
+
+
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+    """A wrong field is a 422 with FastAPI's ``detail``; all errors carry the ``error`` object."""
+    body: Json = {"error": openai.error_object(error)}
+    if isinstance(error, InvalidField):
+        return ErrorResponse(422, {"detail": _detail(error.param, error.problem), **body})
+    if isinstance(error, UpstreamRejected) and error.status == 422 and error.param:
+        message = error.message.removeprefix(f"{error.param}: ")
+        return ErrorResponse(422, {"detail": _detail(error.param, message), **body})
+    return ErrorResponse(
+        error.status, {"detail": error.message, **body}, openai.retry_headers(error)
+    )
+
+
+def _detail(param: str | None, message: str) -> list[Json]:
+    place = ["body", *(param or "").split(".")]
+    return [{"loc": place, "msg": message, "type": "value_error"}]
+
+
+def authorize(key: str) -> tuple[str, str]:
+    return ("x-api-key", key)
+
+
+SCALE = Dialect(
+    name="scale",
+    fields=FIELDS,
+    client=ClientDialect(
+        routes={
+            ("POST", version + path): endpoint
+            for version in ("/v4/beta", "/v5")
+            for (_, path), endpoint in openai.routes("").items()
+            if endpoint in ("completions", "chat")
+        },
+        credential=lambda headers: request_headers.plain("x-api-key", headers),
+        refuse=refuse,
+        rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
+        ruled=openai.RULED.union(GUIDES),
+        to_chat=to_chat,
+        aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
+        filtered=("inference_extra_headers",),
+        named=named,
+        done=False,
+        reads_any_logprobs=True,
+    ),
+    server=UpstreamDialect(
+        prefix="/v4/beta",
+        paths={"completions": "/completions", "chat": "/chat/completions"},
+        authorize=authorize,
+        from_chat=from_chat,
+    ),
+    cells=TableCells(
+        credential="`x-api-key`",
+        deployment="the third part of `vendor/model/deployment`",
+        upstream="say `x-selected-account-id` under `headers:`",
+    ),
+)

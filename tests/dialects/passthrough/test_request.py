@@ -1,0 +1,112 @@
+"""Requests that are passed on: the URL, the headers and the body that an upstream gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.passthrough.request import build_passthrough, media_type_of, read_passthrough
+from proxy.errors import BadRequest, InvalidField
+from proxy.types import Call, RequestHead, Secret, Target, Upstream
+from proxy.types.passthrough import PassthroughPath, PassthroughRequest
+from tests.for_each import for_each
+
+HEAD = RequestHead(dialect="openai", endpoint="passthrough", route="/v1/files/{id}", request_id="r")
+RERANK = PassthroughPath("/v1/rerank")
+FILE = PassthroughPath("/v1/files/{id}", queries=frozenset({"limit"}))
+OPENAI = Upstream(name="openai", dialect="openai", base_url="https://api.openai.com/v1")
+
+
+def built(
+    path: PassthroughPath, asked: str, query: str = "", *, upstream: Upstream = OPENAI, **body: Any
+) -> Any:
+    passed = PassthroughRequest(asked, query)
+    head = replace(
+        HEAD, passthrough=passed, headers={"openai-beta": "assistants=v2", "cookie": "a"}
+    )
+    call = Call(head=head, body=body, size=len(body) and 10)
+    dialect = DIALECTS[upstream.dialect]
+    return build_passthrough(call, passed, path, Target(upstream, "rerank-1"), dialect)
+
+
+@for_each(
+    ("base_url", "asked", "url"),
+    [
+        ("https://h/v1", "/v1/rerank", "https://h/v1/rerank"),
+        ("https://h", "/v1/rerank", "https://h/v1/rerank"),
+        ("https://h/api/v3/", "/v1/rerank", "https://h/api/v3/rerank"),
+        ("https://h/api", "/rerank", "https://h/api/rerank"),
+        ("https://h", "/rerank", "https://h/rerank"),
+        ("https://h/at/{model}", "/v1/rerank", "https://h/at/rerank-1/rerank"),
+    ],
+)
+def test_the_path_stands_after_that_of_the_upstream(base_url: str, asked: str, url: str) -> None:
+    upstream = replace(OPENAI, base_url=base_url)
+
+    assert built(PassthroughPath(asked), asked, upstream=upstream).url == url
+
+
+def test_a_path_may_be_another_there() -> None:
+    path = PassthroughPath("/v1/files/{id}", upstream_route="/v2/{id}/raw")
+
+    assert built(path, "/v1/files/a").url == "https://api.openai.com/v2/a/raw"
+
+
+def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
+    upstream = replace(OPENAI, query="api-version=1")
+
+    made = built(FILE, "/v1/files/a", "limit=2&x=3&limit=%C3%A9", upstream=upstream)
+
+    assert made.url == "https://api.openai.com/v1/files/a?api-version=1&limit=2&limit=%C3%A9"
+    assert made.dropped == ("query parameters",)
+    for odd, error in (
+        ("limit=%ff", BadRequest),
+        ("&".join(["limit=1"] * 65), BadRequest),
+        ("limit=" + "a" * 257, InvalidField),
+    ):
+        with pytest.raises(error):
+            built(FILE, "/v1/files/a", odd)
+
+
+def test_the_body_names_the_targets_model_and_nothing_that_is_the_policys() -> None:
+    made = built(RERANK, "/v1/rerank", model="mine", top_n=2)
+
+    assert made.body == b'{"model":"rerank-1","top_n":2}'
+    assert made.headers["content-type"] == "application/json"
+    assert made.fresh
+    with pytest.raises(InvalidField):
+        built(RERANK, "/v1/rerank", api_base="http://x")
+    dropping = replace(OPENAI, drops=frozenset({"session"}))
+    assert built(RERANK, "/v1/rerank", upstream=dropping, session="s").dropped == ("session",)
+
+
+def test_few_headers_of_a_client_pass() -> None:
+    upstream = replace(OPENAI, api_key=Secret("sk-1"), headers=(("X-Org", Secret("ours")),))
+
+    headers = built(RERANK, "/v1/rerank", upstream=upstream).headers
+
+    assert "cookie" not in headers
+    assert "content-type" not in headers
+    assert headers["openai-beta"] == "assistants=v2"
+    assert headers["authorization"] == "Bearer sk-1"
+    assert headers["x-org"] == "ours"
+    assert headers["accept-encoding"] == "identity"
+
+
+def test_names_are_bounded() -> None:
+    assert read_passthrough(HEAD, {"model": "m"}).requested_models == ("m",)
+    assert read_passthrough(HEAD, {}).requested_models == ()
+    for name in ("model", "user"):
+        for odd in ("a" * 257, ["a"], 1):
+            with pytest.raises(InvalidField):
+                read_passthrough(HEAD, {name: odd})
+
+
+def test_a_media_type_is_a_short_line() -> None:
+    assert media_type_of("multipart/form-data; boundary=x") == "multipart/form-data; boundary=x"
+    for odd in ("", "a" * 300, "a\tb", "\xff", " a"):
+        with pytest.raises(InvalidField):
+            media_type_of(odd)

@@ -1,0 +1,128 @@
+"""Answers that are passed on: what of their head a client sees, and what is read of their body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.dialects.documents import Documents
+from proxy.dialects.passthrough.response import (
+    PassthroughBytes,
+    PassthroughDocument,
+    PassthroughWriter,
+    parse_passthrough_head,
+    shown_headers,
+)
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
+from proxy.money.usage import Tokens
+from proxy.types.events import UsageReport
+from proxy.upstream.passed import passed_tokens
+from tests.for_each import for_each
+
+LIMIT = 1000
+
+
+@for_each(
+    ("headers", "status", "media_type", "read"),
+    [
+        ({"content-type": "application/json"}, 200, "application/json", True),
+        ({"content-type": "application/problem+json; a=b"}, 201, None, True),
+        ({"content-type": "application/json", "content-length": "1001"}, 200, None, False),
+        ({"content-type": "application/json"}, 204, "application/json", True),
+        ({"content-type": "audio/mpeg", "content-length": "0"}, 200, "audio/mpeg", True),
+        ({"content-type": "application/jsonl"}, 200, "application/jsonl", False),
+        ({"content-type": "text/event-stream"}, 200, "text/event-stream", False),
+        ({"content-type": "text/\xff"}, 200, "application/octet-stream", False),
+        ({"content-type": "a" * 300}, 200, "application/octet-stream", False),
+        ({}, 200, "application/octet-stream", False),
+    ],
+)
+def test_json_alone_is_read_and_what_is_empty(
+    headers: Mapping[str, str], status: int, media_type: str | None, read: bool
+) -> None:
+    head = parse_passthrough_head(status, headers, LIMIT)
+
+    assert (head.status, head.read) == (status, read)
+    assert head.media_type == (media_type or headers["content-type"])
+
+
+def test_a_client_sees_how_a_file_is_called() -> None:
+    nosniff = ("x-content-type-options", "nosniff")
+
+    assert shown_headers({"set-cookie": "a"}) == (nosniff,)
+    assert shown_headers({"content-disposition": "attachment"})[1:] == (
+        ("content-disposition", "attachment"),
+    )
+    for odd in ("a" * 257, "\xff"):
+        assert shown_headers({"content-disposition": odd}) == (nosniff,)
+
+
+def document(raw: bytes) -> PassthroughDocument:
+    reader = PassthroughDocument(0, Documents(), LIMIT, passed_tokens)
+    reader.feed(raw)
+    return reader
+
+
+@for_each("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
+def test_a_document_leaves_as_it_came_or_as_it_was_changed(raw: bytes) -> None:
+    reader = document(raw)
+    [frame] = reader.read(reader.close()[0])
+    writer = PassthroughWriter(parse_passthrough_head(200, {}, LIMIT))
+
+    assert writer.feed(frame) == raw
+    assert json.loads(writer.feed(frame._replace(raw=None))) == json.loads(raw)
+
+
+def tokens_in(reader: PassthroughBytes, piece: bytes) -> Tokens | None:
+    [frame] = reader.read(piece)
+    reports = [event for event in frame.events if isinstance(event, UsageReport)]
+    return reports[0].tokens if reports else None
+
+
+def test_no_document_is_no_answer_of_one() -> None:
+    reader = document(b"")
+    [frame] = reader.read(reader.close()[0])
+
+    assert PassthroughWriter(parse_passthrough_head(200, {}, LIMIT)).feed(frame) == b""
+    broken = document(b'{"a"')
+    with pytest.raises(UpstreamInvalid):
+        broken.read(broken.close()[0])
+    with pytest.raises(ResponseTooLarge):
+        document(b"a" * 1001)
+
+
+def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
+    reader = PassthroughBytes(0, "audio/mpeg", passed_tokens)
+
+    pieces = reader.feed(b"a" * 200_000)
+
+    assert [len(piece) for piece in pieces] == [65536, 65536, 65536, 3392]
+    assert reader.read(b"\x00")[0].raw == b"\x00"
+    assert reader.end()[0].last
+
+
+def test_events_pass_as_they_come_and_tell_their_usage() -> None:
+    reader = PassthroughBytes(0, "text/event-stream; charset=utf-8", passed_tokens)
+    done = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
+
+    frames = [reader.read(done[at : at + 10])[0] for at in range(0, len(done), 10)]
+
+    assert b"".join(frame.raw or b"" for frame in frames) == done
+    usage = [event for frame in frames for event in frame.events[1:]]
+    assert usage == [UsageReport(Tokens(input=7), {"usage": {"total_tokens": 7}})]
+    inner = b'data: {"response":{"usage":{"input_tokens":1}}}\n\n'
+    assert tokens_in(reader, inner) == Tokens(input=1)
+    gemini = b'data: {"usageMetadata":{"promptTokenCount":1}}\n\n'
+    assert tokens_in(reader, gemini) == Tokens(input=1)
+    cohere = b'data: {"delta":{"usage":{"billed_units":{"input_tokens":1}}}}\n\n'
+    assert tokens_in(reader, cohere) == Tokens(input=1)
+    for odd in (b'data: "usage"\n\n', b'data: {"usage"\n\n', b'data: {"usage":[1]}\n\n'):
+        assert tokens_in(reader, odd) is None
+
+
+def test_an_event_that_is_too_large_passes_unread() -> None:
+    reader = PassthroughBytes(0, "text/event-stream", passed_tokens)
+    for _ in range(200):
+        assert tokens_in(reader, b"data: " + b"a" * 65530) is None

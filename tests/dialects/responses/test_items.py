@@ -1,0 +1,236 @@
+"""Events without numbers get those that their server would have given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbers
+from proxy.errors import UpstreamInvalid
+from tests.dialects.test_responses import CALLED
+from tests.doubles import Json, item_events, response, response_events, text_item
+from tests.for_each import for_each
+
+NUMBERS = ("output_index", "content_index", "summary_index", "sequence_number")
+OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
+ITEMS = (text_item("Let me see."), CALLED, OTHER)
+STREAM = response_events(
+    item_events(0, ITEMS[0], "Let me ", "see."),
+    item_events(1, CALLED, '{"place":', ' "Paris"}'),
+    item_events(2, OTHER, '{"place":', ' "Paris"}'),
+    whole=response(*ITEMS),
+)
+
+
+def without(event: Json, *names: str) -> Json:
+    return {name: value for name, value in event.items() if name not in names}
+
+
+def numbered(*events: Json) -> list[Json]:
+    numbers = EventNumbers()
+    return [numbers.add_missing(event) or event for event in events]
+
+
+def places(events: list[Json]) -> list[tuple[Any, ...]]:
+    return [tuple(each.get(name) for name in NUMBERS) for each in events]
+
+
+def added(at: int, **item: Any) -> Json:
+    kind = "response.output_item.added"
+    return {"type": kind, "output_index": at, "item": {"type": "function_call", **item}}
+
+
+def delta(text: str, **where: Any) -> Json:
+    return {"type": "response.function_call_arguments.delta", "delta": text, **where}
+
+
+def thought_events(at: int, *summary: str) -> list[Json]:
+    """The events of thoughts that are summed up in several parts."""
+    item: Json = {"id": f"rs_{at}", "type": "reasoning", "summary": []}
+    events: list[Json] = [{"type": "response.output_item.added", "output_index": at, "item": item}]
+    for part_at, text in enumerate(summary):
+        where = {"item_id": item["id"], "output_index": at, "summary_index": part_at}
+        part = {"type": "summary_text", "text": text}
+        kind = "response.reasoning_summary"
+        events += [
+            {"type": f"{kind}_part.added", **where, "part": {**part, "text": ""}},
+            {"type": f"{kind}_text.delta", **where, "delta": text},
+            {"type": f"{kind}_text.done", **where, "text": text},
+            {"type": f"{kind}_part.done", **where, "part": part},
+        ]
+    return [*events, {"type": "response.output_item.done", "output_index": at, "item": item}]
+
+
+def parts_events(at: int, *parts: Json) -> list[Json]:
+    """The events of a message that has several parts."""
+    item: Json = {"id": f"msg_{at}", "type": "message", "role": "assistant", "content": []}
+    events: list[Json] = [{"type": "response.output_item.added", "output_index": at, "item": item}]
+    for part_at, part in enumerate(parts):
+        where = {"item_id": item["id"], "output_index": at, "content_index": part_at}
+        name = "text" if part["type"] == "output_text" else "refusal"
+        kind = f"response.{part['type']}"
+        events += [
+            {"type": "response.content_part.added", **where, "part": {**part, name: ""}},
+            {"type": f"{kind}.delta", **where, "delta": part[name]},
+            {"type": f"{kind}.done", **where, name: part[name]},
+            {"type": "response.content_part.done", **where, "part": part},
+        ]
+    done = {"type": "response.output_item.done", "output_index": at}
+    return [*events, {**done, "item": {**item, "content": [*parts]}}]
+
+
+TEXT: Json = {"type": "output_text", "text": "Yes."}
+REFUSAL: Json = {"type": "refusal", "refusal": "No."}
+RICH = response_events(
+    thought_events(0, "First.", "Then."),
+    parts_events(1, TEXT, TEXT, REFUSAL),
+    item_events(2, CALLED, '{"place":', ' "Paris"}'),
+    [{"type": "response.web_search_call.searching", "item_id": "ws_3", "output_index": 3}],
+    item_events(4, OTHER, '{"place":', ' "Paris"}'),
+)
+
+
+@for_each("stream", [STREAM, RICH], ids=["calls", "parts"])
+@for_each(
+    "left_out",
+    [NUMBERS, *[(name,) for name in NUMBERS], NUMBERS[:3], ("item_id", *NUMBERS[1:])],
+    ids="+".join,
+)
+def test_what_is_left_out_is_what_its_server_would_have_said(
+    stream: list[Json], left_out: tuple[str, ...]
+) -> None:
+    assert places(numbered(*(without(event, *left_out) for event in stream))) == places(stream)
+
+
+def test_items_without_any_id_are_told_by_their_order() -> None:
+    bare = [without(each, "item_id", *NUMBERS) for each in STREAM]
+    bare = [
+        {**each, "item": without(each["item"], "id")} if "item" in each else each for each in bare
+    ]
+
+    assert places(numbered(*bare)) == places(STREAM)
+
+
+def test_an_event_that_has_its_numbers_stays() -> None:
+    numbers = EventNumbers()
+
+    assert [numbers.add_missing(event) for event in STREAM] == [None] * len(STREAM)
+
+
+@for_each("from_event", range(1, len(STREAM)))
+def test_what_is_given_is_believed_for_what_follows(from_event: int) -> None:
+    shifted = [{**each, "sequence_number": each["sequence_number"] + 7} for each in STREAM]
+    shifted = [
+        {**each, "output_index": each["output_index"] + 3} if "output_index" in each else each
+        for each in shifted
+    ]
+    mixed = [*shifted[:from_event], *(without(each, *NUMBERS) for each in shifted[from_event:])]
+
+    made = numbered(*mixed)
+
+    assert [each["sequence_number"] for each in made] == [*range(7, 7 + len(STREAM))]
+    items = {each.get("item_id"): each["output_index"] for each in made if "item_id" in each}
+    assert len(set(items.values())) == len(items) == 3
+
+
+def test_calls_that_take_turns_are_known_by_their_ids() -> None:
+    events = [added(0, id="a"), added(1, id="b")]
+    events += [delta(name, item_id=name, output_index=at) for at, name in enumerate("ab")] * 2
+
+    made = numbered(*(without(each, "output_index") for each in events))
+
+    assert [each["output_index"] for each in made] == [0, 1, 0, 1, 0, 1]
+
+
+def test_an_item_that_nobody_has_added_is_one_of_its_own() -> None:
+    events = [added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
+    events += [delta("3", item_id="a"), delta("4", item_id="b")]
+
+    made = numbered(*(without(each, "output_index") for each in events))
+
+    assert [each["output_index"] for each in made] == [0, 0, 1, 0, 1]
+
+
+def test_an_item_may_have_another_id_in_its_events() -> None:
+    events = [added(0, id="a"), added(1, id="b"), delta("1", item_id="x"), delta("2", item_id="y")]
+    events += [delta("3", item_id="x"), delta("4", item_id="y")]
+
+    made = numbered(*(without(each, "output_index") for each in events))
+
+    assert [each["output_index"] for each in made] == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_call_may_be_known_by_the_id_of_the_call() -> None:
+    events = [added(0, call_id="c1"), added(1, call_id="c2"), delta("1", item_id="c1")]
+    done = {"type": "response.output_item.done", "item": {**CALLED, "id": None, "call_id": "c1"}}
+
+    made = numbered(*(without(each, "output_index") for each in [*events, done]))
+
+    assert [each["output_index"] for each in made] == [0, 1, 0, 0]
+
+
+def test_items_of_one_id_are_told_by_their_type() -> None:
+    message = {"type": "response.output_item.added", "item": {"type": "message", "id": "x"}}
+    text = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
+
+    made = numbered(message, text, without(added(1, id="x"), "output_index"), text)
+
+    assert [each["output_index"] for each in made] == [0, 0, 1, 0]
+
+
+def test_a_part_begins_after_the_end_of_another_also_where_no_event_says_so() -> None:
+    where = {"item_id": "msg_1"}
+    text: list[Json] = [
+        {"type": "response.output_text.delta", **where, "delta": "a"},
+        {"type": "response.output_text.done", **where, "text": "a"},
+        {"type": "response.content_part.done", **where, "part": TEXT},
+    ]
+
+    made = numbered(*text, *text, text[1])
+
+    assert [each["content_index"] for each in made] == [0, 0, 0, 1, 1, 1, 2]
+
+
+@for_each("odd", [None, "0", True, 1.0, []])
+def test_what_is_no_number_is_none(odd: Any) -> None:
+    [made] = numbered({**added(0, id="a"), "output_index": odd, "sequence_number": odd})
+
+    assert (made["output_index"], made["sequence_number"]) == (0, 0)
+
+
+def test_numbers_of_any_size_lead_to_none_that_cannot_be_written() -> None:
+    most = 2**64 - 1
+    events = [{**added(most, id="a"), "sequence_number": most}, without(added(0), "output_index")]
+
+    made = numbered(*events)
+
+    assert made[1]["output_index"] == made[1]["sequence_number"] == 2**53 + 1
+
+
+def test_events_that_nobody_reads_are_not_counted() -> None:
+    events: list[Json] = [{"type": 1}, {"type": "a\nb"}, {}, {"type": "response.created"}]
+
+    assert numbered(*events) == [*events[:3], {**events[3], "sequence_number": 0}]
+
+
+def test_what_is_kept_of_a_stream_is_bounded() -> None:
+    numbers = EventNumbers()
+    for at in range(MAX_NUMBERED_ITEMS):
+        numbers.add_missing(added(at, id=f"fc_{at}"))
+
+    assert (
+        numbers.add_missing(
+            {**added(MAX_NUMBERED_ITEMS, id="a"), "sequence_number": MAX_NUMBERED_ITEMS}
+        )
+        is None
+    )
+    with pytest.raises(UpstreamInvalid, match="too many items"):
+        numbers.add_missing(delta("1", item_id="fc_1"))
+
+
+def test_an_id_that_is_new_with_each_event_is_of_the_item_that_is_open() -> None:
+    events = [without(added(0, id="a"), "output_index")]
+    events += [delta("1", item_id=f"x{at}") for at in range(3 * MAX_NUMBERED_ITEMS)]
+
+    assert {each["output_index"] for each in numbered(*events)} == {0}

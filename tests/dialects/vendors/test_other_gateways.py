@@ -1,0 +1,256 @@
+"""Headers of other gateways: each is obeyed, noted as a property, or told to be ignored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects.vendors.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, model_info
+from proxy.errors import BadRequest
+from proxy.errors.words import MAX_NAME, MAX_WORDS
+from proxy.types import Call, RequestHead
+from tests.conftest import KEY as OWN
+from tests.for_each import for_each
+
+PATH = "/v1/chat/completions"
+KEY = {"authorization": "Bearer hr-key-of-the-caller"}
+
+
+def read_head(path: str = PATH, **headers: str) -> RequestHead:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return parse_head("POST", path, KEY | named, Received("req_1"))
+
+
+HONOURED: dict[str, tuple[str, str, object]] = {
+    "x-litellm-end-user-id": ("u1", "user", "u1"),
+    "x-litellm-customer-id": ("u1", "user", "u1"),
+    "x-litellm-tags": (
+        "team:support, env=eu,beta",
+        "tags",
+        (("team", "support"), ("env", "eu"), ("beta", None)),
+    ),
+    "x-litellm-timeout": ("2.5", "timeout_s", 2.5),
+    "x-litellm-session-id": ("s1", "session", "s1"),
+    "x-litellm-spend-logs-metadata": ('{"job": 7}', "properties", (("job", "7"),)),
+    "helicone-user-id": ("u1", "user", "u1"),
+    "helicone-session-id": ("s1", "session", "s1"),
+    "helicone-session-name": ("trip", "properties", (("session-name", "trip"),)),
+    "helicone-session-path": ("/a/b", "properties", (("session-path", "/a/b"),)),
+    "helicone-property-app": ("mobile", "properties", (("app", "mobile"),)),
+    "cf-aig-metadata": (
+        '{"team": "a", "paid": true, "n": 1.5, "deep": {}, "": "x", " ": "x"}',
+        "properties",
+        (("team", "a"), ("paid", "true"), ("n", "1.5")),
+    ),
+    "cf-aig-request-timeout": ("1500", "timeout_s", 1.5),
+    "http-referer": (
+        "https://app.example",
+        "properties",
+        (("http-referer", "https://app.example"),),
+    ),
+    "x-title": ("App", "properties", (("x-title", "App"),)),
+    "x-openrouter-title": ("App", "properties", (("x-title", "App"),)),
+    "x-headrace-properties": ("run=7, night", "properties", (("run", "7"), ("night", ""))),
+}
+
+
+@for_each("name", HONOURED)
+def test_a_header_with_a_meaning_is_obeyed(name: str) -> None:
+    value, field, expected = HONOURED[name]
+
+    head = read_head(**{name: value})
+
+    assert (getattr(head, field), head.warnings) == (expected, ())
+
+
+def test_every_header_that_is_known_is_shown_to_be_obeyed() -> None:
+    read_by_the_cache = {name for name, meaning in MEANINGS.items() if meaning == "cache"}
+
+    assert (MEANINGS.keys() | PROPERTIES.keys()) - read_by_the_cache <= HONOURED.keys()
+
+
+def test_every_header_that_is_known_stands_in_the_documents() -> None:
+    page = (Path(__file__).parents[3] / "docs/dialects.md").read_text().lower()
+    section = page.partition("## headers of other gateways")[2].partition("\n## ")[0]
+
+    assert [name for name in MEANINGS | PROPERTIES if name not in section] == []
+
+
+@for_each(
+    "name",
+    [
+        *("x-litellm-num-retries", "x-litellm-api-base", "x-litellm-enable-message-redaction"),
+        *(
+            "helicone-target-url",
+            "helicone-retry-enabled",
+            "helicone-auth",
+            "helicone-omit-request",
+        ),
+        *("cf-aig-cache-ttl", "cf-aig-max-attempts", "cf-aig-custom-cost", "cf-aig-collect-log"),
+    ],
+)
+def test_a_header_without_a_meaning_is_named_once(name: str) -> None:
+    assert read_head(**{name: "1"}).warnings == (
+        f"headers ignored because the policy decides: {name}",
+    )
+
+
+def test_all_that_is_ignored_is_named_in_one_warning_of_bounded_length() -> None:
+    head = read_head(**{f"helicone-{n}-{'x' * 200}": "1" for n in range(50)})
+
+    (warning,) = head.warnings
+    assert len(warning) < 1000
+    assert "and 42 more" in warning
+
+
+@pytest.mark.parametrize("name", ["helicone-cache-enabled", "cf-aig-skip-cache"])
+def test_headers_of_the_cache_are_read_by_it_and_not_ignored(name: str) -> None:
+    assert read_head(**{name: "true"}).warnings == ()
+
+
+@for_each(
+    ("name", "value"),
+    [
+        *(
+            ("x-litellm-timeout", text)
+            for text in ("0", "-1", "1e9", "nan", "x", "86401", "\u0663")
+        ),
+        *(("cf-aig-request-timeout", text) for text in ("0", "86400001", "inf")),
+        ("helicone-user-id", "a\udcff"),
+        ("x-litellm-end-user-id", "u" * (MAX_NAME + 1)),
+        ("x-litellm-tags", ",".join(f"t{n}" for n in range(MAX_WORDS + 1))),
+        ("x-litellm-tags", "a:" + "b" * (MAX_NAME + 1)),
+    ],
+)
+def test_refuses_malformed_routing_value(name: str, value: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        read_head(**{name: value})
+
+    assert refused.value.param == name
+
+
+@for_each("value", ["", "{", "[1]", "null", '"x"', "[" * 5000, "{}", '{"a": [1]}'])
+def test_metadata_that_only_inform_are_left_out_where_they_cannot_be_read(value: str) -> None:
+    assert read_head(cf_aig_metadata=value).properties == ()
+
+
+def test_properties_are_few_short_and_printable() -> None:
+    many = {f"helicone-property-{n}": "v" for n in range(100)}
+    head = read_head(**many, **{"x-title": "a\x01\udcff" + "b" * 1000})
+    odd = dict(head.properties)
+
+    assert len(head.properties) == MAX_WORDS
+    assert "".join(odd.values()).isprintable()
+    long = read_head(x_title="a\x01\udcff" + "b" * 1000)
+    assert long.properties == (("x-title", "a??" + "b" * (MAX_NAME - 3)),)
+
+
+@for_each(
+    ("name", "value"),
+    [
+        ("helicone-property-key", "Bearer hr-key-of-the-caller"),
+        ("x-title", "hr-key-of-the-caller"),
+        ("x-headrace-properties", "app=mobile, key=hr-key-of-the-caller"),
+        ("x-litellm-spend-logs-metadata", '{"key": "hr-key-of-the-caller"}'),
+        ("x-litellm-session-id", "hr-key-of-the-caller"),
+        ("helicone-user-id", "hr-key-of-the-caller"),
+    ],
+)
+def test_what_has_the_callers_key_in_it_is_noted_nowhere(name: str, value: str) -> None:
+    head = read_head(**{name: value})
+
+    assert (head.properties, head.session, head.user, head.warnings) == ((), None, None, ())
+
+
+def test_a_property_may_be_called_as_what_is_none() -> None:
+    head = read_head(helicone_property_max_tokens="7", helicone_auth="Bearer sk-1")
+
+    assert head.properties == (("max-tokens", "7"),)
+    assert head.warnings == ("headers ignored because the policy decides: helicone-auth",)
+
+
+def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:
+    portkey = {"x-portkey-metadata": '{"_user": "p"}', "x-portkey-request-timeout": "1000"}
+    foreign = {"helicone-user-id": "h", "x-litellm-timeout": "9", "x-litellm-tags": "b:2"}
+
+    head = read_head(**portkey, **foreign, **{"x-headrace-tags": "a=1"})
+
+    assert (head.user, head.timeout_s) == ("p", 1.0)
+    assert head.tags == (("a", "1"), ("b", "2"))
+
+
+@for_each("dialect", DIALECTS)
+def test_they_count_in_every_dialect(dialect: str) -> None:
+    (method, path), _ = next(iter(DIALECTS[dialect].client.routes.items()))
+    headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else KEY
+
+    head = parse_head(method, path, headers | {"x-title": "App"}, Received("r"))
+
+    assert head.properties == (("x-title", "App"),)
+
+
+def chat(metadata: object) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "x"}], "metadata": metadata}
+
+
+def test_tags_of_the_metadata_are_tags_and_go_to_no_upstream() -> None:
+    call = read_call(read_head(), chat({"tags": ["team:support", "beta"], "job": "7"}))
+
+    assert call.head.tags == (("team", "support"), ("beta", None))
+    assert call.body["metadata"] == {"job": "7"}
+
+
+def test_metadata_of_tags_alone_are_none() -> None:
+    assert "metadata" not in read_call(read_head(), chat({"tags": []})).body
+
+
+@for_each("metadata", [{"tags": "a"}, {"tags": [1]}, {"job": "7"}, None, {}])
+def test_other_metadata_pass_as_they_are(metadata: object) -> None:
+    call = read_call(read_head(), chat(metadata))
+
+    assert (call.head.tags, call.body["metadata"]) == ((), metadata)
+
+
+def test_too_many_tags_in_the_metadata_are_refused() -> None:
+    with pytest.raises(BadRequest) as refused:
+        read_call(read_head(), chat({"tags": ["t"] * (MAX_WORDS + 1)}))
+
+    assert refused.value.param == "metadata.tags"
+
+
+MODEL = {"id": "gpt-4o", "object": "model", "created": 0, "owned_by": "openai"}
+
+
+@pytest.mark.parametrize("route", INFO_PATHS)
+def test_a_model_is_its_name_and_whose_it_is(route: str) -> None:
+    call = Call(RequestHead("openai", "models", route, "req_1"), {})
+
+    answer = model_info(call, {0: {"object": "list", "data": [MODEL]}})
+
+    info = {"id": "gpt-4o", "db_model": False, "litellm_provider": "openai"}
+    model = {"model_name": "gpt-4o", "litellm_params": {"model": "gpt-4o"}, "model_info": info}
+    assert answer == {"data": [model]}
+
+
+@pytest.mark.parametrize("parts", [{"object": "list", "data": [MODEL]}, MODEL])
+def test_on_any_other_path_models_stay_as_they_are(parts: dict[str, object]) -> None:
+    call = Call(RequestHead("openai", "models", "/v1/models", "req_1"), {})
+
+    assert model_info(call, {0: parts}) is parts
+
+
+@pytest.mark.parametrize("path", INFO_PATHS)
+async def test_a_key_is_told_of_what_it_may_use(path: str, client: ClientSession) -> None:
+    headers = {"authorization": f"Bearer {OWN}"}
+    async with client.get(path, headers=headers) as response:
+        told = await response.json()
+    async with client.get("/v1/models", headers=headers) as response:
+        listed = await response.json()
+
+    names = [each["model_name"] for each in told["data"]]
+    assert names == [each["id"] for each in listed["data"]] != []
+    assert "127.0.0.1" not in str(told)
