@@ -152,8 +152,8 @@ async def running(
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(run_in_background(watching(watch, tokens)))
         opened.callback(setattr, readiness, "ready", False)
-        rest = load_rest(store.current, calls, readiness, context.metrics, loaded)
-        await opened.enter_async_context(run_in_background(rest))
+        remaining_load = load_rest(store.current, calls, readiness, context.metrics, loaded)
+        await opened.enter_async_context(run_in_background(remaining_load))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
@@ -313,7 +313,7 @@ def _policies(
     """Read the policies for the first time; return what watches their folder, and their tokens."""
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, partial(telemetry.token_failed, context))
-    known = look(folder)  # before it is read, so that no change is missed
+    listing = look(folder)  # before it is read, so that no change is missed
     enforcement = gauges.Enforcement(
         partial(telemetry.enforcing, context.settings, context.metrics, context.log)
     )
@@ -323,19 +323,21 @@ def _policies(
     context.metrics.watch(
         "headrace_policy_revocations_unread", read=lambda: len(store.unread_revocations)
     )
-    known |= look_at_secrets(store.secret_files, tokens)
-    return store, _watch(context, folder, known, store, tokens), tokens
+    listing |= look_at_secrets(store.secret_files, tokens)
+    return store, _watch(context, folder, listing, store, tokens), tokens
 
 
 def _watch(
-    context: Context, folder: Path, known: Look, store: PolicyStore, tokens: CloudTokens | None
+    context: Context, folder: Path, listing: Look, store: PolicyStore, tokens: CloudTokens | None
 ) -> FolderWatch:
     settle_s = context.settings.settle_seconds
 
     def seen() -> Look:
         return look(folder) | look_at_secrets(store.secret_files, tokens)
 
-    return FolderWatch(seen, known, store.refresh, store.read_revocations, settle_s, time.monotonic)
+    return FolderWatch(
+        seen, listing, store.refresh, store.read_revocations, settle_s, time.monotonic
+    )
 
 
 async def _candidate(context: Context) -> Candidate | None:
@@ -343,13 +345,13 @@ async def _candidate(context: Context) -> Candidate | None:
     folder = context.settings.candidate
     if folder is None:
         return None
-    known = look(folder)
+    listing = look(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
     enforcement = gauges.Enforcement(lambda read: [metrics.admit_candidate(roster(read))])
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
-    watch = _watch(context, folder, known, store, None)
+    watch = _watch(context, folder, listing, store, None)
     await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
     return Candidate(lambda: store.current, count)

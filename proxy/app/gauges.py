@@ -84,8 +84,8 @@ def policies(
     def tell(result: Result, snapshot: Snapshot) -> None:
         metrics.reloaded(result)
         if result != "unchanged":
-            for each in decisions:
-                each.policy(result, snapshot.revision)
+            for decision_log in decisions:
+                decision_log.policy(result, snapshot.revision)
         enforcement.tell(result, snapshot)
 
     return tell
@@ -105,9 +105,9 @@ class LoopLag:
         self._timer.cancel()
 
     def _ask(self) -> None:
-        due = self._loop.time() + LAG_EVERY_S
-        self._timer = self._loop.call_at(due, self._woken, due)
+        due_at = self._loop.time() + LAG_EVERY_S
+        self._timer = self._loop.call_at(due_at, self._woken, due_at)
 
-    def _woken(self, due: float) -> None:
-        self._tell(max(0.0, self._loop.time() - due))
+    def _woken(self, due_at: float) -> None:
+        self._tell(max(0.0, self._loop.time() - due_at))
         self._ask()

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     """Return the semantic cache. Its index takes at most half of the bytes of a store."""
-    held = partial(context.metrics.held, "vectors")
-    index = VectorIndex(context.settings.cache_bytes // 2, held)
+    set_held = partial(context.metrics.held, "vectors")
+    index = VectorIndex(context.settings.cache_bytes // 2, set_held)
     count = partial(context.metrics.count, "headrace_cache_semantic_total")
     return SemanticCache(index, embedder, count)
 
@@ -88,9 +88,9 @@ async def _counters(context: Context) -> CounterStore:
             context.log.warning("limits.degraded", cause=cause)
 
     def lost(claim: Claim) -> None:
-        name, named = claim.limit.name, context.metrics.roster.owners(claim.scope)
+        name, labels = claim.limit.name, context.metrics.roster.owners(claim.scope)
         context.metrics.count("headrace_budget_lost_total", name)
-        context.log.error("budget.lost", limit=name, whose=named)
+        context.log.error("budget.lost", limit=name, whose=labels)
 
     server = connect(context.settings.redis, TIMEOUT_S)
     ledger_run = _ledger_run(context)
@@ -198,16 +198,16 @@ async def backfill(context: Context, policies: PolicyStore, counters: CounterSto
 async def _spent_before(
     context: Context, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
-    found = None
+    spent_nano_usd = None
     try:
-        found = await _seen(context.settings.ledger, in_force, claim, before_ms)
+        spent_nano_usd = await _seen(context.settings.ledger, in_force, claim, before_ms)
     except Unusable as error:
         raise BackfillUnavailable from error
     finally:
-        recalled = None if found is None else found / NANO
-        whose, name = context.metrics.roster.owners(claim.scope), claim.limit.name
-        context.log.info("budget.begins", limit=name, whose=whose, recalled_usd=recalled)
-    return found
+        recalled = None if spent_nano_usd is None else spent_nano_usd / NANO
+        labels, name = context.metrics.roster.owners(claim.scope), claim.limit.name
+        context.log.info("budget.begins", limit=name, whose=labels, recalled_usd=recalled)
+    return spent_nano_usd
 
 
 async def _seen(
@@ -221,14 +221,14 @@ async def _seen(
         return None
     since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
     until_ms = budgets.NEVER_MS if before_ms is None else before_ms
-    found = await budgets.spent(at.path, budget, [claim.scope], since_ms, until_ms)
-    return None if found is None else found[claim.scope]
+    spent_by_scope = await budgets.spent(at.path, budget, [claim.scope], since_ms, until_ms)
+    return None if spent_by_scope is None else spent_by_scope[claim.scope]
 
 
 async def shelves(context: Context) -> dict[str, CacheBackend]:
     """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
-    path, most = context.settings.cache_file, context.settings.cache_bytes
-    memory = Memory(most, time.monotonic, context.metrics)
+    path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
+    memory = Memory(max_bytes, time.monotonic, context.metrics)
     shelves = {
         "memory": CacheBackend(
             await context.opened.enter_async_context(memory), secrets.token_bytes(32)
@@ -265,11 +265,11 @@ def _changed(context: Context, store: str) -> Callable[[], None]:
 async def _cache_file(context: Context, path: Path) -> Sqlite:
     """Open the file of kept answers. Raise ``BadSetting`` where that cannot be."""
 
-    def replaced(reason: str, kept: Path | None) -> None:
+    def replaced(reason: str, backup: Path | None) -> None:
         context.metrics.count("headrace_files_replaced_total", "cache")
-        named = {"variable": "HEADRACE_CACHE_FILE", "file": str(path)}
-        kept_as = str(kept) if kept else None
-        context.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **named)
+        fields = {"variable": "HEADRACE_CACHE_FILE", "file": str(path)}
+        kept_as = str(backup) if backup else None
+        context.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **fields)
 
     failed = partial(context.failed, "cache")
     file = Sqlite(

@@ -40,13 +40,13 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     failed = partial(context.failed, "decisions")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "decisions")
     try:
-        kept = Decisions(path, dropped, failed, replaced, context.log)
+        decision_log = Decisions(path, dropped, failed, replaced, context.log)
     except BadChain as error:
         raise BadSetting(f"HEADRACE_DECISION_LOG: {error}") from None
-    waiting = partial(getattr, kept, "waiting")
+    waiting = partial(getattr, decision_log, "waiting")
     context.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
-    context.opened.push_async_callback(asyncio.to_thread, kept.close)
-    return (kept,)
+    context.opened.push_async_callback(asyncio.to_thread, decision_log.close)
+    return (decision_log,)
 
 
 def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
@@ -85,10 +85,10 @@ def enforcing(
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
     }
     for store, deployments in cache_stores(snapshot).items():
-        variable, given = needs.get(store, ("", store))
-        if given is None:
-            named = {"store": store, "variable": variable, "deployments": deployments}
-            yield partial(log.warning, "cache.store_missing", **named)
+        variable, store_url = needs.get(store, ("", store))
+        if store_url is None:
+            fields = {"store": store, "variable": variable, "deployments": deployments}
+            yield partial(log.warning, "cache.store_missing", **fields)
     upstreams = [] if settings.id_secrets else shared_response_stores(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
@@ -96,8 +96,8 @@ def enforcing(
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:
     """Log where the process listens, and that it stops as soon as it does."""
-    named = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
-    context.log.info("listening", **named)
+    fields = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
+    context.log.info("listening", **fields)
     context.opened.callback(ending.begin)
 
 
@@ -126,8 +126,8 @@ def warn(context: Context, standing: CounterState) -> None:
     capacity: float = limit.capacity
     if limit.kind.scale > 1:  # money is read in USD
         used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
-    whose = context.metrics.roster.owners(standing.scope)
-    context.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
+    labels = context.metrics.roster.owners(standing.scope)
+    context.log.warning("limit.warned", limit=limit.name, whose=labels, used=used, of=capacity)
 
 
 def bug(context: Context, bug: BaseException, request_id: str) -> None:

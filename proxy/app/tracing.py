@@ -32,7 +32,10 @@ EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
     """Return the sink of spans. An exporter that cannot be created is logged and left out."""
-    queues = [_queue(context, each, otel) for each in _exporters(context, "traces", otel.exporters)]
+    queues = [
+        _queue(context, exporter, otel)
+        for exporter in _exporters(context, "traces", otel.exporters)
+    ]
     if not queues:
         return ()
     context.metrics.watch(
@@ -127,7 +130,7 @@ def _sampler(context: Context, otel: OtelSettings) -> Sampler:
 def resource() -> Resource:
     """Return the attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``
     have precedence."""
-    given = Resource.create()
-    if str(given.attributes["service.name"]).startswith("unknown_service"):
-        given = given.merge(Resource({"service.name": "headrace"}))
-    return Resource({"service.version": proxy.__version__}).merge(given)
+    configured = Resource.create()
+    if str(configured.attributes["service.name"]).startswith("unknown_service"):
+        configured = configured.merge(Resource({"service.name": "headrace"}))
+    return Resource({"service.version": proxy.__version__}).merge(configured)

@@ -18,17 +18,17 @@ DEFAULT_FOLDER = Path("policies")
 SAVE_KEY = "Save the key above: it is not shown again. Add this entry to the policy folder:"
 
 
-def new_key(name: str, deployments: Sequence[str], known: Collection[str]) -> tuple[str, str]:
+def new_key(name: str, deployments: Sequence[str], existing: Collection[str]) -> tuple[str, str]:
     """Return the secret of a new key, and its entry in YAML, by default for all deployments. Raise
     ``ValueError`` if a deployment does not exist or there is none."""
     for deployment in deployments:
-        if deployment not in known:
-            raise ValueError(no_such("deployment", deployment, known))
-    if not known:
+        if deployment not in existing:
+            raise ValueError(no_such("deployment", deployment, existing))
+    if not existing:
         raise ValueError("the policies have no deployment that a key could call. Add a deployment.")
     secret = f"hr-{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    names = ", ".join(dict.fromkeys(deployments or known))
+    names = ", ".join(dict.fromkeys(deployments or existing))
     return secret, f"keys:\n  {name}: {{sha256: {digest}, deployments: [{names}]}}"
 
 
@@ -56,8 +56,8 @@ def key_command(name: str, deployments: tuple[str, ...], policies: Path | None) 
         message = f"folder {DEFAULT_FOLDER} does not exist; use --deployment or --policies"
         raise click.UsageError(message)
     try:
-        known = read_folder(policies, None).deployments if policies else deployments
-        secret, entry = new_key(name, deployments, known)
+        existing = read_folder(policies, None).deployments if policies else deployments
+        secret, entry = new_key(name, deployments, existing)
     except (PolicyError, ValueError) as error:
         raise click.ClickException(f"{policies}: {error}") from None
     click.echo(f"{secret}\n\n{SAVE_KEY}\n", err=True)

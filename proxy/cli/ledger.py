@@ -37,10 +37,10 @@ def usage_command(
     upstreams that used tokens; unpriced and estimated are shares of them.
     """
     try:
-        spent = spending.spent(path, by, since, until or datetime.now(UTC))
+        spend = spending.spent(path, by, since, until or datetime.now(UTC))
     except Unusable as error:
         raise click.ClickException(error.reason) from None
-    click.echo(render.FORMS[form](spent))
+    click.echo(render.FORMS[form](spend))
 
 
 @click.group("ledger")

@@ -48,12 +48,12 @@ def init_command(folder: Path, provider: str, model: str) -> None:
     DIR must be new or empty. The files are commented and include tests. The first line of the
     output is the virtual key, on standard error. The folder stores only its digest.
     """
-    known = PROVIDERS[provider]
-    if known is not OPENAI and model == MODEL:
+    details = PROVIDERS[provider]
+    if details is not OPENAI and model == MODEL:
         raise click.UsageError(f"--model is required for {provider}")
-    text = write_starter(folder, known, model)
+    text = write_starter(folder, details, model)
     click.echo(f"{text}\n", err=True)
-    click.echo(NEXT.format(folder=shlex.quote(str(folder)), variable=known.variable))
+    click.echo(NEXT.format(folder=shlex.quote(str(folder)), variable=details.variable))
 
 
 def write_starter(folder: Path, provider: Provider = OPENAI, model: str = MODEL) -> str:
@@ -88,11 +88,11 @@ def _adapted(text: str, provider: Provider, model: str) -> str:
     if provider is OPENAI and model == MODEL:
         return text
     name = provider.name
-    before, found, _ = text.partition("  openai:\n")
-    if found:
+    head, marker, _ = text.partition("  openai:\n")
+    if marker:
         address = f"dialect: {provider.dialect}\n    base_url: {provider.base_url}"
         key = f"    api_key: ${{{provider.variable}}}\n" if provider.variable else ""
-        text = f"{before}  {name}:\n    {address}\n{key}    provider: {name}\n"
+        text = f"{head}  {name}:\n    {address}\n{key}    provider: {name}\n"
     text = text.replace(f"openai, model: {MODEL}", f"{name}, model: {json.dumps(model)}")
     text = text.replace(f"openai/{MODEL}", json.dumps(f"{name}/{model}"))
     text = text.replace("upstream: openai", f"upstream: {name}")
@@ -127,7 +127,9 @@ def _next(draft: Draft, folder: str) -> str:
     """Return the next steps, with the number of skipped targets."""
     skipped = f" {counted(draft.left_out, 'target')} skipped (see above)."
     left_out = skipped if draft.left_out else ""
-    lines = [f"  export {name}=...  # {what}\n" for name, what in draft.exports.items()]
+    lines = [
+        f"  export {name}=...  # {description}\n" for name, description in draft.exports.items()
+    ]
     exports = f"\n{''.join(lines)}" if lines else ""
     return NEXT_OF_MIGRATE.format(folder=folder, left_out=left_out, exports=exports)
 

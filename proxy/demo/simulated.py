@@ -148,10 +148,10 @@ def _response(body: dict[str, Any]) -> dict[str, Any]:
 def _response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
     [item] = response["output"]
     [part] = item["content"]
-    began = {**response, "status": "in_progress", "output": [], "usage": None}
+    started = {**response, "status": "in_progress", "output": [], "usage": None}
     empty = {**item, "status": "in_progress", "content": []}
     text = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-    yield {"type": "response.created", "response": began}
+    yield {"type": "response.created", "response": started}
     yield {"type": "response.output_item.added", "output_index": 0, "item": empty}
     yield {"type": "response.content_part.added", **text, "part": {**part, "text": ""}}
     for word in part["text"].split():

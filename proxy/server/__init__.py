@@ -1,6 +1,6 @@
-"""The wall towards clients: aiohttp's low-level server, one exchange per request.
+"""The data listener: aiohttp's low-level server with one exchange per request.
 
-Nothing of a request is ever echoed into a log or an error page.
+Nothing of a request appears in logs or error pages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 @frozen
 class DataPort:
-    """What all requests of the data port share. ``via`` is this process's mark against loops,
-    ``new_id`` draws the id of a request; ``keyless`` answers what is no call; ``ids`` opens those
-    of what providers keep, and ``passed`` returns the paths that policy has passed on."""
+    """Shared state of the data listener.
+
+    ``via`` is the id of this process in loop detection. ``keyless`` answers requests that are no
+    calls. ``ids`` opens sealed ids of stored responses. ``passed`` returns the active passthrough
+    paths.
+    """
 
     via: str
     new_id: Callable[[], str]
@@ -45,8 +48,10 @@ class DataPort:
 def data_handler(
     pipeline: Pipeline, port: DataPort, on_bug: Callable[[BaseException, str], None]
 ) -> Handler:
-    """Return the handler of the data port: it runs the pipeline on an exchange, and answers 500
-    for a bug, which ``on_bug`` gets with the request's id."""
+    """Return the request handler. It runs the pipeline and sends a 500 after an internal error.
+
+    ``on_bug`` gets the error and the request id.
+    """
     bounds, calls = port.bounds, port.calls
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""The admin listener, on its own port: who may ask, metrics, health, log level, explanations."""
+"""The admin listener: access control, metrics, health, log level, explanations of calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}"
 
 
 class LogLevels(Protocol):
-    """How much is logged."""
+    """The log level, which can change temporarily."""
 
     @property
     def name(self) -> str: ...
@@ -36,11 +36,11 @@ class LogLevels(Protocol):
     def left_s(self) -> float: ...
 
     def put(self, level: str, seconds: float) -> None:
-        """Raises ``ValueError``."""
+        """Set the level for a number of seconds. Raises ``ValueError``."""
 
 
 class ExplanationPage(Protocol):
-    """Why a call was decided as it was, as data and as a text."""
+    """Explanation of a decision, as JSON or text."""
 
     def data(self) -> dict[str, Any]: ...
 
@@ -48,7 +48,7 @@ class ExplanationPage(Protocol):
 
 
 class CallExplainer(Protocol):
-    """The last calls, each by its request id and the name of its key."""
+    """Explains recent calls by request id and key name."""
 
     def callers(self, request_id: str) -> list[str]: ...
 
@@ -57,7 +57,8 @@ class CallExplainer(Protocol):
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether new calls are welcome: policies are in force, listeners are up, no stop is asked."""
+    """True if new calls are accepted: policies are active, listeners are open, no shutdown has
+    begun."""
 
     ready: bool = False
 
@@ -67,12 +68,11 @@ class Readiness:
 
 @frozen
 class AdminSources:
-    """What the port shows: the exposition of metrics, why a call was decided as it was, and what
-    a candidate would decide otherwise, where there is one.
+    """Sources of the admin pages.
 
-    ``settle`` has all calls that have ended be told of before anything is shown. ``look`` reads on
-    the loop the gauges that show the present; ``render`` returns the exposition in the best form of
-    those accepted, and blocks.
+    ``settle`` emits all finished calls before a page is built. ``look`` updates gauges on the event
+    loop. ``render`` returns the metrics in the best accepted format; it blocks. ``candidate``
+    compares a candidate policy, if there is one.
     """
 
     settle: Callable[[], None]
@@ -86,7 +86,7 @@ class AdminSources:
 def admin_handler(
     sources: AdminSources, readiness: Readiness, access: Access
 ) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
-    """Return the handler of the admin port. Nothing it shows holds a key, a prompt or an answer."""
+    """Return the request handler. Its pages contain no keys, prompts and responses."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
         path = request.raw_path.partition("?")[0]
@@ -135,7 +135,7 @@ def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
 def _explained(
     calls: CallExplainer, request_id: str, request: web.BaseRequest, *, as_json: bool
 ) -> web.Response:
-    """Explain a call; where several keys have used its id, say by ``?key=NAME`` whose it is."""
+    """Explain a call. If several keys used the request id, the query ``?key=NAME`` selects one."""
     caller, callers = request.query.get("key"), calls.callers(request_id)
     if caller is None and len(callers) > 1:
         text = f"Several keys used this request id. Add ?key=NAME, one of: {', '.join(callers)}.\n"
@@ -144,7 +144,7 @@ def _explained(
 
 
 def _put_level(levels: LogLevels, request: web.BaseRequest) -> web.Response:
-    """Have another level for a while: ``?level=debug&seconds=600``."""
+    """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(LEVEL_S))
     try:
         levels.put(request.query.get("level", ""), _number(seconds))
@@ -154,7 +154,7 @@ def _put_level(levels: LogLevels, request: web.BaseRequest) -> web.Response:
 
 
 def _number(text: str) -> float:
-    """Return a number; none at all is NaN, which lies within no bounds."""
+    """Parse a number. Text that is no number becomes NaN, which is outside all bounds."""
     try:
         return float(text)
     except ValueError:
@@ -167,7 +167,6 @@ def _level(levels: LogLevels) -> web.Response:
 
 
 def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
-    """Return the exposition and its headers. Prometheus takes it compressed."""
     body, media_type = render(accepted.get("accept", ""))
     headers = {"content-type": media_type, "vary": "accept, accept-encoding"}
     if "gzip" not in accepted.get("accept-encoding", ""):
@@ -176,7 +175,6 @@ def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[s
 
 
 def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
-    """A tree for people, JSON for those that accept it."""
     if page is None:
         text = "No recent call has this request id. Older calls are not kept.\n"
         return web.Response(status=404, text=text)
@@ -188,14 +186,17 @@ def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
 
 @frozen
 class Access:
-    """The ``hosts`` by whose names the port may be asked, beside addresses and localhost, and the
-    ``token`` that it wants, if any."""
+    """Access control of the admin listener.
+
+    ``hosts`` are accepted ``Host`` names in addition to localhost and addresses. ``token`` is
+    required if it is set.
+    """
 
     token: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = ()
 
     def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return status and reason of a request that may not be answered; None for one that may."""
+        """Return status and reason if the request is refused, otherwise None."""
         if not self._is_known_host(headers.get("Host", "")):
             return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
         if _is_from_browser_page(method, headers):
@@ -205,7 +206,7 @@ class Access:
         return None
 
     def _is_known_host(self, host: str) -> bool:
-        """True for a name that nobody else can lead to this address, and where none is given."""
+        """Return True unless the name may be a DNS rebinding attack."""
         name, colon, port = host.rpartition(":")
         name = (name if colon and port.isdigit() else host).lower().rstrip(".")
         if name in ("", "localhost", *self.hosts):
@@ -217,13 +218,13 @@ class Access:
 
     def _has_token(self, headers: Mapping[str, str]) -> bool:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        given = token.strip().encode("utf-8", "surrogateescape")
-        wanted = (self.token or "").encode()
-        return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
+        sent_token = token.strip().encode("utf-8", "surrogateescape")
+        expected_token = (self.token or "").encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(sent_token, expected_token)
 
 
 def _is_from_browser_page(method: str, headers: Mapping[str, str]) -> bool:
-    """True for what a page of another site asks, and for a change that any page asks for."""
+    """Return True for cross-site requests, and for changes that any page requests."""
     site = headers.get("Sec-Fetch-Site")
     if "Origin" in headers or site in ("cross-site", "same-site"):
         return True

@@ -1,5 +1,4 @@
-"""How much memory bodies may take, all together and those of one caller: those of requests, and
-those of answers."""
+"""Bounds the memory of bodies in progress, in total and per caller."""
 
 from __future__ import annotations
 
@@ -10,20 +9,21 @@ MOST_BYTES = 256 * 1024 * 1024
 
 
 class Bodies:
-    """The bytes of the bodies under way, as they come and as they are read. One caller may have
-    half of them, so that nobody shuts the others out. A body counts until its call has ended."""
+    """Bytes of all bodies in progress, raw and parsed, until their calls end.
 
-    def __init__(self, most: int = MOST_BYTES, what: str = "requests") -> None:
-        self.most = most
-        self.what = what
-        self.of_one = most // KEY_SHARE  # what one caller may have
+    One caller can use at most half, so that others are still served.
+    """
+
+    def __init__(self, max_bytes: int = MOST_BYTES, resource: str = "requests") -> None:
+        self.most = max_bytes
+        self.what = resource
+        self.of_one = max_bytes // KEY_SHARE  # what one caller may have
         self.held = 0
         self.by_caller: dict[object, int] = {}
 
 
 class BodyShare:
-    """The bytes of one call's body, as it came and as it is read. ``caller`` is set before the
-    first byte has come."""
+    """Bytes of one call's body, raw and parsed."""
 
     __slots__ = ("_bodies", "_size", "caller")
 
@@ -33,29 +33,28 @@ class BodyShare:
         self._size = 0
 
     def charge_to(self, caller: object) -> None:
-        """Set whose bytes they are, before the first has come."""
+        """Set the caller that is charged. Called before the first byte arrives."""
         self.caller = caller
 
     def take(self, size: int) -> None:
-        """Count bytes that have come. Raises ``Overloaded``."""
+        """Count received bytes. Raises ``Overloaded``."""
         bodies, caller = self._bodies, self.caller
         by_caller = bodies.by_caller
-        held = bodies.held + size
+        total = bodies.held + size
         of_caller = by_caller[caller] + size if caller in by_caller else size
-        if held > bodies.most or of_caller > bodies.of_one:
+        if total > bodies.most or of_caller > bodies.of_one:
             raise Overloaded(bodies.what)
-        bodies.held, by_caller[caller] = held, of_caller
+        bodies.held, by_caller[caller] = total, of_caller
         self._size += size
 
     def take_read(self, size: int) -> None:
-        """Count what a body may take once it is read. Alone each body may be read, however large.
-        Raises ``Overloaded``."""
-        left = self._bodies.of_one - self._size
-        if left > 0:
-            self.take(size if size < left else left)
+        """Count the memory of the parsed body. A single body always fits. Raises ``Overloaded``."""
+        remaining = self._bodies.of_one - self._size
+        if remaining > 0:
+            self.take(size if size < remaining else remaining)
 
     def give_back(self) -> None:
-        """Return all that was taken."""
+        """Release all bytes."""
         if self._size:
             bodies, caller = self._bodies, self.caller
             bodies.held -= self._size

@@ -1,8 +1,8 @@
-"""The end of a listener whose clients keep connections: nobody is cut off in a call.
+"""Graceful shutdown of a listener with keep-alive connections.
 
-From the signal on each answer says that its connection closes. For a grace new calls are still
-taken, as who sends them may not have heard yet; then nobody is let in, and connections that have
-been idle for the grace are closed. Calls under way go on until the time is over.
+After the signal, responses carry ``Connection: close``. During a grace period new calls are still
+accepted. Then the listener closes, idle connections are closed, and calls in progress continue
+until the deadline.
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ Stop = Callable[[], Awaitable[None]]
 
 
 class Calls:
-    """Knows every call that is being served, by the task that serves it, which serves no other
-    meanwhile."""
+    """Calls in progress, by the task that serves them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._none: asyncio.Event | None = None  # made once somebody waits for the last call
 
     def begin(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Count a task, that of the connection, as serving a call until its ``end``. Return it. To
-        ask the loop which one runs is a call of the system, for each call of a client."""
+        """Register the task of a connection as serving a call, and return it.
+
+        The caller passes the task because asking the loop for it would be a system call per
+        request.
+        """
         if task is not None:
             self._tasks.add(task)
         return task
 
     def end(self, task: asyncio.Task[Any] | None) -> None:
-        """Count a task no more."""
+        """Unregister a task."""
         if task is not None:
             self._tasks.discard(task)
         if self._none is not None and not self._tasks:
             self._none.set()
 
     def are_under_way(self) -> bool:
-        """True while a call is being served."""
+        """True while a call is in progress."""
         return bool(self._tasks)
 
     async def drain(self, seconds: float) -> None:
-        """Let calls end by themselves for so long, then cancel them and let them say so."""
+        """Wait until all calls end, for at most ``seconds``. Then cancel them."""
         await self._until_none(seconds)
         for task in tuple(self._tasks):
             task.cancel()
@@ -63,18 +65,19 @@ class Calls:
 
 @frozen
 class Drain:
-    """How long the calls under way may go on, and for how long connections may stay idle."""
+    """Shutdown limits: time for calls in progress, and for idle connections."""
 
     limit_seconds: float
     grace_seconds: float
 
     async def run(self, server: HttpServer, calls: Calls, stop_listening: Stop) -> None:
-        """Wait until no connection is left or the time is over, then end the calls that remain."""
+        """Wait until all connections are closed or the deadline passes, then cancel the
+        remaining calls."""
         now = asyncio.get_running_loop().time
-        begun, listening = now(), True
+        started_at, listening = now(), True
         server.draining = True
-        while server.connections and now() < begun + self.limit_seconds:
-            if now() >= begun + self.grace_seconds:
+        while server.connections and now() < started_at + self.limit_seconds:
+            if now() >= started_at + self.grace_seconds:
                 if listening:
                     await stop_listening()
                     listening = False
@@ -82,4 +85,4 @@ class Drain:
             await asyncio.sleep(LOOK_S)
         if listening:
             await stop_listening()
-        await calls.drain(max(0.0, begun + self.limit_seconds - now()))
+        await calls.drain(max(0.0, started_at + self.limit_seconds - now()))

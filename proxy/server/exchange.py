@@ -1,4 +1,4 @@
-"""One request and the way back to its client, over aiohttp: what the pipeline calls an exchange."""
+"""One HTTP request and its response, over aiohttp."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPaths
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
-FEW = 8  # frames that are written at once
+MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
 MAX_HOPS = 8
 KEEPALIVE = Frame(())
 
 
 class HttpExchange:
-    """Reads one call and writes one answer. ``origin`` is that of the page that asks, if one does,
-    and ``shown_to`` are headers that let a browser show it the answer; ``passthrough`` returns the
-    paths that policy has passed on."""
+    """Implements ``ports.Exchange``.
+
+    ``origin`` is the origin of a browser page, ``shown_to`` are its CORS headers. ``passthrough``
+    returns the active passthrough paths.
+    """
 
     __slots__ = (
         "_call",
@@ -112,7 +114,7 @@ class HttpExchange:
 
     @property
     def outcome(self) -> web.StreamResponse:
-        """What the server is told once the call is over."""
+        """Response object for aiohttp after the call has ended."""
         return (
             self._out.outcome if self._out.begun else web.Response(status=ClientDisconnected.status)
         )
@@ -168,7 +170,8 @@ class HttpExchange:
         return self._call
 
     async def _pinned(self, call: Call) -> Call:
-        """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
+        """Return the call with the reference to stored state that it uses. Raises
+        ``RequestError``."""
         if call.head.endpoint == "conversations":
             from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
 
@@ -194,7 +197,7 @@ class HttpExchange:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """End the keepalives, whatever way the call has ended."""
+        """Stop the keepalive timer."""
         if self._silence is not None:
             self._silence.close()
             self._silence = None
@@ -205,7 +208,7 @@ class HttpExchange:
             self._silence = SilenceTimer(self._out, record, self._keepalive_s, self._send_keepalive)
 
     def _send_keepalive(self) -> None:
-        """Send a keepalive event; the head of the response too if nothing was sent before."""
+        """Send a keepalive event, and the response head before the first one."""
         out = self._out
         if self._is_sending or out.served or not out.is_writable:
             return
@@ -224,7 +227,7 @@ class HttpExchange:
             self._take_head(head)
 
     async def send(self, frames: Sequence[Frame]) -> None:
-        out, is_streamed, held = self._out, self._head.streamed, b""
+        out, is_streamed, pending = self._out, self._head.streamed, b""
         begins, record = False, self._record
         self._is_sending = True  # until all of it is written: no keepalive may come in between
         for frame in frames:
@@ -235,17 +238,19 @@ class HttpExchange:
                 begins = True
             if record.first_sent is None and out.begun and has_content(frame):
                 record.first_sent = record.now()
-            held = held + data if held else data
-            if frame.last or len(held) >= SMALL:
-                await out.write(held, last=frame.last)  # the last bytes and the end leave together
-                begins, held = False, b""
-        if begins or held:
-            await out.write(held)
+            pending = pending + data if pending else data
+            if frame.last or len(pending) >= SMALL:
+                await out.write(
+                    pending, last=frame.last
+                )  # the last bytes and the end leave together
+                begins, pending = False, b""
+        if begins or pending:
+            await out.write(pending)
         self._is_sending = False
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
         out, writer = self._out, self._writer
-        if not out.is_ready or len(frames) > FEW:
+        if not out.is_ready or len(frames) > MAX_FRAMES_PER_WRITE:
             return False
         for frame in frames:
             if frame.last or frame.size > LARGE_BYTES:
@@ -261,24 +266,24 @@ class HttpExchange:
         return True
 
     async def _aside(self, frame: Frame) -> bytes:
-        """Write a frame that takes long where it holds up nobody."""
+        """Serialize a large frame in a thread."""
         written = partial(self._writer.feed, frame)
         return await self._offload.run(
             self._writer.weight(frame), written, self._call.scheduling_key
         )
 
     def _begin(self, frame: Frame, length: int | None) -> None:
-        """Make the head of an answer, of a stream without a length."""
+        """Write the response head. Streams have no length."""
         record, head, client = self._record, self._head, self._client
-        flagged, shown = head.is_flagged, first_document(frame)
+        flagged, document = head.is_flagged, first_document(frame)
         if head.passed is None:
             status = writing.answer_status(
-                client, record.guard_results(), flagged=flagged, data=shown
+                client, record.guard_results(), flagged=flagged, data=document
             )
         else:
             status = head.passed.status
             length = head.passed.length if head.streamed else length
-        data = None if length is None else shown
+        data = None if length is None else document
         fields = headers.of_answer(record, head, client, self._writer.media_type, data)
         self._begin_with(status, fields, length)
 
@@ -324,7 +329,7 @@ class HttpExchange:
             out.cut()  # these clients do not look at the event: only a missing end tells them
 
     async def answer_bug(self) -> web.StreamResponse:
-        """Answer for a bug: its number for the log, nothing of its insides."""
+        """Send a 500 with the request id, without details of the error."""
         if self._out.begun:
             self._out.cut()
             return self._out.outcome

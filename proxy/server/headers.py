@@ -1,4 +1,4 @@
-"""The headers of a response, made by us alone; of an upstream's only those its dialect shows."""
+"""Response headers. Of an upstream's headers only those that the dialect forwards are sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATES = tuple(kind for kind in KINDS.values() if kind.headers is not None)
 
 
 def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
-    """Return the headers that every response has, a refusal too."""
+    """Return the headers of every response, errors included."""
     headers = {
         "content-type": "application/json",
         "cache-control": "no-store",
@@ -41,7 +41,6 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
 
 
 def _warnings(record: Record, *, flagged: bool) -> list[str]:
-    """Return all that a client is warned of."""
     warnings: list[str] = list(record.warnings)
     for warned in (record.call, record.head, record.plan):
         if warned is not None and warned.warnings:
@@ -52,13 +51,12 @@ def _warnings(record: Record, *, flagged: bool) -> list[str]:
 
 
 def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
-    """Return the headers of a refusal: our own code of the error too, whose text may be an
-    upstream's."""
+    """Return the headers of an error response, including our error code."""
     return {**of_every_response(record), ERROR: error.code}
 
 
 def of_limits(admission: LimitDecision) -> dict[str, str]:
-    """Return the headers of the client's tightest rate of each kind that has some."""
+    """Return the rate limit headers: for each kind, those of the tightest rate."""
     tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
     for index, claim in enumerate(admission.claims):
         limit = claim.limit
@@ -83,15 +81,15 @@ def of_limits(admission: LimitDecision) -> dict[str, str]:
 def of_answer(
     record: Record, head: ResponseHead, client: ClientDialect, media_type: str, data: Json | None
 ) -> dict[str, str]:
-    """Return the headers of an answer. The cost of a stream is known only at its end."""
+    """Return the headers of a response. Streams lack the cost, which is known only at the end."""
     headers = of_every_response(record, flagged=head.is_flagged)
     headers["content-type"] = media_type
     if head.headers:
         headers.update(head.headers)
     if client.headers is not None:
         headers.update(client.headers(data, len(record.attempts), record.cache))
-    asked = record.head
-    is_free = asked is not None and asked.endpoint in UNBILLED
+    request_head = record.head
+    is_free = request_head is not None and request_head.endpoint in UNBILLED
     is_priced = record.attempts or record.saved or is_free
     if head.streamed:
         headers["x-accel-buffering"] = "no"

@@ -1,8 +1,6 @@
-"""Requests of the data port that need no key: health checks, and preflights of browser pages.
+"""Requests of the data listener without a key: health checks and CORS preflights.
 
-Such a request is no call: no record, line or metric tells of it, and its response shows nothing of
-the policies but the origins that they allow. A key in a header is all that lets a call in: nothing
-here lets a browser send cookies.
+They are not recorded. Their responses reveal only the allowed origins. Cookies are never allowed.
 """
 
 from __future__ import annotations
@@ -19,10 +17,12 @@ from proxy.server.request import path_of
 
 HEALTH = "/health"
 _HEADERS = {"cache-control": "no-store", "server": "headrace"}
-ANY = "*"
+WILDCARD = "*"
 KEPT_S = 600  # for which a browser need not ask again
-OTHERS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})  # of paths that a deployment lists, too
-METHODS = ", ".join(sorted({*OTHERS, *(method for method, _ in ROUTES)}))
+EXTRA_METHODS = frozenset(
+    {"DELETE", "HEAD", "PATCH", "PUT"}
+)  # of paths that a deployment lists, too
+METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
 NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
 EXPOSED = (
     *("request-id", "retry-after", "retry-after-ms", "x-headrace-cache", "x-headrace-cost-usd"),
@@ -32,26 +32,26 @@ EXPOSED = (
     *("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"),
     *("x-request-id", "x-should-retry", "x-trace-id"),
 )
-"""Headers of an answer that a page may read beside those that any may."""
+"""Response headers that browser pages may read."""
 
 
 @frozen
 class CrossOrigin:
-    """``origins`` returns those that the policy in force lists."""
+    """CORS headers. ``origins`` returns the origins that the active policy allows."""
 
     origins: Callable[[], frozenset[str]] = frozenset
 
     def headers(self, origin: str) -> dict[str, str]:
-        """Return what an answer to a page says; nothing where the page may not read it."""
+        """Return the CORS headers of a response, none if the origin is not allowed."""
         allowed = self._allowed(origin)
         return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED)}
 
-    def preflight(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """Return what a browser is told that asks whether a page may; nothing where it may not."""
-        allowed = self._allowed(asked.get("origin", ""))
+    def preflight(self, request_headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of a preflight response, none if the origin is not allowed."""
+        allowed = self._allowed(request_headers.get("origin", ""))
         if not allowed:
             return {}
-        names = asked.get("access-control-request-headers", "")
+        names = request_headers.get("access-control-request-headers", "")
         return {
             **allowed,
             "access-control-allow-methods": METHODS,
@@ -62,8 +62,8 @@ class CrossOrigin:
 
     def _allowed(self, origin: str) -> dict[str, str]:
         origins = self.origins()
-        if ANY in origins:
-            return {"access-control-allow-origin": ANY}
+        if WILDCARD in origins:
+            return {"access-control-allow-origin": WILDCARD}
         if origin not in origins:
             return {}
         return {"access-control-allow-origin": origin, "vary": "origin"}
@@ -71,15 +71,17 @@ class CrossOrigin:
 
 @frozen
 class Keyless:
-    """``is_ready`` says whether new calls are welcome, as the admin port's ``/readyz`` does, and
-    ``cross_origin`` which pages may make them. A page that may not gets no answer here: it is as
-    if it had asked for a route that is not there, and is told of as that."""
+    """Answers health checks and preflights.
+
+    ``is_ready`` is the state of ``/readyz``. A preflight from an origin that is not allowed is
+    handled like an unknown path.
+    """
 
     is_ready: Callable[[], bool] = lambda: True
     cross_origin: CrossOrigin = CrossOrigin()  # it is frozen
 
     def answer(self, request: web.BaseRequest) -> web.Response | None:
-        """Return the answer to a request that needs no key; None for any other."""
+        """Return the response to a request without a key, or None for any other request."""
         headers = request.headers
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
             allowed = self.cross_origin.preflight(headers)
@@ -93,5 +95,5 @@ class Keyless:
 
 def _response(status: int, word: str, **headers: str) -> web.Response:
     body = orjson.dumps({"status": word})
-    shown = {**_HEADERS, "content-type": "application/json", **headers}
-    return web.Response(status=status, body=body, headers=shown)
+    response_headers = {**_HEADERS, "content-type": "application/json", **headers}
+    return web.Response(status=status, body=body, headers=response_headers)

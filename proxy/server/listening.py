@@ -1,8 +1,7 @@
-"""Listeners: sockets whose connections are taken in as fast as they come.
+"""Listening sockets that accept all waiting connections at once.
 
-The event loop's library takes one connection of a listener in each of its rounds. Where calls are
-under way a round takes some ten milliseconds, and the last of thirty who connect together would
-wait for thirty of them. So the others who wait are taken in with it.
+asyncio accepts one connection per loop iteration. Under load an iteration takes 10 ms, so the last
+of thirty simultaneous clients would wait for thirty iterations.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ TOGETHER = 32  # that are taken in together
 
 
 class Reception:
-    """Makes the protocol of each connection of a socket, and has those who wait taken in as well.
-    What goes wrong with one of them is of no weight to others."""
+    """Creates the protocol of a new connection, and accepts other waiting connections too."""
 
     def __init__(self, server: HttpServer, listening: socket.socket) -> None:
         self._server = server
@@ -59,10 +57,9 @@ class Reception:
 
 
 def require_free(addresses: Mapping[str, Address]) -> None:
-    """Check that all ``addresses`` can be listened on at once. The keys say where each is set.
+    """Check that all ``addresses`` can be listened on. The keys name their settings.
 
-    Raises:
-        BadSetting: An address is in use, or does not exist.
+    Raises: BadSetting: An address is in use or does not exist.
     """
     with ExitStack() as probes:
         for source, address in addresses.items():
@@ -76,15 +73,18 @@ def require_free(addresses: Mapping[str, Address]) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Return the system's text for an error, without the address that Python adds to it."""
+    """Return the system's error text, without the address that Python adds."""
     if error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
 
 
 async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tuple[Address, Stop]:
-    """Listen. Return the address, and what stops accepting; leaving does so too, and closes what is
-    left of its connections. Raise ``OSError`` that names the address."""
+    """Open a listener. Return its address and a function that stops it.
+
+    Leaving ``opened`` stops it and closes its connections. Raises ``OSError`` that names the
+    address.
+    """
     runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
     await runner.setup()
     opened.push_async_callback(runner.cleanup)
@@ -97,8 +97,8 @@ async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tup
     listeners: list[asyncio.Server] = []
 
     async def stop() -> None:
-        for each in listeners:
-            each.close()
+        for listener in listeners:
+            listener.close()
 
     opened.push_async_callback(stop)
     for each in bound.sockets:

@@ -1,5 +1,4 @@
-"""The body of a call that is passed on: read where it is JSON, else left where it is until an
-upstream takes it."""
+"""Reads the body of a passthrough request: JSON is parsed, other bodies are streamed."""
 
 from __future__ import annotations
 
@@ -23,9 +22,11 @@ BODILESS = "GET"
 async def read_passed_call(
     head: RequestHead, incoming: Incoming, share: BodyShare, caller: str
 ) -> Call:
-    """Return the call. Raise ``Refused`` for JSON that cannot be read, and for a body that can not
-    be passed on. JSON that cannot be read does not pass, whatever its head calls it: its ``model``
-    and its fields would be the client's own."""
+    """Return the call. Raises ``RequestError``.
+
+    Text that looks like JSON must be valid JSON whatever its content type, because guards and rules
+    would miss its fields.
+    """
     length = incoming.length()
     if length == 0:
         return read_passthrough(head, {}, caller=caller)

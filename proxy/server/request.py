@@ -1,6 +1,6 @@
-"""A request as it comes in: its head is merged, its body is read within bounds of size and time.
+"""Reads requests: merges headers, and reads the body within bounds of size and time.
 
-Large JSON bodies are parsed off the event loop, one after the other.
+Large JSON bodies are parsed in a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from proxy.types import Json
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
-ONCE = frozenset(
+UNIQUE_HEADERS = frozenset(
     {
         "api-key",
         "apikey",
@@ -53,7 +53,7 @@ ONCE = frozenset(
 ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
 BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
-"""What may stand before the first brace: white space, and marks of the order of bytes."""
+"""White space and byte order marks that may precede JSON."""
 MOST_VALUES = 100_000
 VALUE_BYTES = 192  # that one takes beside its text, with its name and its place in a mapping
 
@@ -62,22 +62,21 @@ T = TypeVar("T")
 
 @frozen
 class Parsing:
-    """How bodies are read: with so many values at the most, large ones by ``offload``."""
+    """Parses bodies of at most ``most_values`` JSON values, large ones in a thread."""
 
     most_values: int = MOST_VALUES
     offload: Offload = Offload()  # it is frozen
 
     def read_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
-        """Read a body that holds up nobody, once ``take`` has counted what it may take. Raises
-        ``BadRequest``, and what ``take`` raises."""
+        """Parse a small body. ``take`` counts its memory first. Raises ``BadRequest``."""
         take(VALUE_BYTES * counted(raw, self.most_values))
         return read_json(raw)
 
     async def read(
         self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
     ) -> T:
-        """Return what ``make`` makes of a caller's body, once ``take`` has counted what that may
-        take. Raises ``BadRequest``, and what ``make`` and ``take`` raise."""
+        """Parse a body and return ``make`` of it. ``take`` counts its memory first. Raises
+        ``BadRequest``."""
         if len(raw) <= LARGE_BYTES:
             return make(self.read_small(raw, take))
         count = partial(counted, raw, self.most_values)
@@ -87,10 +86,10 @@ class Parsing:
 
 @frozen
 class Bounds:
-    """How much a client may send and how slowly, in bytes and seconds.
+    """Bounds of requests, in bytes and seconds.
 
-    ``bodies`` counts those of all calls, ``parsing`` reads what they hold. ``keepalive_s`` is the
-    longest silence of a stream towards its client; 0 allows any.
+    ``bodies`` counts the memory of all calls. ``keepalive_s`` is the longest silence of a stream, 0
+    for no keepalives.
     """
 
     body_bytes: int = 16 * 1024 * 1024
@@ -102,17 +101,16 @@ class Bounds:
 
 
 def path_of(target: str) -> str:
-    """Return the path of a request's target as it was sent, be it in absolute form; the authority
-    that such a target names decides nothing here, no more than ``Host`` does."""
+    """Return the undecoded path of a request target. The authority of an absolute form is
+    ignored."""
     if not target.startswith("/"):
-        _, scheme, rest = target.partition("://")
-        target = f"/{rest.partition('/')[2]}" if scheme else target
+        _, scheme, remainder = target.partition("://")
+        target = f"/{remainder.partition('/')[2]}" if scheme else target
     return target.partition("?")[0]
 
 
 class Incoming:
-    """One request. ``headers`` are by lower-case name; ``path`` and ``query`` are as they were
-    sent, undecoded."""
+    """One request. Header names are lower-case; ``path`` and ``query`` are undecoded."""
 
     __slots__ = (*("_bounds", "_repeated", "_request", "_share", "headers", "path", "query"),)
 
@@ -126,32 +124,35 @@ class Incoming:
         self.path = target
         if target not in PATHS:
             self.path, self.query = path_of(target), target.partition("?")[2]
-        given = request.headers
-        names = map(str.lower, given.keys())
-        self.headers = headers = dict(zip(names, given.values(), strict=False))
-        if len(headers) < len(given):  # a name came twice, which stands among the keys once
-            self._join(given)
+        raw_headers = request.headers
+        names = map(str.lower, raw_headers.keys())
+        self.headers = headers = dict(zip(names, raw_headers.values(), strict=False))
+        if len(headers) < len(raw_headers):  # a name came twice, which stands among the keys once
+            self._join(raw_headers)
 
-    def _join(self, given: CIMultiDictProxy[str]) -> None:
-        """Join the values of headers that came more than once, as far as that is allowed."""
+    def _join(self, raw_headers: CIMultiDictProxy[str]) -> None:
+        """Join repeated headers where the header allows it."""
         self.headers.clear()
-        for written, value in given.items():
+        for written, value in raw_headers.items():
             name = written.lower()
             if name not in self.headers:
                 self.headers[name] = value
-            elif name in ONCE or name.startswith(ONCE_PREFIXES):
+            elif name in UNIQUE_HEADERS or name.startswith(ONCE_PREFIXES):
                 self._repeated = name
             else:
                 self.headers[name] = f"{self.headers[name]}, {value}"
 
     def given_id(self) -> str | None:
-        """Return the request id that a client chose, if it may stand in headers and logs."""
-        given = self.headers.get("x-request-id")
-        return given if given and REQUEST_ID.fullmatch(given) else None
+        """The client's request id, if it is valid in headers and logs."""
+        client_id = self.headers.get("x-request-id")
+        return client_id if client_id and REQUEST_ID.fullmatch(client_id) else None
 
     def check_head(self) -> None:
-        """Refuse another version of HTTP, and a header that decides something and came twice: two
-        readers could differ."""
+        """Raise ``RequestError`` for other HTTP versions and for repeated headers that must be
+        unique.
+
+        Two parsers could use different values of a repeated header.
+        """
         headers = self.headers
         if isinstance(self._request, Request) and self._request.is_unsupported:
             raise VersionNotSupported
@@ -163,12 +164,12 @@ class Incoming:
             self._check_coding(headers["transfer-encoding"])
 
     def check_upgrade(self) -> None:
-        """Refuse a WebSocket. Clients that fall back to HTTP do so at once on this status."""
+        """Raise an error with status 426 for a WebSocket, after which clients fall back to HTTP."""
         if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
             raise WebSocketNotSupported
 
     def _check_coding(self, coding: str) -> None:
-        """Refuse what could be read as another body than ours by somebody on the way."""
+        """Raise ``CodingNotSupported`` for a body that another parser could frame differently."""
         if coding.lower() != CHUNKED:
             raise CodingNotSupported
         if self._request.version < HttpVersion11:
@@ -176,24 +177,23 @@ class Incoming:
 
     @property
     def media_type(self) -> str:
-        """The type of the body, as it was sent."""
+        """Content type as sent."""
         return self.headers.get("content-type", "")
 
     def length(self) -> int | None:
-        """Return the bytes of the body, as its head says; None of one in chunks. Raise ``Refused``
-        for one that is encoded."""
+        """Content-Length, None for a chunked body. Raises ``RequestError`` for an encoded body."""
         self._check_encoding()
         if "transfer-encoding" in self.headers:
             return None
         return int(self.headers.get("content-length", 0))
 
     def upload(self, length: int | None) -> RequestUpload:
-        """Return the body as it comes, which nobody has begun to read."""
+        """Return the unread body as a stream."""
         return RequestUpload(self, length)
 
     async def next_piece(self, *, is_first: bool) -> bytes:
-        """Return the next bytes of the body, none at its end. Raise ``Refused`` for one that is
-        late, or that is broken."""
+        """Return the next bytes, empty at the end. Raises ``RequestError`` if they are late or
+        malformed."""
         if is_first and "expect" in self.headers:
             await self._continue(self.headers["expect"])
         try:
@@ -209,9 +209,9 @@ class Incoming:
         return self._bounds.parsing
 
     async def read_body(self) -> bytes:
-        """Return the body. Raises `Refused` for one that is too large, late or not plain JSON.
+        """Return the body. Raises ``RequestError`` if it is too large, late or not plain JSON.
 
-        A body that came with its head, as most do, is read without a timer.
+        A body that arrived together with its head, the usual case, needs no timer.
         """
         self._check_kind()
         content = self._request.content
@@ -221,17 +221,17 @@ class Incoming:
             if "expect" in self.headers:
                 await self._continue(self.headers["expect"])
             async with asyncio.timeout(self._bounds.body_s):
-                whole = bytearray()
+                body = bytearray()
                 while piece := await content.readany():
-                    whole += self._taken(piece, len(whole))
-                return bytes(whole)
+                    body += self._taken(piece, len(body))
+                return bytes(body)
         except TimeoutError:
             raise RequestTimeout from None
         except Unframed:
             raise _unframed() from None
 
-    def _taken(self, piece: bytes, before: int = 0) -> bytes:
-        if before + len(piece) > self._bounds.body_bytes:
+    def _taken(self, piece: bytes, received: int = 0) -> bytes:
+        if received + len(piece) > self._bounds.body_bytes:
             raise self._too_large()
         self._share.take(len(piece))
         return piece
@@ -254,7 +254,7 @@ class Incoming:
         return RequestTooLarge(too_large(self._bounds.body_bytes))
 
     async def _continue(self, expect: str) -> None:
-        """Ask for the body of a client that waits to be asked; HTTP/1.0 knows no such thing."""
+        """Send ``100 Continue`` if the client waits for it. HTTP/1.0 has no such response."""
         if self._request.version < HttpVersion11:
             return
         if expect.lower() != "100-continue":
@@ -265,9 +265,10 @@ class Incoming:
 
 
 class RequestUpload:
-    """The body of a request as it comes. What its client sends faster than it is read waits in the
-    connection. One that is a JSON object or array after all is refused: servers that do not look at
-    the type would read it."""
+    """A request body as a stream. Backpressure reaches the client's connection.
+
+    JSON objects and arrays are refused: the upstream might parse them whatever their content type.
+    """
 
     __slots__ = ("_incoming", "_is_blank", "begun", "length")
 
@@ -288,7 +289,7 @@ class RequestUpload:
 
 
 def is_json(media_type: str) -> bool:
-    """True if a body of that type is read here."""
+    """Return True if bodies of this type are parsed."""
     return media_type.partition(";")[0].strip().lower() == JSON
 
 

@@ -1,7 +1,6 @@
-"""The response to one request, written by us: its head leaves together with its first bytes.
+"""Writes responses: the head is sent together with the first bytes.
 
-aiohttp's own responses do more, none of which is asked for here: cookies, compression, headers
-that are added one by one. What leaves is what they would send.
+Replaces aiohttp's response classes, which spend time on cookies and compression.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
 
 
 class Answered(web.StreamResponse):
-    """Stands for a response that was sent: nothing is left of it but whether its connection is
-    kept."""
+    """Stand-in for a response that was already sent. ``kept`` keeps the connection open."""
 
     def __init__(self, *, kept: bool) -> None:
         super().__init__()
@@ -38,16 +36,14 @@ class Answered(web.StreamResponse):
         self._keep_alive = kept
 
 
-KEPT, CLOSED = Answered(kept=True), Answered(kept=False)
+KEEP_OPEN, CLOSED = Answered(kept=True), Answered(kept=False)
 
 
 class ResponseWriter:
-    """Writes one response. ``begun`` once its head is on its way, after which there is no other,
-    and ``served`` once its end was written: from then on a client that leaves has its answer.
+    """Writes one response.
 
-    ``has_written`` is set with each write, for who watches silences.
-
-    A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises
+    ``begun`` is True once the head was sent, ``served`` once the end was written. ``has_written``
+    is set by each write. Waits for a slow client for up to ``stall_s`` seconds per write. Raises
     ``ClientDisconnected``.
     """
 
@@ -81,9 +77,10 @@ class ResponseWriter:
         return transport is None or transport.is_closing()
 
     def begin(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
-        """Make the head, which leaves with the first bytes; ``headers`` get those of the framing.
-        Without a ``length`` the body ends with its last chunk, or with its connection for a client
-        that knows no chunks."""
+        """Set status and headers, which are sent with the first bytes.
+
+        Without ``length`` the body is chunked, or ends with the connection for HTTP/1.0.
+        """
         request = self._request
         keep_alive = request.keep_alive
         is_old = request.version == HttpVersion10
@@ -113,7 +110,7 @@ class ResponseWriter:
 
     @property
     def is_ready(self) -> bool:
-        """True if more of a body that has begun may be written without waiting for its client."""
+        """True if more of the body can be written without waiting."""
         protocol = self._protocol
         transport = protocol.transport
         if not self.begun or self._bodiless or transport is None or protocol.writing_paused:
@@ -121,7 +118,7 @@ class ResponseWriter:
         return not transport.is_closing()
 
     def write_at_once(self, data: bytes) -> None:
-        """Write more of the body, and neither its begin nor its end, to a client that is ready."""
+        """Write a middle part of the body to a client that is ready."""
         if self._protocol.transport is not None:
             self.has_written = True
             framed = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
@@ -129,15 +126,15 @@ class ResponseWriter:
 
     @property
     def is_writable(self) -> bool:
-        """True if the client is there, and reads what it has got."""
+        """True if the client is connected and reads what it has received."""
         return not (self.gone or self._protocol.writing_paused)
 
     def write_event(self, data: bytes) -> None:
-        """Write an event, and the head if it was not sent, to a client that is writable."""
+        """Write an event, and the head before the first one, to a client that is writable."""
         self._send(data, last=False)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
-        """Write more of the body, and its end where these are the ``last`` bytes."""
+        """Write part of the body, and its end if these are the ``last`` bytes."""
         if self._bodiless:
             data = b""
         if len(data) > PIECE:
@@ -147,12 +144,12 @@ class ResponseWriter:
             await self._drained()
         if last:
             self.served = True
-            self.outcome = KEPT if self._is_kept else CLOSED
+            self.outcome = KEEP_OPEN if self._is_kept else CLOSED
 
     async def _write_pieces(self, data: bytes) -> bytes:
-        """Write all but the last piece, and return that."""
-        for at in range(0, len(data) - PIECE, PIECE):
-            self._send(memoryview(data)[at : at + PIECE], last=False)
+        """Write all but the last piece, and return it."""
+        for offset in range(0, len(data) - PIECE, PIECE):
+            self._send(memoryview(data)[offset : offset + PIECE], last=False)
             if self._protocol.writing_paused:
                 await self._drained()
         return data[-(len(data) % PIECE or PIECE) :]
@@ -172,7 +169,7 @@ class ResponseWriter:
             transport.write(head + LAST_CHUNK if last else head)
 
     async def _drained(self) -> None:
-        """Wait for a client that reads slowly, but not for one that has stopped."""
+        """Wait for a slow client, at most ``stall_s`` seconds."""
         try:
             async with asyncio.timeout(self._stall_s):
                 await self._request.writer.drain()
@@ -187,16 +184,20 @@ class ResponseWriter:
             self._protocol.transport.abort()
 
     def cut(self) -> None:
-        """End the connection where the response is: only a missing end tells some clients."""
+        """Close the connection without the end of the body: some clients detect errors only that
+        way."""
         if self._protocol.transport is not None:
             self._protocol.transport.close()
 
 
 class SilenceTimer:
-    """Calls ``on_silence`` whenever nothing was written to a client for ``silence_s`` seconds, or
-    up to a quarter longer. A ping of the upstream shortens this to half the time before the head
-    was sent, so that a stream with early content can still fail with a status, and to a quarter
-    afterwards. Its owner closes it."""
+    """Calls ``on_silence`` when nothing was written for ``silence_s`` seconds, or up to a
+    quarter longer.
+
+    After a ping of the upstream the interval is half of that until the head is sent, so that a
+    stream that fails early still gets an error status, and a quarter afterwards. The owner closes
+    the timer.
+    """
 
     __slots__ = ("_handle", "_loop", "_on_silence", "_out", "_quiet", "_record", "_step_s")
 
@@ -218,8 +219,8 @@ class SilenceTimer:
     def _tick(self) -> None:
         out, record = self._out, self._record
         self._quiet = 0 if out.has_written else self._quiet + 1
-        needed = (1 if out.begun else QUARTERS // 2) if record.has_ping else QUARTERS
-        if self._quiet >= needed:
+        silent_ticks = (1 if out.begun else QUARTERS // 2) if record.has_ping else QUARTERS
+        if self._quiet >= silent_ticks:
             self._quiet = 0
             self._on_silence()
         out.has_written = record.has_ping = False

@@ -1,7 +1,4 @@
-"""aiohttp's low-level server as this house wants it: quiet, patient with odd heads, easy to drain.
-
-Nothing of a request is ever echoed into a log or an error page.
-"""
+"""aiohttp's low-level server with stricter framing, and connections that can be drained."""
 
 from __future__ import annotations
 
@@ -36,13 +33,16 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Unframed(Exception):
-    """The chunked framing of a request body is broken or oversized: where it ends is unknown."""
+    """The chunked framing of a request body is malformed or too large. The connection must be
+    closed."""
 
 
 class Request(web.BaseRequest):
-    """A request whose connection closes after the response if the server drains or if the start of
-    the next request is in doubt. aiohttp's parser adds the trailers of a chunked body to the
-    headers of the next request, and drops what follows a request for an upgrade."""
+    """A request whose connection closes while draining, or if the next request may be misparsed.
+
+    aiohttp's parser adds trailers of a chunked body to the headers of the next request, and drops
+    data after an upgrade request.
+    """
 
     server: HttpServer
     is_unsupported = False  # the HTTP version is neither 1.0 nor 1.1
@@ -56,15 +56,16 @@ class Request(web.BaseRequest):
 
 
 class QuietHandler(web.RequestHandler):
-    """aiohttp's connection handler, with these differences.
+    """aiohttp's connection handler with these differences:
 
-    The requests of a connection are served one after the other by its one task: aiohttp starts
-    another for each, for the sake of context variables, of which nobody sets any here. A request
-    that is no HTTP gets an error that does not show its raw bytes, credentials among them, and no
-    log line. A connection on which no request begins in time is closed. A head is parsed once it is
-    whole, and may name its user agent twice, as proxies on the way make it do. A body whose framing
-    is broken, or has no end, ends with ``Unframed`` for who reads it. Each chunk costs as much as
-    kilobytes do, however few bytes it holds: others have their turn between many of them.
+    - One task per connection serves all its requests. aiohttp starts a task per request to isolate
+      context variables, which are not used here.
+    - Errors for malformed requests contain none of their bytes, and are not logged.
+    - A connection without a complete request head in time is closed.
+    - A head is parsed once it is complete. ``User-Agent`` may be repeated, because proxies do that.
+    - A body with malformed framing raises ``Unframed`` in its reader.
+    - Other connections are served between groups of chunks, because a chunk costs as much CPU as
+      kilobytes of data.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -95,7 +96,7 @@ class QuietHandler(web.RequestHandler):
                 self.transport.close()
 
     async def _serve_next(self) -> bool:
-        """Serve the request that came first. True if its connection may be kept."""
+        """Serve the oldest request. Return True if the connection can be kept."""
         message, payload = self._messages.popleft()
         is_whole = payload.is_eof()
         if is_whole and self._parser is not None:
@@ -120,8 +121,8 @@ class QuietHandler(web.RequestHandler):
         return self._keepalive
 
     def _count_off(self) -> None:
-        """Take a request out of the parser's count of those that wait, which it has joined with the
-        end of its body: while it was served the parser may have found it full, and rested."""
+        """Remove the request from the parser's count of waiting requests, which may have paused
+        reading."""
         if self._parser is not None:
             self._parser.message_consumed()
             self.data_received(b"")
@@ -129,7 +130,6 @@ class QuietHandler(web.RequestHandler):
     def _served(
         self, message: Any, payload: streams.StreamReader
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
-        """Return what serves one request, and tells whether its connection was reset."""
         server = self.server
         server.requests_count += 1
         handler = server.request_handler
@@ -145,8 +145,8 @@ class QuietHandler(web.RequestHandler):
         return self._handle_request(request, None, handler)
 
     async def _linger(self, payload: streams.StreamReader) -> None:
-        """Read what still comes of a body that nobody wants, for a while: who is cut off as it
-        sends may never read its answer."""
+        """Read the unused rest of a body for a while, because a reset could discard the
+        response."""
         with suppress(TimeoutError, web.RequestPayloadError):
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof():
@@ -173,18 +173,18 @@ class QuietHandler(web.RequestHandler):
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
-        """Later requests on the connection are bounded by the keep-alive time."""
+        """Start the keep-alive timeout."""
         if self._request_count == 0 and self.transport is not None:
             self.transport.abort()
 
     @property
     def idle(self) -> bool:
-        """True while no request is served; a head may have come in part."""
+        """True while no request is being served."""
         return not self._messages and (self._waiter is not None or self._request_count == 0)
 
     def idle_since(self) -> float:
-        """Return when the connection became idle or, if later, when the head began that has come
-        in part, as a moment of the loop's clock."""
+        """Time at which the connection became idle, or the incomplete head began if that is
+        later."""
         idle: float = self._next_keepalive_close_time - self._keepalive_timeout
         return max(idle, self._head_at) if self._head else idle
 
@@ -196,34 +196,33 @@ class QuietHandler(web.RequestHandler):
         if data and self._waiting:  # it was sent on before the transport was paused
             self._waiting += data
             return
-        at, before = 0, self._framing
-        while at + SLICE < len(data):
-            if self._is_unframed(len(data) - at):
-                super().data_received(data[at:])
+        offset, framing_before = 0, self._framing
+        while offset + SLICE < len(data):
+            if self._is_unframed(len(data) - offset):
+                super().data_received(data[offset:])
                 return
-            self._parse(data[at : at + SLICE])
-            at += SLICE
-            if self._framing - before > AT_ONCE:
-                self._wait_with(data[at:])
+            self._parse(data[offset : offset + SLICE])
+            offset += SLICE
+            if self._framing - framing_before > AT_ONCE:
+                self._wait_with(data[offset:])
                 return
-        self._parse(data[at:])
+        self._parse(data[offset:])
 
     def _is_unframed(self, size: int) -> bool:
-        """True if so many bytes that come next are all of a body whose length its head has said:
-        nothing in them frames anything, and they cost what their copy does."""
+        """Return True if the next ``size`` bytes all belong to a body with a known length."""
         body = self._body
         if body is None or self._reading_paused or self._buffer_paused:  # the parser may hold some
             return False
         return body.total_bytes + size <= self._length
 
     def _parse(self, data: bytes) -> None:
-        before = self._body.total_bytes if self._body is not None else 0
+        body_before = self._body.total_bytes if self._body is not None else 0
         super().data_received(data)
         if self._body is not None or (self._messages and not self._messages[-1][1].is_eof()):
-            self._watch_framing(len(data), before)
+            self._watch_framing(len(data), body_before)
 
     def _wait_with(self, data: bytes) -> None:
-        """Parse this after others have had their turn, and take nothing more meanwhile."""
+        """Parse the data after other connections were served, and pause reading until then."""
         self._waiting = data
         self._pause_transport_reading()
         if not self._reading_paused:
@@ -236,7 +235,8 @@ class QuietHandler(web.RequestHandler):
             self._next_slice = self._loop.call_soon(self._parse_next)
 
     def _parse_next(self) -> None:
-        """Parse the next slice. Where nobody has read the last, this is called again then."""
+        """Parse the next slice, unless the body has unread chunks. Reading them continues the
+        parser."""
         self._next_slice = None
         if self._reading_paused or self._buffer_paused or self.transport is None:
             return
@@ -246,14 +246,15 @@ class QuietHandler(web.RequestHandler):
             self._resume_transport_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on with what was paused. aiohttp calls this for each chunk that is read."""
+        """Resume after a pause. aiohttp calls this for each chunk that is read."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
-    def _watch_framing(self, size: int, before: int) -> None:
-        """Count what came with a body and is none of it: sizes of chunks, what extends them, and
-        trailers, however long they are. While reading is paused the parser
-        holds what it has not counted yet."""
+    def _watch_framing(self, size: int, body_before: int) -> None:
+        """Count framing bytes of a chunked body: chunk sizes, extensions and trailers.
+
+        Data that the parser holds while reading is paused is counted later.
+        """
         body = self._unfinished_body()
         if body is None or body is not self._body:
             self._body, self._framing = body, 0
@@ -261,39 +262,39 @@ class QuietHandler(web.RequestHandler):
                 body._high_water_chunks, body._low_water_chunks = UNREAD, UNREAD // 2
                 self._length = self._known_length()
             return
-        self._framing += size - (body.total_bytes - before)
+        self._framing += size - (body.total_bytes - body_before)
         broken = bool(self._messages) and not _is_request(self._messages[-1][0])
-        most = FRAMING_BYTES + body.total_bytes // FRAMING_SHARE
-        if broken or (self._framing > most and not self._reading_paused):
+        max_framing = FRAMING_BYTES + body.total_bytes // FRAMING_SHARE
+        if broken or (self._framing > max_framing and not self._reading_paused):
             self._body = None
             body.set_exception(Unframed())
             body.feed_eof()
             self.close()  # after the answer; what still comes is not parsed
 
     def _known_length(self) -> int:
-        """Return how long the body of the last request is as its head says; 0 of one in chunks."""
+        """Return the Content-Length of the last request, 0 if it is chunked."""
         for message, _ in reversed(self._messages):
             if isinstance(message, http_parser.RawRequestMessage):
                 return 0 if message.chunked else int(message.headers.get("content-length", 0))
         return 0
 
     def _unfinished_body(self) -> streams.StreamReader | None:
-        """Return the body of the last request, if there is more to come of it."""
+        """Return the body of the last request if it is incomplete."""
         bodies = [body for message, body in self._messages if _is_request(message)]
-        last = bodies[-1] if bodies else self._body
-        return None if last is None or last.is_eof() else last
+        last_body = bodies[-1] if bodies else self._body
+        return None if last_body is None or last_body.is_eof() else last_body
 
     def _whole_head(self, data: bytes) -> bytes:
-        """Return a head that is whole and what follows it; nothing while more must come."""
+        """Return a complete head and the data after it, or nothing if the head is incomplete."""
         if not self._head:
             end = data.find(b"\r\n\r\n")
             if 0 <= end <= HEAD_BYTES and data[:end].lower().count(_AGENT) < 2:
                 return data  # as nearly all come
-        seen = max(0, len(self._head) - 3)
+        searched = max(0, len(self._head) - 3)
         data, self._head = self._head + data, b""
-        end = data.find(b"\r\n\r\n", seen)
+        end = data.find(b"\r\n\r\n", searched)
         if end < 0 and b"\n\n" not in data and len(data) <= HEAD_BYTES:
-            if not seen:
+            if not searched:
                 self._head_at = self._loop.time()
             self._head = data
             return b""
@@ -327,31 +328,32 @@ class QuietHandler(web.RequestHandler):
 
 
 def _is_request(message: object) -> bool:
-    """False if it stands for bytes that are no request."""
+    """Return False for a placeholder of bytes that are no request."""
     return isinstance(message, http_parser.RawRequestMessage)
 
 
 def with_one_agent(head: bytes) -> bytes:
-    """Return a head without its second ``User-Agent`` and those after it. One whose lines go on
-    in the next line is left as it is, for the parser to refuse."""
+    """Return a head with its first ``User-Agent`` only. Heads with folded lines are left to the
+    parser."""
     lines = head.split(b"\r\n")
     if any(line[:1] in (b" ", b"\t") for line in lines):
         return head
     agents = [line for line in lines if line[: len(_AGENT)].lower() == _AGENT]
-    others = {id(line) for line in agents[1:]}
-    return b"\r\n".join(line for line in lines if id(line) not in others)
+    repeated = {id(line) for line in agents[1:]}
+    return b"\r\n".join(line for line in lines if id(line) not in repeated)
 
 
 class WeakParser(RuntimeError):
-    """aiohttp runs on its parser in Python, which has had holes that the one in C has not."""
+    """aiohttp uses its Python parser, which has had vulnerabilities that the C parser does not
+    have."""
 
 
 class HttpServer(web.Server):
-    """A server of ``QuietHandler`` connections whose handlers end when their client leaves.
+    """A server whose handlers are canceled when the client disconnects.
 
-    Bodies are never decompressed: a few bytes of an unauthenticated caller would cost seconds of
-    work. Once it is ``draining``, each connection ends with the answer it carries. Raises
-    ``WeakParser`` where aiohttp's C parser is not there.
+    Bodies are never decompressed, because a few bytes could cost seconds of CPU. While
+    ``draining``, each response closes its connection. Raises ``WeakParser`` if aiohttp's C parser
+    is missing.
     """
 
     def __init__(self, handler: Handler, **options: Any) -> None:
@@ -371,21 +373,21 @@ class HttpServer(web.Server):
     def _request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
     ) -> web.BaseRequest:
-        known = message.version in VERSIONS
-        if not known:  # the refusal is written in a version that we do speak
+        is_supported = message.version in VERSIONS
+        if not is_supported:  # the refusal is written in a version that we do speak
             message = message._replace(version=HttpVersion11, should_close=True)
         headers = message.headers
         if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != CHUNKED:
             message = message._replace(should_close=True)
         request = Request(message, payload, protocol, writer, task, self._loop)
         request.server = self
-        request.is_unsupported = not known
+        request.is_unsupported = not is_supported
         return request
 
-    def close_idle(self, since: float) -> None:
-        """Close the connections that have served no request since that moment."""
+    def close_idle(self, idle_since: float) -> None:
+        """Close the connections that have been idle since ``since``."""
         for connection in self.connections:
             if not isinstance(connection, QuietHandler) or not connection.idle:
                 continue
-            if connection.idle_since() <= since:
+            if connection.idle_since() <= idle_since:
                 connection.force_close()
