@@ -28,9 +28,9 @@ class FrameReader(Protocol):
 
     `feed` returns the documents that a piece completes, `close` those at the end of the bytes.
     `read` takes a document, which may take long, and returns its frames. `end` returns the frames
-    after the last document, or some of them: it is called until it returns none, or the last one.
-    All raise `ProxyError`. After one of `read`, `left` returns the frames ahead of the fault, which
-    are the same however the bytes were cut. A reader that `holds` keeps all bytes up to the end.
+    after the last document. All raise `ProxyError`. After one of `read` or `end`, `left` returns
+    the frames ahead of the fault, which are the same however the bytes were cut. A reader that
+    `holds` keeps all bytes up to the end.
     """
 
     holds: ClassVar[bool]
@@ -163,20 +163,8 @@ class StreamFrameReader:
             return placed
 
     def _end(self, *, done: bool) -> Sequence[Frame]:
-        """Return the frames at the end. Those that wait for their place precede an error: then this
-        is called once more."""
-        order = self._order
-        try:
-            frames = self._reader.end(done=done)
-            if self._joiner is not None:
-                frames = [*map(self._joiner.feed, frames)]
-        except UpstreamInvalid:
-            if order is None or not (waiting := [*order.end()]):
-                raise
-            return waiting
-        if order is not None:
-            frames = [each for frame in frames for each in order.feed(frame)]
-            frames += order.end()
+        frames = [*self._in_place(self._reader.end(done=done))]
+        frames += () if self._order is None else self._order.end()
         self._is_over = True
         return _with_last(frames)
 

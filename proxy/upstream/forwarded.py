@@ -236,14 +236,12 @@ class HttpUpstreamResponse:
         self._documents.extend(self.reader.feed(piece))
 
     def _close(self) -> None:
-        """Take the frames after the last document. It is called again until the last frame."""
+        """Take the frames after the last document."""
+        self._ends = "over"
         try:
             self._frames = self.reader.end()
         except ProxyError as fault:
             self._frames, self._fault = self.reader.left(), fault
-            return
-        if not self._frames or self._frames[-1].last:
-            self._ends = "over"
 
     def _pass_on(self, piece: bytes) -> bool:
         """Take a piece without waking the reader and hand its frames on. Return True if nothing

@@ -88,8 +88,7 @@ def read(
                 frames += reader.read(document)
         for document in reader.close():
             frames += reader.read(document)
-        while left := reader.end():
-            frames += left
+        frames += reader.end()
     except UpstreamError as error:
         return [*frames, *reader.left()], error.code
     return frames, None
@@ -158,6 +157,16 @@ def test_half_a_character_at_the_end_is_invalid(order: LastWord | None) -> None:
     frames, fault = read(stream_reader(order=order), [wire])
 
     assert (texts(frames), fault) == (["a"], "upstream_invalid_response")
+
+
+def test_a_fault_at_done_does_not_wait_for_the_end_of_the_bytes() -> None:
+    reader = stream_reader(order=LastWord())
+    text, done = reader.feed(event(b'{"text": "a\\ud83d"}') + DONE)
+
+    assert reader.read(text) == []
+    with pytest.raises(UpstreamInvalid):
+        reader.read(done)
+    assert texts(reader.left()) == ["a"]
 
 
 def test_raw_bytes_have_no_line_breaks() -> None:
