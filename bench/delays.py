@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.table import KINDS

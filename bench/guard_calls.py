@@ -51,11 +51,13 @@ def guards(chosen: str) -> Inspect:
         snapshot = first_of("proxy.policy.store:read_folder")(Path(folder), None)
     rules = snapshot.deployments["chat"].guards
     ask = first_of(
+        "proxy.guards.text.documents:plain_request",
         "proxy.guards.text.plain_chat:plain_request",
         "proxy.guards.text.usual:usual_request",
         "proxy.guards.texts:request_texts",
     )
     tell = first_of(
+        "proxy.guards.text.documents:plain_answer",
         "proxy.guards.text.plain_chat:plain_answer",
         "proxy.guards.text.usual:usual_answer",
         "proxy.guards.texts:answer_texts",

@@ -15,8 +15,8 @@ import orjson
 
 from bench.decide import BODY, microseconds
 from proxy.guards.engine import Engine
+from proxy.guards.text.documents import request_texts
 from proxy.guards.text.normalize import variants
-from proxy.guards.text.text_walker import request_texts
 from proxy.guards.text.walk import Text
 from proxy.policy.store import read_folder
 from proxy.types.guard import Detector, GuardRule

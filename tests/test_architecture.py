@@ -19,12 +19,8 @@ MODULES = sorted((TOP / "proxy").rglob("*.py"))
 MAX_FILE, MAX_FUNCTION = 400, 60
 
 UNTESTED = {
-    "proxy/guards/inspector.py": "test_run.py and whole/test_glance.py inspect by it",
-    "proxy/guards/stream/edits.py": "test_filter.py edits frames by it",
-    "proxy/guards/stream/texts.py": "test_filter.py reads frames by it",
-    "proxy/guards/stream/joinable.py": "test_filter.py omits texts by it",
+    "proxy/guards/stream/frame_texts.py": "test_filter.py reads and edits frames by it",
     "proxy/guards/stream/part_stream.py": "test_filter.py holds frames by it",
-    "proxy/guards/text/text_walker.py": "test_walk.py collects the texts of documents by it",
     "proxy/guards/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guards/text/hosts.py": "tests/guards/kinds/test_urls.py finds hosts by it",
     "proxy/dialects/stored_request.py": "tests/dialects/responses/test_stored.py sends them",
@@ -67,8 +63,6 @@ UNTESTED = {
     "proxy/types/cache_rule.py": "values; tests/policy/compile/test_cache.py makes them",
     "proxy/types/hold.py": "tests/guards/matching/test_hold.py asks each detector by it",
     "proxy/guards/stream/text_filter.py": "shapes without behaviour",
-    "proxy/guards/stream/text_filters.py": "test_filter.py filters by them",
-    "proxy/guards/findings/rule_cursor.py": "test_window.py looks by it",
     "proxy/guards/kinds/economics.py": "tests/limits/test_init.py looks by it",
     "proxy/limits/kinds/__init__.py": "tests/recipes/test_limit_kind.py adds one",
     "proxy/limits/kinds/concurrency.py": "tests/limits/test_claims.py claims and settles each kind",

@@ -16,7 +16,8 @@ from proxy.errors import words
 from proxy.guards import engine
 from proxy.guards.kinds import grounded, pii, secrets, system_prompt
 from proxy.guards.services import judge, moderation, presidio, webhook
-from proxy.guards.text import base64_text, text_walker
+from proxy.guards.text import base64_text
+from proxy.guards.text import documents as guard_documents
 from proxy.guards.whole import joined_parts
 from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
@@ -94,7 +95,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
     ("limits.md", "joined for 256 characters", 256, joined_parts.WINDOW),
     ("guards.md", "the first 256 of the next", 256, joined_parts.WINDOW),
-    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, text_walker.SHEET),
+    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, guard_documents.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, base64_text.MOST_RUN),
     ("limits.md", "process paused longer than 30 seconds", 30, limit.LEASE_S),
     ("limits.md", "1024 for an answer", 1024, bounds.ASSUMED_TOKENS),

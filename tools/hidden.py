@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from proxy.guards.guard_kind import NO_CONTEXT, MostCost
 from proxy.guards.kinds.table import KINDS
+from proxy.guards.text.documents import request_texts
 from proxy.guards.text.normalize import variants
-from proxy.guards.text.text_walker import request_texts
 from proxy.guards.whole.joined_parts import message_boundaries
 from proxy.types import Json
 from proxy.types.guard import Detector, is_detector

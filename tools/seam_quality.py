@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 
-from proxy.guards.findings.tally import RuleTally
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.findings import RuleTally
+from proxy.guards.text.documents import request_texts
 from proxy.guards.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import GuardRule
 from tools import confidence, made_quality

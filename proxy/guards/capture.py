@@ -1,151 +1,142 @@
-"""What may be shown of a call's texts: what policy asks for, redacted, and never more than so much.
+"""Captures redacted texts of a call for its trace, up to a number of characters.
 
-Texts are taken as the upstream is sent them and as it answers, before anything is put back that was
-masked. They are redacted only when somebody asks for them, by all guards of the call that mask and
-by those for credentials and personal identifiers. Texts that guards read together are redacted
-together, so that a value split between two of them is in neither.
+Texts are captured as the upstream gets and sends them, with placeholders. They are redacted on
+demand, by the rules of the call that mask, and by guards for credentials and personal identifiers.
+Texts that guards inspect as one are redacted as one, so that no part of a value remains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from proxy.call.record import Captured, CapturedText
-from proxy.errors import ProxyError
 from proxy.errors.words import MAX_NAME, word
 from proxy.guards.engine import inspect_now
-from proxy.guards.errors import error_texts
-from proxy.guards.findings.mask import named
-from proxy.guards.findings.tally import Clock, RuleTally
-from proxy.guards.stream.texts import (
+from proxy.guards.findings import Clock, RuleTally, named
+from proxy.guards.stream.frame_texts import (
     JSON_KINDS,
     choice_of,
     delta_texts,
     other_texts,
     place_of,
 )
-from proxy.guards.text.native import native_walk
+from proxy.guards.text.documents import native_walk
 from proxy.guards.text.walk import Path, Text, parts_of, request_walk
 from proxy.types import Json
 from proxy.types.events import CALLS, Frame, Part, Stop
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
 
-BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
-MOST_TEXTS = 256
-MOST_VALUES = 4096  # of a question, or of a chunk, that are looked through for them
+LOOKAHEAD = 8192  # characters beyond the captured ones that are inspected, to complete findings
+MAX_TEXTS = 256
+MAX_VALUES = 4096  # values of a request or a frame that are searched for texts
 CUT, WITHHELD = "…", "[WITHHELD]"
-TURNS = frozenset({"input", "messages"})
-_SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
+_TURNS = frozenset({"input", "messages"})
+_CAPTURED_KINDS = frozenset(
+    {"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"}
+)
 
 
 @dataclass(slots=True)
 class Capturing:
-    """The texts of one call. Feed it the answer; ask it once, when the call has ended."""
+    """Captures the texts of one call. Feed it the frames of the response."""
 
     capture: Capture
     rules: Sequence[GuardRule]
-    asked: Json
+    request: Json
     clock: Clock
-    _answers: dict[tuple[int, int], tuple[Text, list[str]]] = field(default_factory=dict)
-    _room: int = field(init=False)
+    _responses: dict[tuple[int, int], tuple[Text, list[str]]] = field(default_factory=dict)
+    _remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._room = self.capture.max_chars + BEYOND
+        self._remaining = self.capture.max_chars + LOOKAHEAD
 
     def feed(self, frame: Frame) -> None:
         """Keep the texts of a frame, as long as there is room."""
-        if self.capture.output and self._room > 0:
-            for at, text in _texts_of(frame):
-                self._add((frame.model_call, hash(at)), text)
+        for text_id, text in _texts_of(frame) if self.capture.output and self._remaining else ():
+            is_full = len(self._responses) >= MAX_TEXTS or self._remaining <= 0
+            if text.kind in _CAPTURED_KINDS and not is_full:
+                key = frame.model_call, hash(text_id)
+                _, pieces = self._responses.setdefault(key, (text, []))
+                pieces.append(text.text[: self._remaining])
+                self._remaining = max(0, self._remaining - len(text.text))
 
-    def _add(self, text_id: tuple[int, int], text: Text) -> None:
-        if self._room > 0 and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
-            _, pieces = self._answers.setdefault(text_id, (text, []))
-            pieces.append(text.text[: self._room])
-            self._room -= len(text.text)
-
-    def shown(self) -> Captured:
-        """Return the texts that may be shown, redacted."""
-        found = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
-        asked = [each for each in found if isinstance(each, Text) and _is_shown(each)]
-        answered = [
-            text._replace(path=(leg, *text.path), text="".join(pieces), role="assistant")
-            for (leg, _), (text, pieces) in self._answers.items()
+    def captured(self) -> Captured:
+        """Return the captured texts, redacted."""
+        walk = islice(request_walk(self.request), MAX_VALUES) if self.capture.input else ()
+        requests = [
+            text
+            for text in walk
+            if isinstance(text, Text) and text.kind in _CAPTURED_KINDS and not text.decoded
         ]
-        return Captured(self._redacted(asked), self._redacted(answered))
+        responses = [
+            text._replace(path=(model_call, *text.path), text="".join(pieces), role="assistant")
+            for (model_call, _), (text, pieces) in self._responses.items()
+        ]
+        return Captured(self._redact(requests), self._redact(responses))
 
-    def shown_error(self, error: ProxyError) -> str | None:
-        """Return the redacted message of an upstream, which may quote the request. None if the
-        policy does not capture both the request and the response."""
+    def redact_error(self, message: str) -> str | None:
+        """Return the redacted message of an upstream, which may quote the request. Return None if
+        the policy does not capture both the request and the response."""
         if not (self.capture.input and self.capture.output):
             return None
-        [message, *_] = self._redacted(error_texts(error)[:1])
-        return word(message.text, MAX_NAME)
+        text = Text(path=("error", "message"), text=message, kind="content", role="assistant")
+        [redacted, *_] = self._redact([text])
+        return word(redacted.text, MAX_NAME)
 
-    def _redacted(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
-        """Return texts with every finding replaced; ``WITHHELD`` if a rule failed on them.
+    def _redact(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
+        """Return the texts with every finding replaced, or ``WITHHELD`` if a rule failed.
 
-        All texts of a message are read as its parts, and messages of one role as guards read them.
+        The texts of a message are inspected as its parts, and messages of one role as guards
+        inspect them.
         """
-        room = self.capture.max_chars + BEYOND
-        read: list[Text] = []
-        for at, text in enumerate(texts[:MOST_TEXTS]):
+        remaining = self.capture.max_chars + LOOKAHEAD
+        inspected: list[Text] = []
+        for number, text in enumerate(texts[:MAX_TEXTS]):
+            message = text.path[:2][-1] if text.path[0] in _TURNS else text.path[0]
             is_part = parts_of(text.path) is not None
-            message = text.path[:2][-1] if text.path[0] in TURNS else text.path[0]
-            path: Path = ("messages", message, "content", at) if is_part else (at,)
-            read.append(Text(path=path, text=text.text[:room], kind=text.kind, role=text.role))
-            room -= len(text.text)
-            if room <= 0:
+            path: Path = ("messages", message, "content", number) if is_part else (number,)
+            inspected.append(Text(path, text.text[:remaining], text.kind, role=text.role))
+            remaining -= len(text.text)
+            if remaining <= 0:
                 break
         tallies = [RuleTally(rule, self.clock) for rule in self.rules]
-        inspection = inspect_now(tallies, read, named)
+        inspection = inspect_now(tallies, inspected, named)
         withheld = WITHHELD if inspection.blocked is not None else None
-        safe = [
-            (text.role or "user", withheld or inspection.changes.get(text.path, text.text))
-            for text in read
-        ]
-        return tuple(_cut(safe, self.capture.max_chars))
+        remaining = self.capture.max_chars
+        captured: list[CapturedText] = []
+        for text in inspected:
+            if remaining <= 0:
+                break
+            redacted = withheld or inspection.changes.get(text.path, text.text)
+            shown = redacted if len(redacted) <= remaining else redacted[:remaining] + CUT
+            captured.append(CapturedText(text.role or "user", shown))
+            remaining -= len(redacted)
+        return tuple(captured)
 
 
-def _cut(texts: Iterable[tuple[str, str]], most: int) -> Iterator[CapturedText]:
-    """Yield texts until they have so many characters."""
-    for role, text in texts:
-        if most <= 0:
-            return
-        yield CapturedText(role, text if len(text) <= most else text[:most] + CUT)
-        most -= len(text)
-
-
-def redacting(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...]:
-    """Return the rules by which a call's texts are redacted."""
-    masks = (rule for rule in (*guards.input, *guards.output) if rule.action == "mask")
+def redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...]:
+    """Return the rules that redact captured texts: none of them needs a service or a context."""
     local = (
-        rule for rule in masks if not is_service(rule.detector) and not is_contextual(rule.detector)
+        GuardRule(name=rule.name, detector=rule.detector, action="mask", cased=rule.cased)
+        for rule in (*guards.input, *guards.output)
+        if rule.action == "mask"
+        and not is_service(rule.detector)
+        and not is_contextual(rule.detector)
     )
-    return (
-        *capture.redact,
-        *(
-            GuardRule(name=rule.name, detector=rule.detector, action="mask", cased=rule.cased)
-            for rule in local
-        ),
-    )
-
-
-def _is_shown(text: Text) -> bool:
-    return text.kind in _SHOWN and not text.decoded
+    return (*capture.redact, *local)
 
 
 def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
-    """Yield the texts of a frame, and what tells each from others. Texts of a kind are one, except
-    those of tool calls."""
+    """Yield the texts of a frame, each with an id that is the same in later frames. Texts of a kind
+    are one text, except those of tool calls."""
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
     walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
-    for found in islice(walk, MOST_VALUES):
+    for found in islice(walk, MAX_VALUES):
         if isinstance(found, Text):
-            place_in = None if is_whole else place_of(frame, found.path)
-            yield place_in or found.path, found
+            path = None if is_whole else place_of(frame, found.path)
+            yield path or found.path, found
     for text, place, _ in () if is_whole else delta_texts(frame):
-        of = place if isinstance(place, Part) and place.kind in JSON_KINDS | CALLS else text.kind
-        yield (choice_of(place), of), text._replace(path=(text.kind,))
+        is_call = isinstance(place, Part) and place.kind in JSON_KINDS | CALLS
+        yield (choice_of(place), place if is_call else text.kind), text._replace(path=(text.kind,))

@@ -1,6 +1,6 @@
-"""What a call asks, for guards that judge by it, and rules bound to it.
+"""Binds rules to the request of a call, for detectors that judge texts by its prompt.
 
-A body in OpenAI's form is read as it is; what is not said, or not in words, is empty.
+Reads the request in any API format. Missing members and members without a text count as empty.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from proxy.types.guard import (
     is_service,
 )
 
-NOWHERE: frozenset[str] = frozenset()
-_SYSTEM = frozenset({"system", "developer"})
+NO_FIELDS: frozenset[str] = frozenset()
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 @frozen
 class FailedDetector:
-    """A detector in the place of one that could not be made."""
+    """Raises the error that prevented a detector or a service from being used."""
 
     error: Exception
     lookback: int | None = 0
@@ -37,79 +37,82 @@ class FailedDetector:
 
 
 def bind(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
-    """Return the rules with the detectors of one call. A rule that has nothing to judge by gets
-    no text to look at. Services stay as they are."""
+    """Return the rules with the detectors of one call; services stay as they are.
+
+    A rule whose context the call lacks applies to no text.
+    """
     if not any(is_contextual(rule.detector) for rule in rules):
         return rules
-    question = question_of(body)
+    context = prompt_context(body)
     return [
-        _about(rule, rule.detector, question) if is_contextual(rule.detector) else rule
+        _bind_rule(rule, rule.detector, context) if is_contextual(rule.detector) else rule
         for rule in rules
     ]
 
 
-def bound(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
-    """Return the rules of a stage as they are for one call: those with a detector of their own,
-    then those that ask a service."""
+def bind_stage(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
+    """Return the rules of one call that have a detector, and those that call a service."""
     if not rules.contextual:
         return rules.detectors, rules.services
     return split_services(bind(rules.every, body))
 
 
 def split_services(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
-    """Return the rules with a detector of their own, then those that ask a service."""
+    """Return the rules that have a detector, and those that call a service."""
     detectors = [rule for rule in rules if not is_service(rule.detector)]
     return detectors, [rule for rule in rules if is_service(rule.detector)]
 
 
 def split_enforcing(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
-    """Return the rules that enforce, then those that only watch."""
+    """Return the rules that enforce, and those that only record findings."""
     return [rule for rule in rules if rule.enforces], [rule for rule in rules if not rule.enforces]
 
 
-def _about(rule: GuardRule, contextual: ContextualDetector, question: PromptContext) -> GuardRule:
+def _bind_rule(
+    rule: GuardRule, contextual: ContextualDetector, context: PromptContext
+) -> GuardRule:
     try:
-        detector = contextual.about(question)
-    except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
-        return replace(rule, detector=FailedDetector(bug))
+        detector = contextual.about(context)
+    except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
+        return replace(rule, detector=FailedDetector(error))
     if detector is None:
-        return replace(rule, detector=FailedDetector(LookupError()), fields=NOWHERE)
+        return replace(rule, detector=FailedDetector(LookupError()), fields=NO_FIELDS)
     return replace(rule, detector=detector)
 
 
-def question_of(body: Json) -> PromptContext:
-    """Read what a call asks."""
+def prompt_context(body: Json) -> PromptContext:
+    """Return the system prompt, the last user message and the declared context of a request."""
     turns = body["messages"] if "messages" in body else body.get("input")
-    messages = [each for each in _list(turns) if isinstance(each, dict)]
-    system = [_content(each) for each in messages if each.get("role") in _SYSTEM]
-    for name in ("system", "instructions"):  # of Messages and Responses: it stands by itself
+    messages = [message for message in _as_list(turns) if isinstance(message, dict)]
+    system = [
+        _text_of(message.get("content"))
+        for message in messages
+        if message.get("role") in _SYSTEM_ROLES
+    ]
+    for name in ("system", "instructions"):  # fields of Messages and Responses
         if name in body:
-            system = [_words(body[name]), *system]
-    asked = [_content(each) for each in messages if each.get("role") == "user"]
-    prompt = body.get("prompt", body.get("input"))
-    context = body.get("context", body.get("enkrypt_context"))
+            system.insert(0, _text_of(body[name]))
+    prompts = [
+        _text_of(message.get("content")) for message in messages if message.get("role") == "user"
+    ]
     return PromptContext(
-        system=_joined(system),
-        asked=asked[-1] if asked else _words(prompt),
-        context=_words(context),
+        system=_join(system),
+        asked=prompts[-1] if prompts else _text_of(body.get("prompt", body.get("input"))),
+        context=_text_of(body.get("context", body.get("enkrypt_context"))),
     )
 
 
-def _content(message: Json) -> str:
-    return _words(message.get("content"))
-
-
-def _words(value: Any) -> str:
-    """Return the text of a value: a string, or a list of strings and parts with a text."""
+def _text_of(value: Any) -> str:
+    """Return the text of a string, or of a list of strings and of parts with a text."""
     if isinstance(value, str):
         return value
-    parts = (each.get("text") if isinstance(each, dict) else each for each in _list(value))
-    return _joined(each for each in parts if isinstance(each, str))
+    parts = (part.get("text") if isinstance(part, dict) else part for part in _as_list(value))
+    return _join(part for part in parts if isinstance(part, str))
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return "\n".join(each for each in parts if each)
+def _join(texts: Iterable[str]) -> str:
+    return "\n".join(text for text in texts if text)
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""The rules of one call at work on its texts: a whole request, a whole answer, or a stream.
+"""Runs the rules of one call on texts.
 
-Every rule looks at every text that it applies to, and each has a result, also when the first of
-them has already stopped the call.
+Every rule inspects every text that it applies to, and has a result even if an earlier rule has
+already blocked the call.
 """
 
 from __future__ import annotations
@@ -13,75 +13,68 @@ from contextlib import suppress
 from dataclasses import field
 from dataclasses import replace as copied
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked
-from proxy.guards.aside import GuardThreads, unobserved
-from proxy.guards.context import question_of, split_enforcing, split_services
-from proxy.guards.findings.mask import Replace, TextMatch, masked, named, within_json
-from proxy.guards.findings.tally import Clock, RuleTally
-from proxy.guards.services.stage import (
-    NoEgress,
-    Reading,
-    ServiceCalls,
-    ServiceStage,
-    seen,
-    unasked,
+from proxy.guards.context import prompt_context
+from proxy.guards.findings import Clock, Replace, RuleTally, TextMatch, masked, named, within_json
+from proxy.guards.guard_threads import GuardThreads, ignore_wait
+from proxy.guards.services.stage import NoEgress, Reading, ServiceCalls, seen, unasked
+from proxy.guards.text.documents import (
+    EACH,
+    MOST_TEXTS,
+    PLAIN_READERS,
+    TextWalker,
+    in_steps,
+    weight_of,
 )
-from proxy.guards.stream.feeding import Feeding, FirstContent, InTime
-from proxy.guards.stream.filter import StreamFilter
-from proxy.guards.text.plain_chat import PLAIN_READERS
-from proxy.guards.text.text_walker import EACH, MOST_TEXTS, TextWalker, in_steps, weight_of
 from proxy.guards.text.walk import Found, Path, Text, Texts
 from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.guards.whole.text_batches import RuleInspection, batches, part_of
-from proxy.guards.whole.threads import Threads
+from proxy.guards.whole.text_batches import RuleInspection, Threads, batches, part_of
 from proxy.ports import GuardClients
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.runtime.turns import Turns
 from proxy.types import Json
-from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, GuardRule, is_weighted
 
-ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
-TOGETHER = 256 * 1024  # the weight of texts that are looked at together, before each of them
-STEP_ASIDE = 8 * 1024  # values that a thread reads in one go
+ABOVE = 16 * 1024  # weight of the texts of a call from which on threads inspect them
+TOGETHER = 256 * 1024  # weight of texts that a thread prefilters together
+STEP_ASIDE = 8 * 1024  # values that a thread reads in one turn
 MOST_WAIT_S = 10.0
-SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by threads
-
+SHEETS = 2  # batches of texts that threads inspect at a time, of all calls
 
 T = TypeVar("T")
 
 
 @frozen
 class Inspection:
-    """What rules found in texts. ``changes`` are the new texts by their paths; ``routed`` is the
-    rule that routes the call."""
+    """Findings of rules in texts. ``changes`` are the masked texts by their paths; ``routed`` is
+    the rule that routes the call."""
 
     results: tuple[GuardResult, ...]
     changes: dict[Path, str]
     blocked: GuardBlocked | None = None
     routed: GuardRule | None = None
 
-    def permit(self) -> None:
-        """Raise ``GuardBlocked`` where a rule stops the call."""
+    def raise_if_blocked(self) -> None:
+        """Raise ``GuardBlocked`` if a rule blocks the call."""
         if self.blocked is not None:
             raise self.blocked
 
 
 @frozen
 class Engine:
-    """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it, and used in
-    ``turns`` alone; without one all is done on the loop. ``outsides`` reaches the services that
-    rules ask; ``most_texts`` are read of all arguments of one document.
+    """Runs rules that are bound to their call.
 
-    ``clock`` is that by which rules have deadlines: of a thread's own work, so that what others do
-    makes nobody late. ``most_wait_s`` is how long the guards of a call wait for turns beside that,
-    and ``on_wait`` gets the seconds of each wait. ``now`` is the clock of what services take, the
-    same where it is None.
+    ``pool`` runs heavy inspections in ``turns`` of the callers; without a pool they run on the
+    event loop. ``clock`` measures the CPU of a thread, for the deadlines of rules, and ``now`` the
+    time of services; None is the same clock. A call waits at most ``most_wait_s`` for turns, and
+    ``on_wait`` gets the seconds of each wait. ``most_texts`` bounds the texts within the arguments
+    of one document.
     """
 
     clock: Clock
@@ -91,7 +84,7 @@ class Engine:
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
     most_wait_s: float = MOST_WAIT_S
-    on_wait: Callable[[float], None] = unobserved
+    on_wait: Callable[[float], None] = ignore_wait
     now: Clock | None = None
 
     async def inspect(
@@ -100,63 +93,67 @@ class Engine:
         texts: Texts | Sequence[Text],
         replace: Replace = named,
         caller: object = None,
-        known: Sequence[GuardResult | None] = (),
+        prefiltered: Sequence[GuardResult | None] = (),
     ) -> Inspection:
-        """Look at whole texts, in the turns of a caller. Never raises for what a rule finds: see
-        ``Inspection.permit``. ``known`` is the results of ``prefilter_rules``."""
+        """Inspect whole texts in the turns of a caller. Raises nothing for a finding.
+
+        ``prefiltered`` are the results of ``prefilter_rules``, if it has already run.
+        """
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
-        known = known or prefilter_rules(rules, read, self.above, self.clock)
-        if not any(known) and self._is_heavy((), read):
-            known = await self._prefilter_in_thread(rules, read, caller)
-        passed = [each for each in known if each is not None]
-        if len(passed) == len(known):
-            return Inspection(tuple(passed), {})
-        left = [rule for rule, result in zip(rules, known, strict=True) if result is None]
-        found = await self._look(left, read, replace, caller)
-        return copied(found, results=_merged(known, found.results))
+        prefiltered = prefiltered or prefilter_rules(rules, read, self.above, self.clock)
+        if not any(prefiltered) and self._is_heavy((), read):
+            prefiltered = await self._prefilter_in_thread(rules, read, caller)
+        clean = [result for result in prefiltered if result is not None]
+        if len(clean) == len(prefiltered):
+            return Inspection(tuple(clean), {})
+        pairs = zip(rules, prefiltered, strict=True)
+        remaining = [rule for rule, result in pairs if result is None]
+        inspection = await self._inspect_each(remaining, read, replace, caller)
+        results = iter(inspection.results)
+        merged = [next(results) if result is None else result for result in prefiltered]
+        return copied(inspection, results=tuple(merged))
 
     async def _prefilter_in_thread(
         self, rules: Sequence[GuardRule], read: Texts, caller: object
-    ) -> list[GuardResult | None]:
-        """Look at heavy texts together where it holds up nobody, unless that has to wait long."""
-        look = partial(prefilter_rules, rules, read, TOGETHER, self.clock)
+    ) -> Sequence[GuardResult | None]:
+        """Prefilter heavy texts in a thread, unless it has to wait too long."""
+        job = partial(prefilter_rules, rules, read, TOGETHER, self.clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.most_wait_s):
-                return await self.beside(caller)(look)
+                return await self.threads(caller)(job)
         return [None] * len(rules)
 
-    async def _look(
+    async def _inspect_each(
         self, rules: Sequence[GuardRule], read: Texts, replace: Replace, caller: object
     ) -> Inspection:
-        """Let each rule look at each text."""
-        texts = read.texts
         tallies = [RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
         if read.unread is not None:
-            return _inspection(_failed(tallies, read.unread), texts, replace)
-        if self._is_heavy(rules, read):
-            aside = self.beside(caller)
-            threads = Threads.of(aside, self.clock, tallies, self.most_wait_s)
-            looks = await threads.look(texts)
-            made = partial(_inspection, looks, texts, replace)
-            return await aside(made) if _is_to_mask(looks) else made()
-        return inspect_now(tallies, texts, replace)
+            return _fail_all(tallies, read.unread, read.texts, replace)
+        if not self._is_heavy(rules, read):
+            return inspect_now(tallies, read.texts, replace)
+        threads = self.threads(caller)
+        batched = Threads.of(threads, self.clock, tallies, self.most_wait_s)
+        inspections = await batched.look(read.texts)
+        conclude = partial(_conclude, inspections, read.texts, replace)
+        # Only masking is work: a call that is blocked does not wait for another turn.
+        masks = any(map(_must_mask, inspections)) and _first_block(inspections) is None
+        return await threads(conclude) if masks else conclude()
 
     def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
-        """True if threads have to look; of many texts none is weighed to tell."""
+        """Return True if threads have to inspect the texts. Many texts are not weighed for that."""
         if self.pool is None:
             return False
         if EACH * len(read.texts) > self.above:
             return True
-        left = self.above - _weight(rules, read.texts)
-        return left < 0 or (not read.apart and weight_of_joined(read.texts) > left)
+        remaining = self.above - _weight(rules, read.texts)
+        return remaining < 0 or (not read.apart and weight_of_joined(read.texts) > remaining)
 
-    async def aside(self, weight: int, job: Callable[[], T], caller: object) -> T:
-        """Return what a caller's work gives: what is as much as to look at texts of a weight is
-        done where it holds up nobody."""
-        return job() if weight <= self.above else await self.beside(caller)(job)
+    async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
+        """Run a job: at once if its weight is small, otherwise in a thread."""
+        return job() if weight <= self.above else await self.threads(caller)(job)
 
-    def beside(self, caller: object) -> GuardThreads:
-        """Return where work of a caller holds up nobody, in its turns."""
+    def threads(self, caller: object) -> GuardThreads:
+        """Return the threads for the jobs of a caller."""
         return GuardThreads(self.pool, self.turns.of(caller), self.on_wait)
 
     async def read(
@@ -166,45 +163,48 @@ class Engine:
         size: int,
         caller: object = None,
     ) -> Texts:
-        """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
-        the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
+        """Return the texts of a document of ``size`` bytes. A thread reads a large one, because a
+        single text may be megabytes of base64; any other is read in steps."""
         if self.pool is None or size <= LARGE_BYTES:
-            read = PLAIN_READERS.get(walk)
-            usual = read(data) if read else None
-            return usual or await in_steps(walk(data), self.most_texts)
-        walker, aside = TextWalker(walk(data), self.most_texts), self.beside(caller)
-        unfinished = True
-        # Each step has a turn of its own: a call that is cancelled has no more of them.
-        while unfinished:
-            unfinished = await aside(partial(walker.advance, STEP_ASIDE))
+            read_plain = PLAIN_READERS.get(walk)
+            plain = read_plain(data) if read_plain else None
+            return plain or await in_steps(walk(data), self.most_texts)
+        walker, threads = TextWalker(walk(data), self.most_texts), self.threads(caller)
+        is_unfinished = True
+        while is_unfinished:  # each step has a turn: a cancelled call takes no more of them
+            is_unfinished = await threads(partial(walker.advance, STEP_ASIDE))
         return walker.texts
 
-    async def ask(
+    async def ask_services(
         self,
         rules: Sequence[GuardRule],
-        texts: Texts | Sequence[Text],
-        inquiry: ServiceCalls,
+        read: Texts,
+        calls: ServiceCalls,
         replace: Replace = named,
         caller: object = None,
     ) -> Inspection:
-        """Ask services of whole texts; like ``inspect`` in all else."""
-        if isinstance(texts, Texts) and texts.unread is not None:
-            failed = _failed(unasked(rules, self.clock), texts.unread)
-            return _inspection(failed, texts.texts, replace)
-        texts, opaque = _texts_of(texts)
+        """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
+        texts = read.texts
+        if read.unread is not None:
+            return _fail_all(unasked(rules, self.clock), read.unread, texts, replace)
+
+        def collect() -> list[Reading]:
+            parts = [part_of(place, text) for place, text in enumerate(texts) if not text.placed]
+            runs = [joined for joined in joined_parts(texts) if joined.text.run is not None]
+            views = [(part.views, part.text) for part in parts]
+            views += [(joined.views(), joined.text) for joined in runs]
+            return [reading for of, text in views for reading in seen(of, text.kind, text.role)]
+
         weight = _weight((), texts)
-        reads = await self.aside(weight, partial(_reads, texts), caller)
-        tallies = await inquiry.tallies(rules, reads)
+        tallies = await calls.tallies(rules, await self.offload(weight, collect, caller))
         for tally in tallies:
-            tally.opaque = opaque
+            tally.opaque = bool(read.opaque)
+        return await self.offload(weight, partial(inspect_now, tallies, texts, replace), caller)
 
-        look = partial(inspect_now, tallies, texts, replace)
-        return await self.aside(weight, look, caller)
-
-    def inquiry(self, body: Json, record: Record) -> ServiceCalls:
-        """Prepare to ask about one call, whose request this is."""
+    def service_calls(self, body: Json, record: Record) -> ServiceCalls:
+        """Return the calls of services about one call, whose request is ``body``."""
         return ServiceCalls(
-            question=question_of(body),
+            question=prompt_context(body),
             record=record,
             outsides=self.outsides,
             clock=self.clock,
@@ -212,169 +212,81 @@ class Engine:
         )
 
     def unasked(self, services: Sequence[GuardRule], error: str | None = None) -> list[GuardResult]:
-        """Return the results of services that were not asked: their call was stopped, or there was
-        an error."""
+        """Return the results of services that were not called, because their call was blocked or
+        for an ``error``."""
         return [tally.result() for tally in unasked(services, self.clock, error)]
-
-    def watch(
-        self,
-        rules: Sequence[GuardRule],
-        inquiry: Callable[[], ServiceCalls],
-        replace: Replace = named,
-        *,
-        caller: object = None,
-    ) -> Watching:
-        """Start to inspect a stream, in the turns of a caller; ``inquiry`` is called if a rule
-        uses a service."""
-        own, services = split_services(rules)
-        tallies = [RuleTally(rule, self.clock, most_texts=self.most_texts) for rule in own]
-        beside = self.beside(caller)
-        calls = inquiry() if services else None
-        stages = [
-            ServiceStage(group, calls, replace, beside, self.most_texts)
-            for group in split_enforcing(services)
-            if group and calls is not None
-        ]
-        holds = any(tally.rule.enforces for tally in tallies) or any(each.holds for each in stages)
-        feeding = Feeding(StreamFilter.under(tallies, replace), InTime(tallies, beside))
-        return Watching(tallies, feeding, FirstContent(waits=holds), stages)
-
-
-class Watching:
-    """One stream under its rules."""
-
-    __slots__ = ("_feeding", "_opening", "_stages", "_tallies")
-
-    def __init__(
-        self,
-        tallies: Sequence[RuleTally],
-        feeding: Feeding,
-        opening: FirstContent,
-        stages: Sequence[ServiceStage] = (),
-    ) -> None:
-        self._tallies = tallies
-        self._feeding = feeding
-        self._stages = stages
-        self._opening = opening
-
-    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Take a frame that is little work, return the frames that may be shown. Return None, and
-        take nothing, for any other. Raises ``GuardBlocked``."""
-        safe = None if self._stages else self._feeding.try_inspect(frame)
-        return None if safe is None else self._opening.feed(safe)
-
-    async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        """Take the next frame, return the frames that may be shown. Raises ``GuardBlocked``."""
-        safe: Sequence[Frame] = await self._feeding.feed(frame)
-        if self._feeding.opaque:
-            for tally in self._tallies:
-                tally.opaque = True
-        for stage in self._stages:
-            safe = await stage.inspect(safe)
-        return self._opening.feed(safe)
-
-    def results(self) -> tuple[GuardResult, ...]:
-        """Return what each guard has read and found so far."""
-        asked = [result for stage in self._stages for result in stage.results()]
-        return (*(tally.result() for tally in self._tallies), *asked)
-
-
-def _texts_of(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
-    return (texts.texts, bool(texts.opaque)) if isinstance(texts, Texts) else (texts, False)
-
-
-def _merged(
-    known: Sequence[GuardResult | None], found: Sequence[GuardResult]
-) -> tuple[GuardResult, ...]:
-    """Return the results that are known, and those found in the places of the others."""
-    others = iter(found)
-    return tuple([next(others) if each is None else each for each in known])
 
 
 def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
-    """Return the weight of the texts, and of what the detectors read beside them."""
+    """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
-    beside = sum(detector.weight for detector in detectors if is_weighted(detector))
-    return beside + sum(EACH + weight_of(text.text) for text in texts)
+    contexts = sum(detector.weight for detector in detectors if is_weighted(detector))
+    return contexts + sum(EACH + weight_of(text.text) for text in texts)
 
 
 def inspect_now(
     tallies: Sequence[RuleTally], texts: Sequence[Text], replace: Replace
 ) -> Inspection:
-    """Look at whole texts here and now."""
-    looks = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
-    for sheet in batches(texts, looks):
-        for look in looks:
-            if not look.done:
-                look.see(sheet)
-    return _inspection(looks, texts, replace)
+    """Inspect whole texts at once."""
+    inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
+    for batch in batches(texts, inspections):
+        for inspection in inspections:
+            if not inspection.done:
+                inspection.see(batch)
+    return _conclude(inspections, texts, replace)
 
 
-def _failed(tallies: Sequence[RuleTally], error: str) -> list[RuleInspection]:
-    """Return looks that have seen nothing, as there is what nobody reads."""
-    looks = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
-    for look in looks:
-        look.fail(error)
-    return looks
-
-
-def _reads(texts: Sequence[Text]) -> list[Reading]:
-    """Return the readings that services get: of texts, of data only its text, and of runs."""
-    parts = [part_of(place, text) for place, text in enumerate(texts) if not text.placed]
-    reads = [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
-    runs = [joined for joined in joined_parts(texts) if joined.text.run is not None]
-    return [
-        *reads,
-        *(each for run in runs for each in seen(run.views(), run.text.kind, run.text.role)),
-    ]
-
-
-def _inspection(
-    found: Sequence[RuleInspection], texts: Sequence[Text], replace: Replace
+def _fail_all(
+    tallies: Sequence[RuleTally], error: str, texts: Sequence[Text], replace: Replace
 ) -> Inspection:
-    rules = [each.tally.rule for each in found]
-    blocked = _first_block(found)
+    """Return an inspection in which every rule failed, because texts could not be read."""
+    inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
+    for inspection in inspections:
+        inspection.fail(error)
+    return _conclude(inspections, texts, replace)
+
+
+def _conclude(
+    inspections: Sequence[RuleInspection], texts: Sequence[Text], replace: Replace
+) -> Inspection:
+    """Return the results and the masked texts of finished inspections."""
+    rules = [inspection.tally.rule for inspection in inspections]
+    blocked = _first_block(inspections)
     by_text: dict[int, list[TextMatch]] = {}
-    for each in found:
-        if _has_to_mask(each):
-            for place, match in each.matches:
+    for inspection in inspections if blocked is None else ():
+        if _must_mask(inspection):
+            for place, match in inspection.matches:
                 by_text.setdefault(place, []).append(match)
     changes: dict[Path, str] = {}
-    if blocked is None:
-        for place, matches in by_text.items():
-            text = texts[place]
-            put = within_json(replace) if text.escaped else replace
-            changes[text.path] = masked(text.text, sorted(matches, key=_order), rules, put)
-    routed = (each.tally.rule for each in found if each.matches and each.tally.error is None)
-    to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
+    for place, matches in by_text.items():
+        text = texts[place]
+        written = within_json(replace) if text.escaped else replace
+        ordered = sorted(matches, key=attrgetter("order"))
+        changes[text.path] = masked(text.text, ordered, rules, written)
+    routing = (
+        each.tally.rule
+        for each in inspections
+        if each.matches and each.tally.error is None and each.tally.rule.action == "route"
+    )
     return Inspection(
-        results=tuple(each.tally.result() for each in found),
+        results=tuple(inspection.tally.result() for inspection in inspections),
         changes=changes,
         blocked=blocked,
-        routed=to,
+        routed=next((rule for rule in routing if rule.enforces), None),
     )
 
 
-def _has_to_mask(look: RuleInspection) -> bool:
-    return bool(look.matches) and look.tally.rule.can_mask and look.tally.error is None
+def _must_mask(inspection: RuleInspection) -> bool:
+    tally = inspection.tally
+    return bool(inspection.matches) and tally.rule.can_mask and tally.error is None
 
 
-def _is_to_mask(found: Sequence[RuleInspection]) -> bool:
-    """True if texts are to be masked: all else that follows from looks is no work, and a call that
-    is blocked as its turn was late waits for no other."""
-    return any(map(_has_to_mask, found)) and _first_block(found) is None
-
-
-def _first_block(found: Sequence[RuleInspection]) -> GuardBlocked | None:
-    """Return the block of the first rule that blocks, be it for a finding or a failure."""
-    for each in found:
-        if each.failure is not None:
-            return each.failure
-        rule = each.tally.rule
-        if rule.can_block and each.matches and each.tally.error is None:
-            return each.tally.block(each.matches[0][1].kind)
+def _first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | None:
+    """Return the error of the first rule that blocks, for a finding or a failure."""
+    for inspection in inspections:
+        if inspection.failure is not None:
+            return inspection.failure
+        tally = inspection.tally
+        if tally.rule.can_block and inspection.matches and tally.error is None:
+            return tally.block(inspection.matches[0][1].kind)
     return None
-
-
-def _order(match: TextMatch) -> tuple[int, int, int]:
-    return match.order

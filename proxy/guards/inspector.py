@@ -1,39 +1,106 @@
-"""Inspection of whole documents, requests and answers, by the rules of one call."""
+"""Inspects whole documents: requests, and responses without a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy.call.record import Record
-from proxy.guards.context import bound, split_enforcing
+from proxy.dialects.families import FAMILIES, client_family, crosses
+from proxy.dialects.family import ReadOptions
+from proxy.guards.context import bind_stage, split_enforcing
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.findings.mask import Replace, named
+from proxy.guards.findings import Replace, named
 from proxy.guards.services.stage import ServiceCalls
-from proxy.guards.text.native import is_native, native_walk
-from proxy.guards.text.plain_chat import plain_answer
+from proxy.guards.stream.frame_texts import KIND_OF
+from proxy.guards.stream.placeholders import Masks
+from proxy.guards.text.documents import (
+    EACH,
+    collect_texts,
+    is_native,
+    native_walk,
+    plain_answer,
+)
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import EACH
-from proxy.guards.text.walk import Found, Texts, answer_walk
+from proxy.guards.text.walk import Found, Path, Texts, answer_walk
 from proxy.guards.whole.prefilter import prefilter_rules
-from proxy.guards.whole_answers import document_of, shown_texts, with_document
 from proxy.types import Call, Json
-from proxy.types.events import Frame
+from proxy.types.events import SHOWN, Delta, Fault, Frame, Stop
 from proxy.types.guard import GuardResult, GuardRule, Stage, StageRules
 
 Walk = Callable[[Json], Iterator[Found]]
-Known = Sequence[GuardResult | None]
-"""Result of each rule by the prefilter; None if it must inspect the texts."""
-NOTHING_KNOWN: Known = ()
-NOTHING_SEEN = None, None, NOTHING_KNOWN
+PrefilterResults = Sequence[GuardResult | None]
+"""Result of each rule by the prefilter; None if the rule must inspect the texts."""
+NO_RESULTS: PrefilterResults = ()
+
+
+def document_of(frame: Frame) -> Json | None:
+    """Return the document of a whole response, or None for a failed model call.
+
+    Raises ``ValueError`` for any other response without a document, because no guard would read it.
+    """
+    if frame.doc is None and any(not isinstance(event, Fault | Stop) for event in frame.events):
+        raise ValueError(f"A whole answer of the family {frame.family!r} has no document.")
+    return frame.doc
+
+
+def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
+    """Return the frame of a whole response with another document, and with its events. A changed
+    text loses its signature."""
+    if frame.family == "messages":
+        pairs = zip((frame.doc or {})["content"], doc["content"], strict=True)
+        content = [
+            {**after, "signature": ""}
+            if after != before and isinstance(after, dict) and "signature" in after
+            else after
+            for before, after in pairs
+        ]
+        doc = {**doc, "content": content}
+    options = ReadOptions(
+        call=replace(call, stream=False),
+        whole=True,
+        inspect=True,
+        crossing=crosses(client_family(call), frame.family),
+        model_call=frame.model_call,
+    )
+    [read] = FAMILIES[frame.family].reader(options).read(doc, b"")
+    return frame._replace(events=read.events, doc=read.doc, raw=None)
+
+
+def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
+    """Return the frame of a whole response with the values of its placeholders."""
+    before = document_of(frame)
+    if before is None:
+        return frame
+    texts = collect_texts(native_walk(before, frame.family, cut=False))
+    doc = masks.unmasked(before, texts)
+    return frame if doc is before else with_document(frame, doc, call)
+
+
+def _join_runs(read: Texts, frame: Frame) -> Texts:
+    """Return the texts of a whole response, with those of one kind as a run: people read them in
+    sequence, and writers of other API families join them."""
+    runs: dict[Path, tuple[int, str]] = {
+        event.slot: (event.part.choice, KIND_OF[event.part.kind])
+        for event in frame.events
+        if isinstance(event, Delta) and event.part.kind in SHOWN
+    }
+    if len(runs) == len({*runs.values()}):  # there may be many texts
+        return read
+    texts = [
+        text._replace(run=runs[text.path]) if text.path in runs else text for text in read.texts
+    ]
+    return replace(read, texts=tuple(texts))
 
 
 @dataclass(slots=True)
-class WholeInspector:
-    """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
-    rule that says where the call goes; ``size`` is that of the question in bytes. `frame` has the
-    events of an answer."""
+class DocumentInspector:
+    """Inspects the documents of one call at one stage.
+
+    ``size`` is the size of the request in bytes, and ``frame`` has the events of a response.
+    ``routed`` becomes the first rule that routes the call.
+    """
 
     engine: Engine
     record: Record
@@ -47,109 +114,112 @@ class WholeInspector:
     async def inspect(
         self,
         rules: StageRules,
-        data: Json,
-        asked: Json | None = None,
+        document: Json,
+        request: Json | None = None,
         read: Texts | None = None,
-        known: Known = NOTHING_KNOWN,
+        prefiltered: PrefilterResults = NO_RESULTS,
     ) -> Json:
-        """Return a document as its rules leave it: first those that look by themselves, then those
-        that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
-        the document's texts where they are read already, and ``known`` is the results of the
-        prefilter."""
-        own, services = bound(rules, asked or data)
-        caller = self.record.key
-        read = read or await self._read(data)
-        if own:
-            looked = await self.engine.inspect(own, read, self.replacement, caller, known)
-            self.record.add_guard_results(self.stage, looked.results)
-            if looked.blocked is not None:
+        """Return the document as the rules leave it: first those with a detector, then services.
+
+        ``request`` is None if it is the document. ``read`` and ``prefiltered`` are its texts and
+        the results of the prefilter, if they are known. Raises ``GuardBlocked``.
+        """
+        detectors, services = bind_stage(rules, request or document)
+        read = read or await self._read(document)
+        if detectors:
+            inspection = await self.engine.inspect(
+                detectors, read, self.replacement, self.record.key, prefiltered
+            )
+            self.record.add_guard_results(self.stage, inspection.results)
+            if inspection.blocked is not None:
                 self.record.add_guard_results(self.stage, self.engine.unasked(services))
-            safe = await self._allowed(looked, data)
-            if safe is not data and services:
+            safe = await self._apply(inspection, document)
+            if safe is not document and services:
                 read = await self._read(safe)
-            data = safe
+            document = safe
         if services:
             enforcing, watching = split_enforcing(services)
-            inquiry = self.engine.inquiry(asked or data, self.record)
+            calls = self.engine.service_calls(request or document, self.record)
             if watching:
-                watch = partial(self._ask, watching, read, inquiry)
+                watch = partial(self._ask, watching, read, calls)
                 await self.record.run_in_background(watch, partial(self._fail, watching))
             if enforcing:
-                data = await self._allowed(await self._ask(enforcing, read, inquiry), data)
-        return data
+                document = await self._apply(await self._ask(enforcing, read, calls), document)
+        return document
 
-    async def _read(self, data: Json) -> Texts:
-        read = await self.engine.read(self.walk, data, self.size, self.record.key)
-        return read if self.frame is None else shown_texts(read, self.frame)
+    async def _read(self, document: Json) -> Texts:
+        read = await self.engine.read(self.walk, document, self.size, self.record.key)
+        return read if self.frame is None else _join_runs(read, self.frame)
 
     async def _ask(
-        self, services: Sequence[GuardRule], read: Texts, inquiry: ServiceCalls
+        self, services: Sequence[GuardRule], read: Texts, calls: ServiceCalls
     ) -> Inspection:
-        """Ask services of texts, and record what they find."""
-        caller = self.record.key
-        inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
+        inspection = await self.engine.ask_services(
+            services, read, calls, self.replacement, self.record.key
+        )
         self.record.add_guard_results(self.stage, inspection.results)
         return inspection
 
     def _fail(self, services: Sequence[GuardRule], error: str) -> None:
         self.record.add_guard_results(self.stage, self.engine.unasked(services, error))
 
-    async def _allowed(self, inspection: Inspection, data: Json) -> Json:
-        """Return a document with the changes of an inspection. Raises ``GuardBlocked``."""
-        inspection.permit()
+    async def _apply(self, inspection: Inspection, document: Json) -> Json:
+        """Return the document with the changes of an inspection. Raises ``GuardBlocked``."""
+        inspection.raise_if_blocked()
         self.routed = self.routed or inspection.routed
         changes = inspection.changes
         if not changes:
-            return data
-        job = partial(replaced, data, changes)
-        return await self.engine.aside(EACH * len(changes), job, self.record.key)
+            return document
+        job = partial(replaced, document, changes)
+        return await self.engine.offload(EACH * len(changes), job, self.record.key)
 
 
 @dataclass(slots=True)
-class WholeAnswer:
-    """An answer of one document for each leg: each is looked at as a whole. What says why a leg
-    failed was reviewed as an error."""
+class WholeResponseInspector:
+    """Inspects a whole response, which has one frame for each model call. The error of a failed
+    model call was inspected before."""
 
     engine: Engine
     record: Record
     rules: StageRules
     call: Call
     walk: Walk = answer_walk
-    _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean by the prefilter
+    _prefiltered: tuple[Json, Texts, PrefilterResults] | None = None  # of a document with findings
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Return a frame that is clean by the prefilter, as nearly all are; None for any other."""
-        data = document_of(frame)
-        if data is None:
+        """Return a frame that is clean by the prefilter, which most are; None for any other."""
+        document = document_of(frame)
+        if document is None:
             return (frame,)
-        is_usual = self.rules.alone and not is_native(frame.family)
-        read = plain_answer(data) if is_usual else None
+        is_plain = self.rules.alone and not is_native(frame.family)
+        read = plain_answer(document) if is_plain else None
         if read is None:
             return None
-        known = prefilter_rules(self.rules.every, read, self.engine.above, self.engine.clock)
-        if None in known:
-            self._seen = data, read, known
+        results = prefilter_rules(self.rules.every, read, self.engine.above, self.engine.clock)
+        if None in results:
+            self._prefiltered = document, read, results
             return None
-        self.record.guards += [("output", each) for each in known if each is not None]
+        self.record.guards += [("output", each) for each in results if each is not None]
         return (frame,)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        """Return a frame as the rules leave it. What ``try_inspect`` has found is not read
-        again."""
+        """Return a frame as the rules leave it, without a second prefilter after
+        ``try_inspect``."""
         before = document_of(frame)
         if before is None:
             return (frame,)
-        seen, self._seen = self._seen, None
-        _, read, known = seen if seen and seen[0] is before else NOTHING_SEEN
-        walk = self.walk
-        if is_native(frame.family):
-            walk = partial(native_walk, family=frame.family, cut=False)
-        inspector = WholeInspector(
+        read, results = None, NO_RESULTS
+        if self._prefiltered is not None and self._prefiltered[0] is before:
+            _, read, results = self._prefiltered
+        self._prefiltered = None
+        inspector = DocumentInspector(
             engine=self.engine,
             record=self.record,
             stage="output",
-            walk=walk,
+            walk=partial(native_walk, family=frame.family, cut=False)
+            if is_native(frame.family)
+            else self.walk,
             frame=frame,
         )
-        data = await inspector.inspect(self.rules, before, self.call.body, read=read, known=known)
-        return (frame if data is before else with_document(frame, data, self.call),)
+        doc = await inspector.inspect(self.rules, before, self.call.body, read, results)
+        return (frame if doc is before else with_document(frame, doc, self.call),)

@@ -1,8 +1,8 @@
-"""Signed thoughts that a virtual key was shown: they return with the next turns of a conversation.
+"""Signed thoughts of providers, which return with the next turns of a conversation.
 
-A provider refuses a signed thought that was changed, so that masking one would break the
-conversation. One that returns as it was shown, to the upstream that made it, tells that upstream
-nothing new: guards leave it alone. Only digests are kept, in the memory of this process.
+A provider rejects a signed thought that was changed. A thought that returns unchanged to the
+upstream that made it reveals nothing new to that upstream, so guards skip it. Only digests are
+kept, in memory.
 """
 
 from __future__ import annotations
@@ -13,76 +13,62 @@ from typing import Any
 
 from proxy.call.record import Record
 from proxy.guards.text.walk import Path, Texts
-from proxy.runtime.frozen import frozen
 from proxy.types import Json, Plan
 from proxy.types.events import Attach, Begin, Delta, Frame
 
-MAX_THOUGHTS = 65_536  # the latest ones; some 10 MB
+MAX_THOUGHTS = 65_536  # the latest ones, about 10 MB
 _DIGEST_BYTES = 16
+_SIGNATURES = frozenset({"encrypted_content", "signature"})
+_BLOCK_STEPS = 4  # steps to a block of a message: ``messages``, its index, ``content``, its index
 
 
 class ShownThoughts:
-    """The thoughts, by virtual key, upstream, text and signature."""
+    """Digests of thoughts that were sent to clients, by virtual key and upstream."""
 
     __slots__ = ("_digests",)
 
     def __init__(self) -> None:
         self._digests: dict[bytes, None] = {}
 
-    def add(self, thought: Thought) -> None:
-        self._digests.pop(thought.digest, None)
-        self._digests[thought.digest] = None
+    def add(self, key: str | None, upstream: str, text: str, signature: str) -> None:
+        digest = _digest(key, upstream, text, signature)
+        self._digests.pop(digest, None)
+        self._digests[digest] = None
         if len(self._digests) > MAX_THOUGHTS:
             del self._digests[next(iter(self._digests))]
 
     def known_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
-        """Return the paths of the blocks of a Messages request that all upstreams of its plan have
-        shown to this key."""
+        """Return the paths of the thoughts in a Messages request that every upstream of the plan
+        has sent to the key."""
         if not self._digests:
             return frozenset()
         upstreams = {target.upstream.name for call in plan.model_calls for target in call.targets}
         return frozenset(
             path
-            for path, text, signature in _signed_blocks(body)
-            if all(
-                Thought(key=key, upstream=name, text=text, signature=signature).digest
-                in self._digests
-                for name in upstreams
-            )
+            for path, text, signature in _thoughts_of(body)
+            if all(_digest(key, name, text, signature) in self._digests for name in upstreams)
         )
 
 
-@frozen
-class Thought:
-    """A signed thought; one that is redacted has no text but its data, which stands for the
-    signature."""
-
-    key: str | None
-    upstream: str
-    text: str
-    signature: str
-
-    @property
-    def digest(self) -> bytes:
-        digest = blake2b(digest_size=_DIGEST_BYTES)
-        for part in (self.key or "", self.upstream, self.text, self.signature):
-            encoded = part.encode("utf-8", "surrogatepass")
-            digest.update(len(encoded).to_bytes(8, "big") + encoded)
-        return digest.digest()
+def _digest(key: str | None, upstream: str, text: str, signature: str) -> bytes:
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for part in (key or "", upstream, text, signature):
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return digest.digest()
 
 
 class ThoughtReader:
-    """Notes the signed thoughts of one answer, whose frames it gets as they are shown."""
+    """Records the signed thoughts in the frames of one response that are sent to the client."""
 
     __slots__ = ("_record", "_shown", "_texts")
 
     def __init__(self, shown: ShownThoughts, record: Record) -> None:
         self._shown = shown
         self._record = record
-        self._texts: list[str] = []  # of the block that is open
+        self._texts: list[str] = []  # of the open block
 
     def feed(self, frame: Frame) -> None:
-        """Note the signed thoughts of a frame."""
         for event in frame.events:
             match event:
                 case Begin():
@@ -102,51 +88,83 @@ class ThoughtReader:
             case _:
                 pass
 
-    def _add_block(self, leg: int, block: Any) -> None:
+    def _add_block(self, model_call: int, block: Any) -> None:
         match block:
             case {"type": "thinking", "thinking": str(text), "signature": str(signature)}:
-                self._add(leg, text, signature)
+                self._add(model_call, text, signature)
             case {"type": "redacted_thinking", "data": str(data)}:
-                self._add(leg, "", data)
+                self._add(model_call, "", data)
             case _:
                 pass
 
-    def _add(self, leg: int, text: str, signature: str) -> None:
-        attempt = self._record.used_attempts.get(leg)
+    def _add(self, model_call: int, text: str, signature: str) -> None:
+        attempt = self._record.used_attempts.get(model_call)
         if attempt is not None and signature:
-            self._shown.add(
-                Thought(
-                    key=self._record.key,
-                    upstream=attempt.target.upstream.name,
-                    text=text,
-                    signature=signature,
-                )
-            )
+            self._shown.add(self._record.key, attempt.target.upstream.name, text, signature)
 
 
-def _signed_blocks(body: Json) -> Iterator[tuple[Path, str, str]]:
-    """Yield the path, the text and the signature of each signed thought of a request."""
+def _thoughts_of(body: Json) -> Iterator[tuple[Path, str, str]]:
+    """Yield the path, text and signature of each signed thought of a request. The data of a
+    redacted thought counts as its signature."""
     messages = body.get("messages")
-    for at, message in enumerate(messages if isinstance(messages, list) else ()):
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
         content: Any = message.get("content") if isinstance(message, dict) else None
         for number, block in enumerate(content if isinstance(content, list) else ()):
-            path: Path = ("messages", at, "content", number)
+            path: Path = ("messages", index, "content", number)
             match block:
                 case {"type": "thinking", "thinking": str(text), "signature": str(signature)}:
-                    if len(block) == 3:  # nothing else stands in it
+                    if len(block) == 3:  # no other member
                         yield path, text, signature
                 case {"type": "redacted_thinking", "data": str(data)} if len(block) == 2:
                     yield path, "", data
 
 
-def without_blocks(read: Texts, known: frozenset[Path]) -> Texts:
-    """Return the texts of a request but for those of known thoughts."""
-    if not known:
+def without_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
+    """Return the texts of a request without those in ``blocks``."""
+    if not blocks:
         return read
-    depth = 4  # messages, number, content, number
     return Texts(
-        texts=tuple(text for text in read.texts if text.path[:depth] not in known),
-        opaque=tuple(each for each in read.opaque if each.path[:depth] not in known),
+        texts=tuple(text for text in read.texts if text.path[:_BLOCK_STEPS] not in blocks),
+        opaque=tuple(item for item in read.opaque if item.path[:_BLOCK_STEPS] not in blocks),
         unread=read.unread,
         apart=read.apart,
+    )
+
+
+def without_broken(before: Json, after: Json) -> Json:
+    """Return a request without signed and encrypted thoughts that a guard has changed: an upstream
+    rejects them, and an encrypted one contains what was masked. Messages that consist of such
+    blocks only are removed."""
+    old, new = before.get("input"), after.get("input")
+    if old is not new and isinstance(old, list) and isinstance(new, list):
+        pairs = zip(old, new, strict=True)
+        items = [now for was, now in pairs if now is was or _encrypted(now) == _encrypted(was)]
+        after = {**after, "input": items}
+    old, new = before.get("messages"), after.get("messages")
+    if old is new or not isinstance(old, list) or not isinstance(new, list):
+        return after
+    messages: list[Any] = []
+    for was, now in zip(old, new, strict=True):
+        blocks = now.get("content") if isinstance(now, dict) else None
+        if now is was or not isinstance(blocks, list):
+            messages.append(now)
+            continue
+        pairs = zip(was["content"], blocks, strict=True)
+        intact = [
+            block for old_block, block in pairs if block == old_block or not _is_signed(old_block)
+        ]
+        if len(intact) == len(blocks):
+            messages.append(now)
+        elif intact:
+            messages.append({**now, "content": intact})
+    return {**after, "messages": messages}
+
+
+def _encrypted(item: Any) -> Any:
+    return item.get("encrypted_content") if isinstance(item, dict) else None
+
+
+def _is_signed(block: Any) -> bool:
+    return isinstance(block, dict) and (
+        not _SIGNATURES.isdisjoint(block) or block.get("type") == "redacted_thinking"
     )

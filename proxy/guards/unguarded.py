@@ -1,5 +1,4 @@
-"""The gate of a call that no guard looks at: it costs the call next to nothing, and a process whose
-policies have no guards nothing at all."""
+"""Guards of calls whose policy has none. A process without guards imports no other guard module."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from proxy.types.events import Frame
 
 
 @frozen
-class OpenGate:
-    """Lets a call pass as it is."""
+class UnguardedCall:
+    """Passes a call unchanged."""
 
     plan: Plan
     call: Call
@@ -24,15 +23,15 @@ class OpenGate:
         return self.plan, self.call
 
     async def redact_error(self, error: ProxyError) -> None:
-        """An upstream's words stay as they are."""
+        """Change nothing."""
 
     def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
-        return OPEN
+        return NO_OUTPUT_GUARDS
 
 
 @frozen
 class NoOutputGuards:
-    """Lets an answer pass as it is."""
+    """Passes the frames of a response unchanged."""
 
     retry_requested: bool = False
 
@@ -43,26 +42,26 @@ class NoOutputGuards:
         return (frame,)
 
     def abort(self) -> Sequence[Frame]:
-        """Nothing was held back."""
+        """Nothing is held."""
         return ()
 
 
-OPEN = NoOutputGuards()
+NO_OUTPUT_GUARDS = NoOutputGuards()
 
 
 class GuardsOnDemand:
-    """The guards of policies that may have none: ``make`` is called when a call first has some."""
+    """Makes the guards when the first call needs them."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_guards", "_make")
 
     def __init__(self, make: Callable[[], Guards]) -> None:
         self._make = make
-        self._made: Guards | None = None
+        self._guards: Guards | None = None
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
-            return OpenGate(plan, call)
-        if self._made is None:
-            self._made = self._make()
-        return self._made.for_call(plan, call, record)
+            return UnguardedCall(plan, call)
+        if self._guards is None:
+            self._guards = self._make()
+        return self._guards.for_call(plan, call, record)

@@ -10,7 +10,7 @@ import orjson
 from hypothesis import strategies as st
 
 from proxy.dialects.responses.schema import BY_KIND
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Action

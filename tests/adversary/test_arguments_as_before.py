@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.text_filter import ReleasedPiece
 from proxy.guards.stream.window import Window

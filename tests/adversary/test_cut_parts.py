@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
+from proxy.guards.text.documents import answer_texts, request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import answer_texts, request_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMED
 from tests.doubles import ScriptedUpstream, answer, chat

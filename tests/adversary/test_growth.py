@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from proxy.guards.text.payloads import data_of
+from proxy.guards.text.base64_text import data_of
 from tests.adversary.shapes import SHAPES, text
 from tests.conftest import running_proxy, world
 from tests.doubles import (

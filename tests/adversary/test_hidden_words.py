@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.text.payloads import data_of
+from proxy.guards.text.base64_text import data_of
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
 from tests.guards.test_reported import ask

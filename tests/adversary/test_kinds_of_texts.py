@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from proxy.guards.stream.texts import delta_texts, other_texts
-from proxy.guards.text.native import native_walk
-from proxy.guards.text.text_walker import collect_texts, request_texts
+from proxy.guards.stream.frame_texts import delta_texts, other_texts
+from proxy.guards.text.documents import collect_texts, native_walk, request_texts
 from proxy.guards.text.walk import Text
 from proxy.types.events import FamilyName
 from tests.adversary.answers import frames_of, item, part_events

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
 from proxy.guards.stream.filter import StreamFilter
-from proxy.guards.text.frame import is_silent
+from proxy.guards.text.members import is_silent
 from proxy.types.events import Frame
 from proxy.types.guard import Action
 from tests.conftest import running_proxy, world

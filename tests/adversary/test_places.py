@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
+from proxy.guards.text.documents import answer_texts, request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import answer_texts, request_texts
 from proxy.guards.text.walk import Texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
@@ -22,7 +22,7 @@ from tests.adversary.test_hidden_words import NAMED, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
-from tests.guards.doubles import Ticks
+from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
 from tests.guards.test_coverage import bodies, fed, planted
 from tests.guards.test_reported import ask
@@ -214,7 +214,7 @@ async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(for
             if MARK not in texts_of(place):
                 continue
             events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
-            watching = Engine(Ticks()).watch([rule(name, "flag")], lambda: pytest.fail("asked"))
+            watching = stream_inspector(rule(name, "flag"))
             released = [await watching.inspect(frame) for frame in made.read(*events)]
             shown = made.documents([frame for frames in released for frame in frames])
 

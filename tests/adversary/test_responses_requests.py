@@ -12,9 +12,9 @@ from proxy.dialects.responses.state_refs import RULES
 from proxy.dialects.responses.to_chat import convert_to_chat
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
-from proxy.guards.context import question_of
-from proxy.guards.text.signed import without_broken
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.context import prompt_context
+from proxy.guards.signed_thoughts import without_broken
+from proxy.guards.text.documents import request_texts
 from tests.adversary.test_messages_answers import with_odd
 from tests.adversary.test_messages_requests import CHAT
 from tests.doubles import Json
@@ -59,7 +59,7 @@ def crosses(body: Json) -> None:
 def passes(body: Json) -> None:
     at_the_door(body)
     tidy(body)
-    question_of(body)
+    prompt_context(body)
     request_texts(body)
     without_broken(ASKED, {**ASKED, "instructions": ""})
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.text.text_walker import MOST_TEXTS, answer_texts, request_texts
+from proxy.guards.text.documents import MOST_TEXTS, answer_texts, request_texts
 from tests.adversary.house import LAG_S, Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Json, ScriptedUpstream, answer, chat, stream

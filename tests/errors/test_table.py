@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import proxy
 from proxy.errors import ProxyError, RequestError, UpstreamError
 from proxy.errors.table import CODES, ERROR_TABLE
-from proxy.guards.findings.tally import RetryWanted
+from proxy.guards.findings import RetryWanted
 from proxy.upstream.wire.pool import NoPlace
 
 NEVER_READ = [RequestError, UpstreamError, RetryWanted, NoPlace]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.dialects.permitted import permitted
 from proxy.fields.member_table import FREE_FORM, MEMBERS
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.documents import request_texts
 from proxy.guards.text.walk import NESTED
 from proxy.types import Json, Upstream
 

@@ -9,9 +9,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.guards.findings.tally import RuleTally
+from proxy.app.context import new_record
+from proxy.guards.engine import Engine
+from proxy.guards.findings import RuleTally
+from proxy.guards.output import StreamInspector
 from proxy.guards.stream.placeholders import Digest
-from proxy.types.guard import Detector, Finding, GuardClient, GuardRule, Piece, PromptContext
+from proxy.types.guard import (
+    Detector,
+    Finding,
+    GuardClient,
+    GuardRule,
+    Piece,
+    PromptContext,
+    StageRules,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,11 @@ class Ticks:
 def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> GuardRule:
     kind, unbounded = keys.pop("kind", "word"), keys.pop("unbounded", False)
     return GuardRule(name, Words(words, edges, kind, unbounded), **keys)
+
+
+def stream_inspector(*rules: GuardRule, engine: Engine | None = None) -> StreamInspector:
+    """Return the inspector of a stream under rules."""
+    return StreamInspector(engine or Engine(Ticks()), StageRules.of(rules), {}, new_record())
 
 
 def tallies(*rules: GuardRule) -> list[RuleTally]:

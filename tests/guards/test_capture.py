@@ -164,7 +164,7 @@ def capturing(*rules: GuardRule, most: int = 100) -> Capturing:
 
 
 def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
-    shown = capturing(GuardRule("mask", Broken(), action="mask")).shown()
+    shown = capturing(GuardRule("mask", Broken(), action="mask")).captured()
 
     assert [each.text for each in shown.asked] == ["[WITHHELD]"]
 
@@ -175,8 +175,8 @@ def test_an_endless_answer_takes_bounded_room() -> None:
     for _ in range(10_000):
         kept.feed(frame)
 
-    assert sum(len(part) for parts in kept._answers.values() for part in parts) <= 9000
-    assert [len(each.text) for each in kept.shown().answered] == [101]
+    assert sum(len(part) for parts in kept._responses.values() for part in parts) <= 9000
+    assert [len(each.text) for each in kept.captured().answered] == [101]
 
 
 SHAPES: dict[str, Callable[[str], Any]] = {
@@ -197,7 +197,7 @@ def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     capture = captured(CaptureConfig.model_validate({"share": "100%"}))
     kept = Capturing(capture, capture.redact, body, lambda: 0.0)
 
-    shown = "".join(each.text for each in kept.shown().asked)
+    shown = "".join(each.text for each in kept.captured().asked)
 
     assert TOKEN not in shown
     if name in ("input", "prompt") and shape in ("string", "strings", "content"):
@@ -240,7 +240,7 @@ def test_choices_and_their_calls_are_texts_of_their_own() -> None:
     for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
         kept.feed(frame)
 
-    answered = [each.text for each in kept.shown().answered]
+    answered = [each.text for each in kept.captured().answered]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
 
 
@@ -258,5 +258,5 @@ def test_parts_of_frames_are_captured_by_kind_and_call() -> None:
     for frame in frames:
         kept.feed(frame)
 
-    answered = [each.text for each in kept.shown().answered]
+    answered = [each.text for each in kept.captured().answered]
     assert answered == ["abc", "find", '{"city": "Oslo"}']

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.context import bind, question_of, split_services
+from proxy.guards.context import bind, prompt_context, split_services
 from proxy.guards.engine import Engine
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.documents import request_texts
 from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
 from tests.guards.doubles import AsAsked, Elsewhere, Ticks, rule
@@ -51,7 +51,7 @@ SERVICE = GuardRule("service", Elsewhere())
     ],
 )
 def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: PromptContext) -> None:
-    assert question_of(body) == question
+    assert prompt_context(body) == question
 
 
 def test_rules_that_do_not_depend_on_the_call_stay_as_they_are() -> None:

@@ -17,7 +17,7 @@ import pytest
 from proxy.dialects.strict import read_json
 from proxy.errors import GuardBlocked, InvalidField
 from proxy.guards.engine import Engine
-from proxy.guards.text.text_walker import answer_texts, request_texts
+from proxy.guards.text.documents import answer_texts, request_texts
 from proxy.guards.text.walk import SILENT
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule
@@ -35,7 +35,7 @@ from tests.doubles import (
     text_item,
 )
 from tests.for_each import for_each
-from tests.guards.doubles import Ticks
+from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
 from tests.guards.test_reported import ask
 from tests.guards.test_run import guarded
@@ -47,7 +47,7 @@ from tools.hidden import credentials, detector, found
 WORD = "hippo"
 KEY = credentials(random.Random(11))[0]
 WORDS = detector("keywords", words=[WORD])
-SECRETS = detector("secrets", lookback=1200)
+SECRETS = detector("secrets", reach=1200)
 RULES = (GuardRule("words", WORDS), GuardRule("secrets", SECRETS, cased=True))
 EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
 POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
@@ -232,7 +232,7 @@ def shown(documents: list[Json]) -> str:
 
 async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
     """Stream a chat through a rule. Return True if it blocked, and what a client got."""
-    watching = Engine(Ticks()).watch([rule], lambda: pytest.fail("nobody is asked"))
+    watching = stream_inspector(rule)
     released: list[Frame] = []
     try:
         for frame in made.read(*events):

@@ -15,16 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app.context import new_record
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine, Inspection
+from proxy.guards.text.documents import STEP, in_steps, request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import STEP, in_steps, request_texts
 from proxy.guards.text.walk import request_walk
 from proxy.types.events import Frame
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
-from tests.guards.doubles import Broken, Ticks, rule
+from tests.guards.doubles import Broken, Ticks, rule, stream_inspector
 from tests.guards.stream import frames as made
 
 BODY: dict[str, Any] = {
@@ -59,14 +58,14 @@ async def test_masks_land_in_the_original() -> None:
     assert masked[2]["tool_calls"][0]["function"]["arguments"] == '{"a": "a [WORD]", "n": 12}'
     (result,) = inspection.results
     assert (result.verdict, result.findings) == ("masked", {"word": 4})
-    inspection.permit()
+    inspection.raise_if_blocked()
 
 
 async def test_a_block_is_told_with_its_message() -> None:
     inspection = await inspected(rule("tell", action="block", name="quiet", message="Hush."))
 
     with pytest.raises(GuardBlocked, match=r"^Hush\.$") as blocked:
-        inspection.permit()
+        inspection.raise_if_blocked()
     assert (blocked.value.guard, blocked.value.kind) == ("quiet", "word")
     assert inspection.changes == {}
 
@@ -190,7 +189,7 @@ async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
         rule("s", action="mask", deadline_s=600),
     ]
     inspection = await engine.inspect(rules, read)
-    changed = await engine.aside(
+    changed = await engine.offload(
         len(inspection.changes), partial(replaced, body, inspection.changes), "somebody"
     )
     beside.cancel()
@@ -245,7 +244,7 @@ async def test_a_masked_text_is_clean(text: str) -> None:
 async def test_a_stream_has_the_same_results() -> None:
     engine = Engine(Ticks())
     rules = [rule("secret", action="mask"), rule("x", name="other")]
-    watching = engine.watch(rules, lambda: engine.inquiry({}, new_record()))
+    watching = stream_inspector(*rules, engine=engine)
     out: list[Frame] = []
     part = made.part()
     for frame in made.whole((part, ("a sec", "ret", " ok"))):
@@ -272,7 +271,7 @@ async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadlin
 
     engine = Engine(clock)
     slow = GuardRule("slow", Slowly(), "flag", deadline_s=1.0)
-    watching = engine.watch([slow], lambda: engine.inquiry({}, new_record()))
+    watching = stream_inspector(slow, engine=engine)
     names = {f"name {number}": 1 for number in range(100)}
 
     light_frame, heavy_frame, *_ = made.read(

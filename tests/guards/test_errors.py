@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.guards.errors import error_texts, rewrite, withhold
+from proxy.guards.run import error_texts, rewrite, withhold
 from proxy.telemetry.log import canonical
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
 from tests.guards.test_run import ask, guarded

@@ -1,5 +1,4 @@
-"""Signed thoughts that a client sends back: guards that inspect thoughts mask or block them, guards
-without the kind ``reasoning`` let them pass as they are."""
+"""Signed thoughts that return unchanged are not inspected; changed ones are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.call.attempts import Attempt
-from proxy.guards.signed_thoughts import MAX_THOUGHTS, ShownThoughts, Thought, ThoughtReader
+from proxy.guards.signed_thoughts import MAX_THOUGHTS, ShownThoughts, ThoughtReader, without_broken
 from proxy.policy.schema.guards import Kind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import Begin
@@ -157,10 +156,6 @@ async def test_changed_thought_is_inspected(tmp_path: Path, upstream: ScriptedUp
     assert thoughts("messages", upstream.requests[-1].json) == [REDACTED, CALLED]
 
 
-def thought(text: str, signature: str) -> Thought:
-    return Thought(key="a", upstream="one", text=text, signature=signature)
-
-
 def plan_of(*upstreams: str) -> Plan:
     made = tuple(
         Target(Upstream(name, "anthropic", "http://127.0.0.1:1"), "m") for name in upstreams
@@ -184,7 +179,7 @@ def test_thought_is_known_to_its_key_and_upstream_alone(
     key: str, upstreams: list[str], block: Json, is_known: bool
 ) -> None:
     shown = ShownThoughts()
-    shown.add(thought(THINKING["thinking"], THINKING["signature"]))
+    shown.add("a", "one", THINKING["thinking"], THINKING["signature"])
     body = {"messages": [{"role": "assistant", "content": [block]}]}
 
     known = shown.known_blocks(body, plan_of(*upstreams), key)
@@ -195,7 +190,7 @@ def test_thought_is_known_to_its_key_and_upstream_alone(
 def test_oldest_thoughts_are_forgotten() -> None:
     shown = ShownThoughts()
     for number in range(MAX_THOUGHTS + 1):
-        shown.add(thought("", str(number)))
+        shown.add("a", "one", "", str(number))
     blocks = [{"type": "redacted_thinking", "data": each} for each in ("0", "1")]
     body = {"messages": [{"role": "assistant", "content": blocks}]}
 
@@ -220,3 +215,32 @@ def test_thoughts_of_frames_are_noted() -> None:
     body = {"messages": [{"role": "assistant", "content": [THINKING, REDACTED, CHANGED]}]}
     known = shown.known_blocks(body, plan_of("one"), "a")
     assert known == {("messages", 0, "content", 0), ("messages", 0, "content", 1)}
+
+
+SIGNED = {"type": "thinking", "thinking": "Write to jane@example.com", "signature": "s"}
+BROKEN_MASKED = {**SIGNED, "thinking": "Write to [EMAIL_1]"}
+TEXT = {"type": "text", "text": "jane@example.com"}
+
+
+def asked(*blocks: object) -> dict[str, object]:
+    return {"messages": [{"role": "assistant", "content": [*blocks]}, {"role": "user"}]}
+
+
+def test_a_signed_block_that_was_masked_is_left_out_and_others_stay() -> None:
+    after = asked(BROKEN_MASKED, {**TEXT, "text": "[EMAIL_1]"})
+
+    assert without_broken(asked(SIGNED, TEXT), after) == asked({**TEXT, "text": "[EMAIL_1]"})
+
+
+def test_a_block_that_was_not_masked_stays() -> None:
+    after = asked(SIGNED, {**TEXT, "text": "[EMAIL_1]"})
+
+    assert without_broken(asked(SIGNED, TEXT), after) == after
+
+
+def test_a_message_of_nothing_else_is_left_out() -> None:
+    assert without_broken(asked(SIGNED), asked(BROKEN_MASKED)) == {"messages": [{"role": "user"}]}
+
+
+def test_a_request_without_messages_is_as_it_was() -> None:
+    assert without_broken({"prompt": "a"}, {"prompt": "b"}) == {"prompt": "b"}

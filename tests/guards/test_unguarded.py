@@ -6,8 +6,8 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.guards.engine import Engine
-from proxy.guards.run import CallGate, PolicyGuards
-from proxy.guards.unguarded import GuardsOnDemand, OpenGate
+from proxy.guards.run import GuardedCall, PolicyGuards
+from proxy.guards.unguarded import GuardsOnDemand, UnguardedCall
 from proxy.types import Call, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.guard import Capture, GuardPlan
@@ -43,7 +43,7 @@ async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
     for_call = GUARDS.for_call(plan, CALL, new_record())
     watch = for_call.guard_output(CALL, ResponseHead(streamed=False))
 
-    assert isinstance(for_call, OpenGate)
+    assert isinstance(for_call, UnguardedCall)
     assert await for_call.inspect() == (plan, CALL)
     assert await watch.inspect(frame) == (frame,)
     assert (watch.retry_requested, watch.abort()) == (False, ())
@@ -59,7 +59,7 @@ async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
     ids=["input", "output", "capture"],
 )
 def test_what_somebody_looks_at_has_a_gate_of_its_own(guards: GuardPlan) -> None:
-    assert isinstance(GUARDS.for_call(planned(guards), CALL, new_record()), CallGate)
+    assert isinstance(GUARDS.for_call(planned(guards), CALL, new_record()), GuardedCall)
 
 
 async def test_a_clean_question_is_not_copied() -> None:

@@ -75,7 +75,7 @@ def captured(pieces: list[Json]) -> list[str]:
     for piece in pieces:
         for frame in reader.read({"choices": [piece]}, b""):
             capturing.feed(frame)
-    return [each.text for each in capturing.shown().answered]
+    return [each.text for each in capturing.captured().answered]
 
 
 def metered(pieces: list[Json]) -> dict[int, Any]:

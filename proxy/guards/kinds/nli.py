@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from proxy.guards.aside import GuardThreads
+from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.kinds.onnx import LONGEST, Network, Unjudged, load
 from proxy.guards.matching.re2set import encodable
 from proxy.guards.matching.word_overlap import Sentence, sentences

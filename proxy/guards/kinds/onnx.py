@@ -20,11 +20,10 @@ import orjson
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import Certain, Label, Section
-from proxy.guards.aside import GuardThreads
 from proxy.guards.guard_kind import GuardKind
+from proxy.guards.guard_threads import GuardThreads, ModelPool
 from proxy.guards.matching.merge_overlaps import apart
 from proxy.guards.matching.re2set import encodable
-from proxy.guards.model_pool import ModelPool
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 from proxy.call.record import Record
 from proxy.errors import ProxyError
 from proxy.guards.context import FailedDetector
-from proxy.guards.findings.mask import Replace
-from proxy.guards.findings.tally import Clock, RuleTally
+from proxy.guards.findings import Clock, Replace, RuleTally
 from proxy.guards.services.wire import TooLong, Unsure
 from proxy.guards.stream.feeding import Beside, Feeding
 from proxy.guards.stream.filter import StreamFilter

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from proxy.guards.findings.mask import Replace, named
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import Replace, RuleTally, named
 from proxy.guards.stream.text_filter import ReleasedPiece, WholeTextFilter
 from proxy.guards.stream.window import Window
+from proxy.guards.text.documents import EACH, weight_of
 from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
-from proxy.guards.text.text_walker import EACH, weight_of
 
 
 def weight_of_parts(arguments: str) -> int:

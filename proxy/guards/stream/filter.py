@@ -11,15 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, Self
 
-from proxy.guards.findings.mask import Replace, named
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import Replace, RuleTally, named
 from proxy.guards.stream.arguments import weight_of_parts
-from proxy.guards.stream.edits import with_changes, without, without_deltas
-from proxy.guards.stream.joinable import Joinable
-from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
-from proxy.guards.stream.text_filter import TextFilter
-from proxy.guards.stream.text_filters import RuleFilters, TextFilters
-from proxy.guards.stream.texts import (
+from proxy.guards.stream.frame_texts import (
     CHAT,
     KIND_OF,
     FrameText,
@@ -30,9 +24,15 @@ from proxy.guards.stream.texts import (
     other_texts,
     place_of,
     unknown_place,
+    with_changes,
+    without,
+    without_deltas,
 )
+from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
+from proxy.guards.stream.text_filter import TextFilter
+from proxy.guards.stream.text_filters import Joinable, RuleFilters, TextFilters
+from proxy.guards.text.documents import EACH, LIGHT, collect_texts, cut, weight_of
 from proxy.guards.text.replace import moved
-from proxy.guards.text.text_walker import EACH, LIGHT, collect_texts, cut, weight_of
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
 from proxy.types.events import (
     Attach,

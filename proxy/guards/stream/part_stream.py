@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from weakref import ReferenceType, ref
 
-from proxy.guards.stream.edits import is_delta, parted, with_changes, with_text, without
+from proxy.guards.stream.frame_texts import with_changes, with_text, without
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.text.walk import Path
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
@@ -108,12 +108,10 @@ class PartStream:
             self._take(piece, out)
         self._drain(out)
         held = self._queue[0] if self._queue else None
-        if held is not None and held.size > self._filter.lookback and self._may_part(held):
-            first, held.frame = parted(held.frame, held.event, "".join(held.clear))
-            if held.frame.doc is None:
-                held.event = 0
-            held.clear, held.size, held.is_split = [], 0, True
-            out.append(first)
+        if held is not None and held.size > self._filter.lookback:
+            delta = _splittable(held)
+            if delta is not None:
+                out.append(_split(held, delta))
         return out
 
     def _take(self, piece: ReleasedPiece, out: list[Frame]) -> None:
@@ -159,15 +157,6 @@ class PartStream:
                 behind += [stream, *reversed([each for each in others if each is not stream])]
                 stream = behind.pop()
 
-    def _may_part(self, held: HeldText) -> bool:
-        """Return True if a text may leave in two frames. A writer of Responses puts a text without
-        a document into the event that repeats it."""
-        if held.event < 0 or held.group is not None:
-            return False
-        delta = held.frame.events[held.event]
-        is_written = isinstance(delta, Delta) and delta.part.kind in SHOWN | CALLS
-        return is_written and (held.frame.family != "responses" or is_delta(held.frame))
-
     def _note(self, held: HeldText) -> None:
         event = held.frame.events[held.event] if held.event >= 0 else None
         if isinstance(event, Delta):
@@ -189,6 +178,34 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
         if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
             return [] if len(frame.events) == 1 else [without(frame, "signature")]
     return [frame]
+
+
+def _splittable(held: HeldText) -> Delta | None:
+    """Return the delta of a text that may leave in two frames, or None. A writer of Responses puts
+    a text without a document into the event that repeats it."""
+    delta = held.frame.events[held.event] if held.event >= 0 and held.group is None else None
+    if not isinstance(delta, Delta) or delta.part.kind not in SHOWN | CALLS:
+        return None
+    return delta if held.frame.family != "responses" or _is_delta(held.frame) else None
+
+
+def _split(held: HeldText, delta: Delta) -> Frame:
+    """Return a frame with the clear beginning of a text, and leave the rest in ``held``. The rest
+    has no document if the frame has other events than the text and its values."""
+    frame = held.frame
+    first = with_text(frame, held.event, "".join(held.clear), is_masked=True)._replace(last=False)
+    if not _is_delta(frame):
+        rest = Delta(delta.part, "")
+        held.frame = Frame((rest,), frame.family, model_call=frame.model_call, last=frame.last)
+    if held.frame.doc is None:
+        held.event = 0
+    held.clear, held.size, held.is_split = [], 0, True
+    return first
+
+
+def _is_delta(frame: Frame) -> bool:
+    """Return True if a frame has a text and its values alone."""
+    return all(isinstance(event, Delta | Attach) for event in frame.events)
 
 
 def _stream_of(held: HeldText) -> PartStream | None:

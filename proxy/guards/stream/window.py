@@ -1,12 +1,9 @@
-"""A window on one text that comes in pieces: it holds back what may still be part of a finding.
+"""Filter of one text of a stream, which holds the end that may still be part of a finding.
 
-However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
-before it is masked, and nothing at all once one blocks. Where each rule that enforces has a
-``hold``, the text is looked at word by word (``words``), and held is what may still become a
-finding; else the largest ``lookback`` of those rules, and the window does not look at each piece
-but at several together: a 32nd of what it holds; where letters have to be read one by one, looking
-takes long, or nothing is held, at most a quarter of the longest lookback. What may still read
-otherwise (``view.beginning``) is held too. So no letter is read as often as there are pieces.
+However a text is cut, the filter releases, masks or blocks the same of it. If each rule that
+enforces has a partial matcher, the filter inspects word by word and holds what may become a
+finding. Otherwise it holds the largest lookback of those rules and inspects several pieces
+together, so that the time to read a text does not depend on the number of its pieces.
 """
 
 from __future__ import annotations
@@ -18,15 +15,31 @@ from dataclasses import replace as copied
 from itertools import takewhile
 from operator import attrgetter
 
-from proxy.guards.findings.mask import Replace, TextMatch, named, within_json
-from proxy.guards.findings.rule_cursor import RuleCursor, settled
-from proxy.guards.findings.tally import Clock, RuleTally
-from proxy.guards.stream.looks import ShortTexts, find_held, glance
+from proxy.guards.findings import (
+    Clock,
+    Replace,
+    RuleCursor,
+    RuleTally,
+    TextMatch,
+    named,
+    settled,
+    within_json,
+)
 from proxy.guards.stream.text_filter import ReleasedPiece
-from proxy.guards.stream.words import WORDS, Words, is_torn, last_end, open_from, words_for
+from proxy.guards.stream.words import (
+    WORDS,
+    ShortTexts,
+    Words,
+    find_held,
+    glance,
+    is_torn,
+    last_end,
+    open_from,
+    words_for,
+)
 from proxy.guards.text.base64_text import MOST_RUN
+from proxy.guards.text.documents import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.guards.text.normalize import View, beginning
-from proxy.guards.text.text_walker import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
 
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
@@ -176,7 +189,8 @@ class Window:
     def _released_or_given_up(self) -> list[ReleasedPiece]:
         pieces = self._release()
         if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
-            self._give_up("too_long_to_hold", [cursor for cursor in self._cursors if cursor.looks])
+            for cursor in [cursor for cursor in self._cursors if cursor.looks]:
+                cursor.tally.fail("too_long_to_hold")
             pieces += self._release()
         return pieces
 
@@ -274,14 +288,12 @@ class Window:
     def _forgo(self, parts: list[str]) -> None:
         """The text is too long for the rules that need the whole of it."""
         self._parts = None
-        self._give_up("too_long", [cursor for cursor in self._cursors if cursor.lookback is None])
+        for cursor in self._cursors:
+            if cursor.lookback is None:
+                cursor.tally.fail("too_long")
         if self._whole:
             self._whole = False
             self._text = "".join(parts[:-1])
-
-    def _give_up(self, error: str, cursors: list[RuleCursor]) -> None:
-        for cursor in cursors:
-            cursor.tally.fail(error)
 
     def _look(self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False) -> None:
         """Look at all that is held, and let the more come before the next look the longer it took:

@@ -1,21 +1,80 @@
-"""A text that goes on, looked at word by word: up to where nothing of it may be part of a finding.
-
-Nearly all that is streamed is plain words, of which the last alone may still become something. To
-know that takes a look at the end of what is held, not at all that is kept: so a chunk that ends a
-word is looked at where it comes.
-"""
+"""x"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from proxy.guards.findings.rule_cursor import MARGIN, RuleCursor
+from proxy.guards.findings import MARGIN, RuleCursor, TextMatch, find_matches
 from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
-from proxy.guards.text.normalize import Beginning, View, beginning
-from proxy.guards.text.within_words import has_one_reading, open_within
+from proxy.guards.text.disguises import has_one_reading, open_within
+from proxy.guards.text.documents import SHEET
+from proxy.guards.text.normalize import Beginning, View, beginning, variants
 from proxy.types.hold import PartialMatcher
+
+MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
+MOST_KNOWN_SIZE = 32  # characters of one of them
+
+
+class ShortTexts:
+    """Short texts that are whole, one after the other: one in which nothing was found is not looked
+    at again. ``cursors`` are the rules, in the turn in which they look."""
+
+    __slots__ = ("_clean", "_cursors", "_escaped")
+
+    def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
+        self._clean: set[str] = set()
+        self._cursors = cursors
+        self._escaped = escaped
+
+    def find(self, text: str) -> list[TextMatch]:
+        """Return what is to be masked of a text; what is only counted is."""
+        if text in self._clean:
+            return []
+        found = self._found(text)
+        if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
+            self._clean.add(text)
+        for cursor, match in found:
+            if not cursor.tally.rule.enforces:
+                cursor.tally.count(match.kind, match.score)
+        return [match for cursor, match in found if cursor.tally.rule.enforces]
+
+    def _found(self, text: str) -> list[tuple[RuleCursor, TextMatch]]:
+        views = variants(text, escaped=self._escaped)
+        return [
+            (cursor, match)
+            for cursor in self._cursors
+            for match in find_matches(cursor.tally, cursor.rule, views)
+        ]
+
+
+def find_held(
+    cursors: Sequence[RuleCursor], text: str, before: str, base: int, *, escaped: bool
+) -> list[TextMatch]:
+    """Return what is found of what is not decided, were this all of the text that begins at
+    ``base``, behind a character ``before`` it."""
+    torn = is_torn(before, text)
+    views = beginning(text, escaped=escaped, torn=torn, most=MOST_RUN, ends=True).views
+    return [
+        replace(match, start=match.start + base, end=match.end + base)
+        for cursor in cursors
+        if cursor.holds
+        for match in find_matches(cursor.tally, cursor.rule, views, cursor.since - base)
+        if match.start + base >= cursor.decided and match.end + base > cursor.until
+    ]
+
+
+def glance(cursors: Sequence[RuleCursor], whole: str, *, escaped: bool) -> None:
+    """Let the rules look that need the whole text and hold nothing back for it. Of a long one
+    they see the text itself, no other reading, as where it does not come in pieces."""
+    views = (View(whole),) if len(whole) > SHEET else variants(whole, escaped=escaped)
+    for cursor in cursors:
+        if cursor.lookback is None:
+            for match in find_matches(cursor.tally, cursor.rule, views):
+                cursor.tally.count(match.kind, match.score)
+
 
 WORDS = 24  # characters, some three words, that are looked at together
 UNSPACED_WORDS = 6  # the same of scripts without spaces

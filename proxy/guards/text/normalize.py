@@ -12,23 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import decimal
 
-from proxy.guards.text import base64_text
-from proxy.guards.text.clusters import clusters, marked, open_cluster, singles
-from proxy.guards.text.confusables import CONTROLS, FOLDS, TAGS, UNSEEN
-from proxy.guards.text.escapes import IN_JSON, has_escapes, pending_escape, unescaped
-from proxy.guards.text.within_words import (
-    has_one_reading,
-    has_signs,
-    line_ends,
-    open_within,
-    within_words,
-)
+from proxy.guards.text import base64_text, disguises
 
-_UNSEEN = re.compile(f"[{UNSEEN}]+")
-_CONTROLS = bytes(i for i in range(128) if re.match(f"[{CONTROLS}]", chr(i)))
-_LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
-_SHADOWS = re.compile(f"[{TAGS}]+")
-_TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
+_UNSEEN = re.compile(f"[{disguises.UNSEEN}]+")
+_CONTROLS = bytes(i for i in range(128) if re.match(f"[{disguises.CONTROLS}]", chr(i)))
+_LOOKS = re.compile("[" + re.escape("".join(map(chr, disguises.FOLDS))) + "]")
+_SHADOWS = re.compile(f"[{disguises.TAGS}]+")
+_TAGGED = "".join(map(chr, range(ord(disguises.TAGS[0]), ord(disguises.TAGS[-1]) + 1)))
 _SINGLES = 3  # separated letters, before they are read as one word
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
 _GAP = r"[\s._*·•|/\\,~-]"
@@ -105,7 +95,7 @@ class View:
         if self._folded is None:
             self._folded = _lower(self.cased)
             if self.normal:  # a small letter may look like one where its capital does not
-                self._folded = self._folded.translate(FOLDS)
+                self._folded = self._folded.translate(disguises.FOLDS)
         return self._folded
 
     @property
@@ -191,11 +181,13 @@ def beginning(
     """
     views, bare, seen, opened = _read(text, escaped, torn, most, near=None if ends else near)
     whole = _pending(text, escaped)
-    letter = open_cluster(seen.cased if whole == len(text) else seen.cased[: seen.index(whole)])
+    letter = disguises.open_cluster(
+        seen.cased if whole == len(text) else seen.cased[: seen.index(whole)]
+    )
     sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
     apart, run = _letters_apart(sure), base64_text.open_run(sure, torn=torn, most=most, near=near)
     shadow = len(opened.cased.rstrip(_TAGGED))
-    within = bare.begins(open_within(sure))
+    within = bare.begins(disguises.open_within(sure))
     upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow), within)
     effort = 0
     if opened is not views[0]:  # a letter read by itself counts more than one of several
@@ -221,7 +213,7 @@ def _read(
         return (itself,), itself, itself, itself
     raw = text.encode("utf-8", "surrogatepass")
     ascii_only = len(raw) == len(text)
-    if ascii_only and has_one_reading(raw):
+    if ascii_only and disguises.has_one_reading(raw):
         return (itself,), itself, itself, itself
     runs = base64_text.possible(raw)
     unquoted = _unquoted(text, escaped)
@@ -231,11 +223,11 @@ def _read(
     found = [itself] if unquoted.plain else [View(text, written=True), unquoted]
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
         found.append(normal)
-    bare = _composed(seen, bare=True) if marked(seen.cased) else normal
+    bare = _composed(seen, bare=True) if disguises.marked(seen.cased) else normal
     close = _close(bare)
     if close.cased != normal.cased:
         found.append(close)
-    if has_signs(bare.cased):
+    if disguises.has_signs(bare.cased):
         found += _joined(bare)
     if runs or bare.cased != text:
         found += _decoded(bare, torn, most, near, layers)
@@ -289,21 +281,31 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
 def _unquoted(text: str, escaped: bool) -> View:
     """Return a text without the escapes of the JSON string that it is in."""
     view = View(text)
-    return _edited(view, unescaped(text, IN_JSON)) if escaped and "\\" in text else view
+    return (
+        _edited(view, disguises.unescaped(text, disguises.IN_JSON))
+        if escaped and "\\" in text
+        else view
+    )
 
 
 def _opened(view: View) -> View:
     """Decode escapes once."""
-    return _edited(view, unescaped(view.cased)) if has_escapes(view.cased) else view
+    return (
+        _edited(view, disguises.unescaped(view.cased))
+        if disguises.has_escapes(view.cased)
+        else view
+    )
 
 
 def _pending(text: str, escaped: bool) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
-        return pending_escape(text)
-    whole = pending_escape(text, in_json=True)
+        return disguises.pending_escape(text)
+    whole = disguises.pending_escape(text, in_json=True)
     text_view = _unquoted(text, escaped)
-    return min(whole, text_view.begins(pending_escape(text_view.cased[: text_view.index(whole)])))
+    return min(
+        whole, text_view.begins(disguises.pending_escape(text_view.cased[: text_view.index(whole)]))
+    )
 
 
 def _seen(view: View) -> View:
@@ -319,11 +321,11 @@ def _composed(view: View, *, bare: bool) -> View:
     text = view.cased
     if text.isascii():
         return view
-    text = singles(text)
-    made = _edited(view.reading(text), clusters(text, bare=bare))
+    text = disguises.singles(text)
+    made = _edited(view.reading(text), disguises.clusters(text, bare=bare))
     folded = made.cased
     if _LOOKS.search(folded):
-        folded = folded.translate(FOLDS)
+        folded = folded.translate(disguises.FOLDS)
     folded = _DIGITS.sub(_digit, folded)
     return View(folded, made._edits, made._below, normal=True)
 
@@ -345,11 +347,11 @@ def _close(view: View) -> View:
 
 def _joined(view: View) -> Iterator[View]:
     """Drop marks within words, with and without a hyphen at the end of a line."""
-    changes = [*within_words(view.cased)]
+    changes = [*disguises.within_words(view.cased)]
     if changes:
         yield _edited(view, changes)
         if any(view.cased[start] == "-" for start, *_ in changes):
-            yield _edited(view, line_ends(view.cased))
+            yield _edited(view, disguises.line_ends(view.cased))
 
 
 def _decoded(

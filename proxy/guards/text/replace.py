@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from proxy.guards.text.base64_text import Payload
 from proxy.guards.text.json_strings import spliced
-from proxy.guards.text.payloads import Payload
 from proxy.guards.text.walk import MemberName, Path
 from proxy.types import Json
 

@@ -13,20 +13,27 @@ from typing import Any, NamedTuple
 
 from proxy.fields.field_table import ROWS
 from proxy.fields.member_table import MEMBERS
-from proxy.guards.text.frame import NO_TEXTS, is_silent, name_in_chat, role_of_item
-from proxy.guards.text.json_strings import values
-from proxy.guards.text.logprobs import beside
-from proxy.guards.text.opaque import (
-    PAYLOAD,
+from proxy.guards.text.base64_text import (
+    LEAST_OPAQUE,
+    Payload,
     TextClaim,
+    data_of,
+    says_text,
+)
+from proxy.guards.text.json_strings import values
+from proxy.guards.text.members import (
+    NO_TEXTS,
+    PAYLOAD,
+    beside,
     is_data,
     is_for_data,
     is_opaque,
+    is_silent,
     kind_of,
     may_be_text,
-    says_text,
+    name_in_chat,
+    role_of_item,
 )
-from proxy.guards.text.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 
-from proxy.guards.findings.mask import TextMatch
+from proxy.guards.findings import TextMatch
+from proxy.guards.text.documents import weight_of
 from proxy.guards.text.normalize import View, variants
-from proxy.guards.text.text_walker import weight_of
 from proxy.guards.text.walk import Text, parts_of
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding

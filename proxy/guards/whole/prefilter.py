@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.guards.findings.tally import Clock
+from proxy.guards.findings import Clock
+from proxy.guards.text.disguises import DISGUISES
+from proxy.guards.text.documents import BEYOND_ASCII, EACH
 from proxy.guards.text.normalize import View
-from proxy.guards.text.text_walker import BEYOND_ASCII, EACH
 from proxy.guards.text.walk import Text, Texts
-from proxy.guards.text.within_words import DISGUISES
 from proxy.guards.whole.joined_parts import joined_texts
 from proxy.guards.whole.text_batches import part_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict

@@ -1,26 +1,31 @@
-"""Inspects whole texts in batches, which bound memory and the time between two checks.
-
-A batch is several short texts or a piece of a long one. Its readings take many times the memory of
-the text, and are dropped before the next batch. A rule without a lookback inspects only the first
-reading of a text that is longer than a batch.
-"""
+"""x"""
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings.mask import TextMatch, find_matches
-from proxy.guards.findings.rule_cursor import RuleCursor, settled
-from proxy.guards.findings.tally import DEADLINE, RuleTally
+from proxy.guards.findings import (
+    BUSY,
+    DEADLINE,
+    Clock,
+    RuleCursor,
+    RuleTally,
+    TextMatch,
+    find_matches,
+    settled,
+)
+from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, long_runs
+from proxy.guards.text.documents import EACH, SHEET
 from proxy.guards.text.normalize import Beginning, View, beginning, decoded, variants
-from proxy.guards.text.text_walker import EACH, SHEET
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, joined_texts
+from proxy.runtime.frozen import frozen
 from proxy.types.guard import GuardRule, is_detector
 
 
@@ -298,3 +303,74 @@ def _together(
             tally.count(match.kind, match.score)
             new += rest
     return new
+
+
+@frozen
+class Threads:
+    """The rules of one call in the turns of its caller. ``clock`` measures the CPU of a thread."""
+
+    aside: GuardThreads
+    clock: Clock
+    inspections: Sequence[RuleInspection]
+    most_s: float
+
+    @classmethod
+    def of(
+        cls, aside: GuardThreads, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
+    ) -> Threads:
+        inspections = [
+            RuleInspection(_apart(tally), number) for number, tally in enumerate(tallies)
+        ]
+        longest = max([tally.rule.deadline_s for tally in tallies], default=0)
+        return cls(aside, clock, inspections, longest + most_wait_s)
+
+    async def look(self, texts: Sequence[Text]) -> list[RuleInspection]:
+        """Return the findings of each rule."""
+        remaining = batches(texts, self.inspections)
+        try:
+            async with asyncio.timeout(self.most_s):
+                while pending := [
+                    inspection for inspection in self.inspections if not inspection.done
+                ]:
+                    if not await self._turn(remaining, pending):
+                        break
+        except TimeoutError:  # a running thread continues with a tally that nobody reads
+            return [
+                inspection if inspection.done else _busy(inspection)
+                for inspection in self.inspections
+            ]
+        return [*self.inspections]
+
+    async def _turn(
+        self, remaining: Iterator[TextBatch], pending: Sequence[RuleInspection]
+    ) -> bool:
+        """Inspect the next batch with all rules. Return False if there is none."""
+
+        def read() -> tuple[TextBatch | None, float]:
+            started_at = self.clock()
+            return next(remaining, None), self.clock() - started_at
+
+        async with self.aside.hold_turn():
+            batch, seconds = await self.aside.run_in_turn(read)
+            if batch is None:
+                return False
+            async with asyncio.TaskGroup() as group:
+                for inspection in pending:
+                    inspection.spend(seconds)
+                    if not inspection.done:
+                        group.create_task(self._see(inspection, batch))
+        return True
+
+    async def _see(self, inspection: RuleInspection, batch: TextBatch) -> None:
+        await self.aside.run_in_turn(lambda: inspection.see(batch))
+
+
+def _busy(inspection: RuleInspection) -> RuleInspection:
+    """Return an inspection without findings, because the threads had no time for it."""
+    inspection = RuleInspection(_apart(inspection.tally), inspection.number)
+    inspection.fail(BUSY)
+    return inspection
+
+
+def _apart(tally: RuleTally) -> RuleTally:
+    return RuleTally(tally.rule, tally.clock, opaque=tally.opaque)

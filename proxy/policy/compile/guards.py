@@ -18,7 +18,7 @@ from proxy.guards.guard_kind import (
     only_under,
 )
 from proxy.guards.kinds.table import KINDS
-from proxy.guards.text.clusters import compositions
+from proxy.guards.text.disguises import compositions
 from proxy.guards.text.hosts import entry_of
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext

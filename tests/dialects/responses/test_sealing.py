@@ -14,8 +14,7 @@ from proxy.app import gauges
 from proxy.dialects.responses.sealing import MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_response
 from proxy.errors import InvalidField, NotFound
-from proxy.guards.text.native import native_walk
-from proxy.guards.text.text_walker import collect_texts
+from proxy.guards.text.documents import collect_texts, native_walk
 from proxy.settings import Address, Settings, from_environment
 from proxy.telemetry.metrics import Metrics
 from proxy.types import Call, RequestHead, StateRef

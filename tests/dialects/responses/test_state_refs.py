@@ -14,8 +14,7 @@ import pytest
 from proxy.dialects.responses.sealing import DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state, restore_item_ids
 from proxy.errors import InvalidField, NotFound
-from proxy.guards.text.native import native_walk
-from proxy.guards.text.text_walker import collect_texts, request_texts
+from proxy.guards.text.documents import collect_texts, native_walk, request_texts
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, SECRET, House, house

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
-from proxy.guards.findings.mask import find_matches, masked, named
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally, find_matches, masked, named
 from proxy.guards.kinds.injection import KIND, KINDS, Injection, InjectionConfig
 from proxy.guards.stream.window import Window
+from proxy.guards.text.documents import request_texts
 from proxy.guards.text.normalize import variants
-from proxy.guards.text.text_walker import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks

@@ -15,7 +15,7 @@ from proxy.guards.engine import Engine
 from proxy.guards.kinds.injection import KINDS, LONGEST, Injection
 from proxy.guards.matching.injection_rules import LanguageBook, other_languages
 from proxy.guards.matching.phrase_rules import BETWEEN
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.documents import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks

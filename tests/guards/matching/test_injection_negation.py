@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from proxy.guards.findings.mask import find_matches, masked, named
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally, find_matches, masked, named
 from proxy.guards.kinds.injection import Injection
 from proxy.guards.stream.window import Window
 from proxy.guards.text.normalize import variants

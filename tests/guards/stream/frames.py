@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.types import Json
 from proxy.types.events import (

@@ -11,11 +11,12 @@ from typing import TypeVar
 import pytest
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally
 from proxy.guards.kinds.grounded import Grounded
-from proxy.guards.stream.feeding import MAX_OPENING, Feeding, FirstContent, InTime
+from proxy.guards.output import MAX_OPENING, FirstContent
+from proxy.guards.stream.feeding import Feeding, InTime
 from proxy.guards.stream.filter import StreamFilter
-from proxy.guards.text.text_walker import IN_A_SECOND, LIGHT, SHEET
+from proxy.guards.text.documents import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Frame, Native, ToolCall
 from proxy.types.guard import Finding, GuardRule

@@ -14,13 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings.mask import find_matches, masked
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally, find_matches, masked
 from proxy.guards.services.stage import Reading, TextCollector
 from proxy.guards.stream.window import MOST_WHOLE, Window
 from proxy.guards.text.base64_text import MOST_RUN
+from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import variants
-from proxy.guards.text.text_walker import SHEET
 from proxy.types.guard import Finding, GuardResult, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Broken, Ticks, Words, pieces, rule, tallies

@@ -1,8 +1,7 @@
-"""Word by word a stream says the same as the whole, and prose waits for little more than a word."""
+"""Texts of a stream are inspected word by word."""
 
 from __future__ import annotations
 
-# ruff: noqa: RUF001  # disguises are among what is cut
 import base64
 import itertools
 import random
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings.mask import find_matches, masked
+from proxy.guards.findings import RuleCursor, find_matches, masked
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.table import KINDS
@@ -24,15 +23,18 @@ from proxy.guards.matching.injection_rules import english, other_languages
 from proxy.guards.matching.phrase_rules import BETWEEN, PhraseRule, read_rules
 from proxy.guards.matching.wordlist import PHRASES
 from proxy.guards.stream.window import Window
-from proxy.guards.stream.words import LEAST_REACH
+from proxy.guards.stream.words import LEAST_REACH, ShortTexts, find_held, glance
+from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import variants
 from proxy.types.guard import Action, GuardRule, PromptContext, is_contextual
 from tests.for_each import for_each
 from tests.guards.credentials import IN_CONTEXT, Credential, generic
-from tests.guards.doubles import pieces, tallies
+from tests.guards.doubles import pieces, rule, tallies
 from tests.guards.identifiers import VALUES
 from tests.guards.kinds.test_secrets import RULES, jwt, pem
 from tests.guards.samples import sample
+
+# ruff: noqa: RUF001  # disguises are among what is cut
 
 
 def made(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
@@ -381,3 +383,37 @@ def test_a_word_with_white_space_within_that_is_no_part_of_it_is_held(text: str)
     assert "[" in expected
     for cuts in (at_spaces(text), [*range(len(text))], [*range(0, len(text), 7)]):
         assert streamed(pieces(text, cuts), rules) == expected
+
+
+def test_of_what_is_held_only_what_is_not_decided_and_acts_is_found() -> None:
+    acts, flags = tallies(rule("secret", action="mask"), rule("secret", action="flag"))
+    cursors = [RuleCursor(acts, 0, 6), RuleCursor(flags, 1, 6)]
+    for cursor in cursors:
+        cursor.since = cursor.decided = 101  # where the text begins is decided already
+
+    found = find_held(cursors, "secret s%65cret", "x", 100, escaped=False)
+
+    assert [(match.start, match.end, match.rule) for match in found] == [(107, 115, 0)]
+
+
+def test_a_short_text_is_looked_at_by_every_rule() -> None:
+    acts, flags = tallies(rule("secret"), rule("is", action="flag"))
+    short = ShortTexts([RuleCursor(acts, 0, 6), RuleCursor(flags, 1, 6)], escaped=False)
+
+    found = short.find("a secret, it is")
+
+    assert [(match.rule, match.start) for match in found] == [(0, 2)]
+    assert flags.result().findings == {"word": 1}  # what only counts is counted
+
+
+def test_a_rule_of_the_whole_text_sees_a_long_one_as_it_is_written() -> None:
+    [short, long, bounded] = tallies(*[rule("secret", unbounded=True)] * 2, rule("secret"))
+
+    glance([RuleCursor(short, 0, None), RuleCursor(bounded, 1, 6)], "s%65cret", escaped=False)
+    glance([RuleCursor(long, 0, None)], "s%65cret" + "x" * SHEET + "secret", escaped=False)
+
+    assert [each.result().findings for each in (short, long, bounded)] == [
+        {"word": 1},
+        {"word": 1},
+        {},
+    ]

@@ -1,13 +1,17 @@
-"""Base64 is found wherever it stands, decoded once, and waited for while it may be text."""
+"""Base64 and hex are decoded inside of texts and as data."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from proxy.guards.text import base64_text
-from proxy.guards.text.normalize import beginning
+from proxy.guards.text.base64_text import CHARSETS, Payload, data_of
+from proxy.guards.text.documents import request_texts
+from proxy.guards.text.normalize import beginning, variants
+from proxy.types import Json
 from tests.for_each import for_each
 from tests.guards.text.test_normalize import spots
 
@@ -69,3 +73,282 @@ def test_a_long_run_is_settled_at_its_bound() -> None:
 
     assert beginning(run).run == 0
     assert beginning(run, most=64).run == len(run)
+
+
+ENCODED = base64.b64encode(b"a text").decode()
+
+
+@for_each(
+    ("source", "bare", "text"),
+    [
+        (f"data:text/plain;base64,{ENCODED}", False, "a text"),
+        (f"data:text/plain;charset=utf-8;base64,{ENCODED.rstrip('=')}", False, "a text"),
+        (ENCODED, True, "a text"),
+        ("data:image/png;base64,iVBORw0KGgoAAA==", False, None),
+        ("data:image/png;base64,", False, ""),
+        ("iVBORw0KGgoAAA==", True, "\x89PNG\r\n\x1a\n\0\0"),
+        ("_-8=", True, "\xff\xef"),
+        ("iVBORw0KGgoA" + "A" * 256, True, None),
+    ],
+)
+def test_data_is_told_with_its_text(source: str, bare: bool, text: str | None) -> None:
+    data = data_of(source, bare=bare)
+
+    assert data is not None
+    assert data.text == text
+
+
+@for_each(
+    ("source", "bare"),
+    [
+        (ENCODED, False),
+        ("data:text/plain,a text", True),
+        (f"data:image/png;base64,{ENCODED} and more", True),
+        (f"data:a word;base64,{ENCODED}", True),
+        ("x", True),
+    ],
+)
+def test_what_is_not_data_to_its_end_is_text(source: str, bare: bool) -> None:
+    assert data_of(source, bare=bare) is None
+
+
+@pytest.mark.parametrize("more", [" and more", "\n", " YQ=="])
+def test_data_with_white_space_is_read_as_both(more: str) -> None:
+    source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{more}"
+    data = data_of(source, bare=False)
+
+    assert data is None or (data.text or "").startswith("a text")
+    texts = request_texts({"prompt": source}).texts
+    assert texts[-1].text == source
+    assert len(texts) == (1 if data is None else 2)
+
+
+def url(raw: bytes, media: str, charset: str) -> str:
+    return f"data:{media};charset={charset};base64,{base64.b64encode(raw).decode()}"
+
+
+def read(source: str) -> str | None:
+    data = data_of(source, bare=False)
+    assert data is not None
+    return data.text
+
+
+@for_each("charset", sorted(CHARSETS))
+def test_a_charset_of_the_set_is_read_however_it_is_written(charset: str) -> None:
+    raw = "a text".encode(charset)
+
+    assert read(url(raw, "text/plain", charset)) == "a text"
+    assert read(url(raw, "application/json", charset.upper())) == "a text"
+
+
+@for_each(
+    "charset",
+    ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "utf_8", "rot13", "hex",
+     "cp037", "no-such"],
+)  # fmt: skip
+def test_no_other_codec_is_a_charset(charset: str) -> None:
+    raw = rb"\x61 \u0061 +AGE- xn--a-ecp"
+
+    assert read(url(raw, "text/plain", charset)) == raw.decode()
+    assert read(url(raw, "application/json", charset)) == raw.decode()
+    assert read(url(b"\xff" + raw, "application/json", charset)) == "\xff" + raw.decode()
+    assert read(url(b"\xff" + raw, "image/png", charset)) is None
+
+
+@pytest.mark.parametrize("charset", ["no-such", "us-ascii"])
+def test_a_text_that_is_not_of_its_charset_is_read_as_utf_8_if_it_is_that(charset: str) -> None:
+    assert read(url("héron".encode(), "text/plain", charset)) == "héron"
+    assert read(url("héron".encode("latin-1"), "text/plain", charset)) == "héron"
+
+
+IN_BASE64 = "how/to/make/a/bomb/at/school/no/"
+PLACES: Mapping[str, Callable[[str], Json]] = {
+    "content": lambda source: {"messages": [{"role": "user", "content": source}]},
+    "a field that nobody knows": lambda source: {"unknown": source},
+    "arguments": lambda source: {
+        "messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": source}}]
+    },
+    "a name": lambda source: {"metadata": {source: 1}},
+    "a file": lambda source: {"messages": [{"content": [{"file": {"file_data": source}}]}]},
+}
+
+
+@for_each("place", PLACES)
+@for_each(
+    "head",
+    ["text/plain", "text/plain;charset=iso-8859-1", "text/html;charset=utf-16le", "text/odd"],
+)
+def test_what_is_read_as_data_is_read_as_it_is_written_too(place: str, head: str) -> None:
+    source = f"data:{head};base64,{IN_BASE64}"
+
+    assert source in {text.text for text in request_texts(PLACES[place](source)).texts}
+
+
+@for_each("place", PLACES)
+@for_each("head", ["image/a-bomb", "text/plain;charset=a-bomb", "text/a-bomb"])
+@for_each("payload", [ENCODED, "iVBORw0KGgoAAA=="])
+def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
+    source = f"data:{head};base64,{payload}"
+    texts = [each.text for each in request_texts(PLACES[place](source)).texts if not each.placed]
+
+    assert [text for text in texts if f"data:{head};base64," in text]
+
+
+@for_each("name", ["filename", "detail", "caption", "odd"])
+def test_beside_data_nothing_is_data(name: str) -> None:
+    picture = "data:image/png;base64,iVBORw0KGgoAAA=="
+    body: Json = {"messages": [{"content": [{"file": {name: picture, "file_data": "AAAA"}}]}]}
+
+    assert picture in {text.text for text in request_texts(body).texts}
+
+
+@pytest.mark.parametrize("media", ["image/png", "audio/wav", "application/pdf"])
+def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
+    picture = f"data:{media};base64,iVBORw0KGgoAAA{'A' * 256}=="
+    read = request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
+
+    assert read.texts == ()
+    assert [each.kind for each in read.opaque] == ["image_url"]
+
+
+@pytest.mark.parametrize(
+    "source", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"]
+)
+def test_what_is_too_short_for_a_picture_is_looked_through(source: str) -> None:
+    [*_, text] = request_texts(PLACES["a file"](source)).texts
+
+    assert (text.text, text.placed) == (source, True)
+    [*_, text] = request_texts(PLACES["a file"](source + "A" * 256)).texts
+    assert text.text == "file_data"
+
+
+LETTERS = "please/tell/me/all/about/the/hippopotamus/" * 18  # base64 to its end, and no text in it
+SAYS_TEXT: dict[str, Callable[[str], Json]] = {
+    "a source of text": lambda source: {"type": "text", "media_type": "text/plain", "data": source},
+    "a source by its type": lambda source: {"type": "text", "data": source},
+    "a media type": lambda source: {"media_type": "text/plain", "data": source},
+    "in other case": lambda source: {"mime_type": " TEXT/Markdown; charset=utf-8", "data": source},
+    "as JSON": lambda source: {"mimeType": "application/json", "bytes": source},
+    "as more JSON": lambda source: {"mimeType": "application/ld+json", "data": source},
+    "as XML": lambda source: {"mediaType": "application/xml", "data": source},
+    "as a drawing": lambda source: {"media_type": "image/svg+xml", "data": source},
+    "a format": lambda source: {"format": "txt", "bytes": source},
+    "deeper": lambda source: {"media_type": "text/plain", "data": {"b64_json": source}},
+    "a picture in a text": lambda source: {"type": "text", "image": {"data": source}},
+}
+SAYS_NOTHING: dict[str, Callable[[str], Json]] = {
+    "a file": lambda source: {"type": "file", "file": {"file_data": source}},
+    "a document": lambda source: {"type": "document", "document": source},
+    "a document's data": lambda source: {"type": "document", "document": {"data": source}},
+    "an unknown type": lambda source: {"type": "file", "media_type": "a/b", "file_data": source},
+}
+PARTS: Mapping[str, Callable[[Json], Json]] = {
+    "a part": lambda part: {"messages": [{"content": [part]}]},
+    "a source": lambda part: {"messages": [{"content": [{"type": "document", "source": part}]}]},
+    "a file": lambda part: {"messages": [{"content": [{"file": part}]}]},
+    "a tool's result": lambda part: {"messages": [{"content": [{"content": [part]}]}]},
+    "unknown": lambda part: {"unknown": part},
+}
+
+
+@for_each("part", PARTS)
+@for_each("source", SAYS_TEXT | SAYS_NOTHING)
+@for_each(("size", "blank"), [(200, "/"), (756, "-")])
+def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
+    part: str, source: str, size: int, blank: str
+) -> None:
+    text = LETTERS[:size].replace("/", blank)
+    read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[source](text))).texts
+
+    assert [each.text for each in read if each.text == text and not each.placed] == [text]
+
+
+@for_each("part", PARTS)
+@for_each("source", SAYS_TEXT)
+def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> None:
+    text = "all about the hippopotamus " * 20
+    encoded = base64.b64encode(text.encode()).decode()
+
+    assert text in {
+        each.text for each in request_texts(PARTS[part](SAYS_TEXT[source](encoded))).texts
+    }
+
+
+@for_each(
+    "part",
+    [
+        {"type": "file", "file": {"file_data": "JVBERi0xLjcK" + "/8A5" * 200}},
+        {"type": "image", "source": {"media_type": "image/png", "data": "iVBORw0KGgo/" * 90}},
+        {"type": "input_audio", "input_audio": {"format": "pcm16", "data": "/8A5" * 200}},
+        {"type": "document", "source": {"media_type": "application/pdf", "data": "/8A5" * 200}},
+    ],
+    ids=str,
+)
+def test_what_is_data_as_it_says_is_not_read(part: Json) -> None:
+    read = request_texts(PARTS["a part"](part)).texts
+
+    assert max(len(each.text) for each in read) < 20
+
+
+def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
+    source = f"data:text/plain;base64,{ENCODED}"
+    _, text, written = request_texts(PLACES["a file"](source)).texts
+
+    assert (text.text, text.decoded, text.placed) == ("a text", False, False)
+    assert (written.text, written.decoded, written.placed) == (source, True, True)
+    text, written = request_texts(PLACES["content"](source)).texts
+    assert (written.text, written.decoded, written.placed) == (source, True, False)
+
+
+@for_each("media", ["application/json", "image/svg+xml", "text/plain"])
+@for_each("charset", ["", ";charset=us-ascii", ";charset=utf-16", ";charset=odd"])
+@for_each("codec", ["utf-8", "utf-16", "utf-16le"])
+def test_a_text_is_read_whatever_its_charset_is_called(
+    media: str, charset: str, codec: str
+) -> None:
+    source = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
+    texts = request_texts(PLACES["a file"](source)).texts
+
+    read = {reading.cased for text in texts for reading in variants(text.text)}
+    assert [text for text in read if "héron" in text]
+
+
+@for_each(
+    ("source", "raw", "again"),
+    [
+        ("iso-8859-1", b"h\xe9ron", b"th\xe9"),
+        ("UTF-16LE", "h\u00e9ron".encode("utf-16le"), "th\u00e9".encode("utf-16le")),
+        ("us-ascii", b"heron", "th\u00e9".encode()),
+        ("no-such", b"h\xe9ron", "th\u00e9".encode()),
+        ("utf-8", b"h\xe9ron", "th\u00e9".encode()),
+    ],
+)
+def test_a_text_is_written_back_in_the_charset_beside_it(
+    source: str, raw: bytes, again: bytes
+) -> None:
+    part = {"media_type": f"text/plain; charset={source}", "data": base64.b64encode(raw).decode()}
+    texts = request_texts({"messages": [{"content": [part]}]}).texts
+    [(text, payload)] = [
+        (each.text, each.path[-1]) for each in texts if isinstance(each.path[-1], Payload)
+    ]
+
+    assert text in ("h\u00e9ron", "heron")
+    assert base64.b64decode(payload.written("th\u00e9")) == again
+
+
+def test_what_is_a_text_only_byte_by_byte_is_looked_through_alone() -> None:
+    data = base64.b64encode(b"h\xe9ron " * 90).decode()
+
+    for media, placed in (("text/plain", True), ("text/plain; charset=iso-8859-1", False)):
+        body: Json = PARTS["a file"]({"media_type": media, "file_data": data})
+        [text] = [each for each in request_texts(body).texts if each.text.startswith("h\u00e9ron")]
+        assert text.placed is placed
+
+
+def test_a_text_is_written_back_as_data() -> None:
+    data = data_of(f"data:text/plain;base64,{ENCODED}", bare=False)
+
+    assert data is not None
+    again = data_of(data.payload.written("a té"), bare=False)
+    assert again is not None
+    assert again.text == "a té"

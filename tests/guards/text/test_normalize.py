@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guards.text.base64_text import RUN
-from proxy.guards.text.confusables import FOLDS, UNSEEN
+from proxy.guards.text.disguises import FOLDS, UNSEEN
 from proxy.guards.text.normalize import (
     MOST_LAYERS,
     View,

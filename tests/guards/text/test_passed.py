@@ -3,7 +3,7 @@ user's or the model's."""
 
 from __future__ import annotations
 
-from proxy.guards.text.text_walker import collect_texts
+from proxy.guards.text.documents import collect_texts
 from proxy.guards.text.walk import passed_answer_walk, passed_request_walk
 
 

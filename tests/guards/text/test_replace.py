@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
+from proxy.guards.text.documents import answer_texts, request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import answer_texts, request_texts
 from proxy.guards.text.walk import MemberName
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, rule

@@ -12,9 +12,9 @@ from typing import Any
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.errors import InvalidField
 from proxy.fields.checks import FieldType
-from proxy.guards.text.logprobs import beside
+from proxy.guards.text.documents import STEP, answer_texts, in_steps, request_texts
+from proxy.guards.text.members import beside
 from proxy.guards.text.normalize import variants
-from proxy.guards.text.text_walker import STEP, answer_texts, in_steps, request_texts
 from proxy.guards.text.walk import (
     KINDS,
     NESTED,

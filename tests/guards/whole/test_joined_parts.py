@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.findings.mask import TextMatch
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally, TextMatch
+from proxy.guards.text.documents import request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import request_texts
 from proxy.guards.whole.joined_parts import MOST, joined_parts
 from proxy.guards.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import Finding, GuardRule

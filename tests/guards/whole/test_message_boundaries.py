@@ -14,12 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.findings.mask import TextMatch
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally, TextMatch
 from proxy.guards.kinds import keywords, pii, secrets
-from proxy.guards.text.plain_chat import plain_request
+from proxy.guards.text.documents import plain_request, request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.text.text_walker import request_texts
 from proxy.guards.text.walk import Texts
 from proxy.guards.whole.joined_parts import (
     BETWEEN,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from proxy.call.record import Record, TraceIds
 from proxy.guards.engine import ABOVE, Engine
-from proxy.guards.inspector import WholeAnswer
+from proxy.guards.inspector import WholeResponseInspector
 from proxy.guards.kinds import code, injection, keywords, nsfw, pii, secrets, toxicity, urls
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.documents import request_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.types.guard import (
@@ -236,7 +236,9 @@ async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> No
     noting = Noting()
     rules = StageRules.of((GuardRule("words", noting, "mask"),))
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
-    answer = WholeAnswer(engine=Engine(Ticks()), record=record, rules=rules, call=call_of("chat"))
+    answer = WholeResponseInspector(
+        engine=Engine(Ticks()), record=record, rules=rules, call=call_of("chat")
+    )
     message = {"role": "assistant", "content": text}
     frame = made.whole_answer({"choices": [{"index": 0, "message": message}]})
 

@@ -12,10 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
-from proxy.guards.findings.mask import find_matches
-from proxy.guards.findings.tally import RuleTally
+from proxy.guards.findings import RuleTally, find_matches
+from proxy.guards.text.documents import SHEET, request_texts
 from proxy.guards.text.normalize import variants
-from proxy.guards.text.text_walker import SHEET, request_texts
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.text_batches import RuleInspection, TextViews, batches
 from proxy.types.guard import GuardRule
@@ -31,7 +30,7 @@ KEY = credentials(random.Random(11))[0]
 OWN = (
     GuardRule("pii", detector("pii", entities=["email", "phone", "card", "iban", "ssn", "ip"],
                          regions=[], threshold=0.0), action="mask"),
-    GuardRule("secrets", detector("secrets", lookback=1200), cased=True),
+    GuardRule("secrets", detector("secrets", reach=1200), cased=True),
     GuardRule("urls", detector("urls", allow=[], deny=["bad.example"])),
     GuardRule("code", detector("code")),
     GuardRule("injection", detector("injection", threshold=0.5)),

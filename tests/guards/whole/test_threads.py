@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardUnavailable
 from proxy.guards.engine import Engine
-from proxy.guards.text.text_walker import SHEET, request_texts
+from proxy.guards.text.documents import SHEET, request_texts
 from proxy.runtime.turns import Turns
 from proxy.types.guard import Finding, GuardRule
 from tests.guards.doubles import Ticks, rule

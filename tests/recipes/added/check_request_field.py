@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects.permitted import permitted
-from proxy.guards.text.text_walker import request_texts
+from proxy.guards.text.documents import request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, message

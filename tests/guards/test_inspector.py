@@ -10,9 +10,9 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
+from proxy.guards.inspector import with_document, with_values
 from proxy.guards.stream.placeholders import Masks
-from proxy.guards.text.native import native_walk
-from proxy.guards.whole_answers import texts_of, with_document, with_values
+from proxy.guards.text.documents import collect_texts, native_walk
 from proxy.types import Json
 from proxy.types.events import Begin, Delta, FamilyName, Fault, Frame
 from tests.doubles import message, response, text_item
@@ -185,15 +185,13 @@ def test_values_are_put_back(family: FamilyName) -> None:
 FAILED = Frame((Fault("Overloaded.", "overloaded"),), model_call=1)
 
 
-def test_texts_of_a_failed_answer_are_none() -> None:
-    assert texts_of(FAILED).texts == ()
-
-
 async def test_a_failed_answer_passes() -> None:
     watch, _ = guarding("chat", rule("secret"), stream=False)
+    masks = Masks(short_digests())
 
     assert watch.try_inspect(FAILED) == [FAILED]
     assert await watch.inspect(FAILED) == [FAILED]
+    assert with_values(FAILED, masks, call_of("chat", stream=False)) is FAILED
 
 
 async def test_an_answer_without_a_document_does_not_pass() -> None:
@@ -218,9 +216,9 @@ def test_document_keeps_the_place_of_its_answer() -> None:
 
 @pytest.mark.parametrize("family", DOCUMENTS)
 async def test_a_document_of_any_family_is_read_by_steps(family: FamilyName) -> None:
-    frame = whole(family)
+    document = DOCUMENTS[family]
     walk = partial(native_walk, family=family, cut=False)
 
-    texts = await Engine(Ticks()).read(walk, DOCUMENTS[family], 0)
+    texts = await Engine(Ticks()).read(walk, document, 0)
 
-    assert texts == texts_of(frame)
+    assert texts == collect_texts(walk(document))

@@ -1,4 +1,4 @@
-"""The short way through a document, which says of it what the whole walk does, or nothing."""
+"""Documents of any API family are read completely."""
 
 from __future__ import annotations
 
@@ -10,13 +10,125 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.text.opaque import OPAQUE, PAYLOAD
-from proxy.guards.text.plain_chat import MOST, plain_answer, plain_request
-from proxy.guards.text.text_walker import answer_texts, request_texts
+from proxy.guards.text.documents import (
+    BEYOND_ASCII,
+    IN_A_SECOND,
+    MOST,
+    answer_texts,
+    collect_texts,
+    logprobs_text,
+    native_walk,
+    plain_answer,
+    plain_request,
+    request_texts,
+    value_walk,
+    weight_of,
+    weight_of_work,
+)
+from proxy.guards.text.members import OPAQUE, PAYLOAD
+from proxy.guards.text.replace import replaced
 from proxy.guards.text.walk import KNOWN, REQUEST, Text, Texts
 from proxy.guards.whole.joined_parts import joined_parts
 from proxy.types import Json
+from proxy.types.events import FamilyName
 from tests.for_each import for_each
+
+TOKEN = {"token": "Paris", "logprob": -0.1, "bytes": [80], "top_logprobs": []}
+
+
+def found(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
+    texts = collect_texts(native_walk(document, family, cut=True)).texts
+    return {text.path: text.kind for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("family", "document", "expected"),
+    [
+        (
+            "messages",
+            {"type": "text", "content_block": {"id": "srv_1", "name": "f", "input": {"n": 41}}},
+            {("content_block", "name"): "name", ("content_block", "input", "n"): "arguments"},
+        ),
+        (
+            "messages",
+            {"type": "text", "content_block": {"type": "tool_use", "id": "a", "name": "f"}},
+            {("content_block", "name"): "tool"},
+        ),
+        (
+            "messages",
+            {"id": "msg_1", "model": "m", "content": [{"type": "thinking", "thinking": "so"}]},
+            {("content", 0, "thinking"): "reasoning"},
+        ),
+        (
+            "responses",
+            {"type": "message", "output_index": 0, "item": {"id": "i", "results": ["a"]}},
+            {("item", "results", 0): "content"},
+        ),
+        (
+            "responses",
+            {"output": [{"type": "function_call", "id": "i", "arguments": '{"a": "b"}'}]},
+            {("output", 0, "arguments", at): "arguments" for at in range(2)},
+        ),
+        ("responses", {"input": "to find"}, {("input",): "arguments"}),
+        (
+            "chat",
+            {"id": "c", "choices": [{"delta": {"odd": "x"}}]},
+            {("choices", 0, "delta", "odd"): "content"},
+        ),
+    ],
+)
+def test_texts_have_kinds(family: FamilyName, document: Json, expected: dict[Any, str]) -> None:
+    paths = found(document, family)
+    strings = {path: kind for path, kind in paths.items() if isinstance(path[-1], str | int)}
+    assert strings == expected
+
+
+def test_documents_of_an_unknown_family_are_read_as_json() -> None:
+    document = {"candidates": [{"role": "a secret", "parts": [{"finish_reason": "b"}]}]}
+
+    read = found(document, "made-up")
+
+    assert read == found(document, "responses")
+    assert read != found(document, "chat")
+    assert read.keys() >= {
+        ("candidates", 0, "role"),
+        ("candidates", 0, "parts", 0, "finish_reason"),
+    }
+
+
+def test_identifier_with_spaces_is_a_text() -> None:
+    assert ("item", "id") in found({"item": {"id": "a secret"}})
+    assert ("item", "id") not in found({"item": {"id": "item_1"}})
+
+
+def test_member_of_arguments_named_id_is_a_text() -> None:
+    document = {"content_block": {"type": "tool_use", "input": {"id": "hidden", "logprobs": "x"}}}
+
+    assert found(document, "messages").keys() >= {
+        ("content_block", "input", "id"),
+        ("content_block", "input", "logprobs"),
+    }
+
+
+def test_tokens_that_spell_the_text_are_no_text() -> None:
+    part = {"type": "output_text", "text": "Paris", "logprobs": [TOKEN | {"bytes": [*b"Paris"]}]}
+    other = {**part, "text": "Rome"}
+
+    assert ("part", "logprobs") not in found({"part": part})
+    assert ("part", "logprobs") in found({"part": other})
+    assert logprobs_text(("logprobs",), [TOKEN], "Paris") is not None
+
+
+def test_value_is_walked_at_its_place() -> None:
+    document = {"delta": {"citation": {"cited_text": "a secret", "url": "https://a.example"}}}
+    slot = ("delta", "citation")
+
+    texts = collect_texts(value_walk(slot, document["delta"]["citation"], "content")).texts
+    [cited] = [text for text in texts if text.text == "a secret"]
+
+    changed = replaced(document, {cited.path: "[WORD]"})
+    assert changed["delta"]["citation"]["cited_text"] == "[WORD]"
+
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 CHOICE = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
@@ -196,3 +308,13 @@ def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str
 )
 def test_any_other_chunk_is_unusual(data: Json) -> None:
     assert plain_answer(data) is None
+
+
+def test_letters_beyond_ascii_are_more_work() -> None:
+    assert weight_of("abc") == 3
+    assert weight_of("abç") == 3 * BEYOND_ASCII
+
+
+def test_work_that_was_measured_weighs_as_much_as_what_takes_as_long() -> None:
+    assert weight_of_work(0.0) == 0
+    assert weight_of_work(2.0) == 2 * IN_A_SECOND

@@ -1,18 +1,58 @@
-"""Members of a response that guards ignore.
-
-A member is ignored only at its known path and with a value of its known type. Anything else is
-text.
-"""
+"""Members of documents that guards ignore or cannot read, and log probabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import orjson
 
 from proxy.dialects.shapes import COUNTS, is_counts, is_name, is_number, nullable, one_of
-from proxy.guards.text.payloads import LEAST_OPAQUE, data_of
+from proxy.guards.text.base64_text import LEAST_OPAQUE, MEDIA_MEMBERS, data_of
+from proxy.types import Json
+
+OPAQUE = frozenset(
+    {"audio", "document", "file", "file_data", "file_id", "file_url", "image", "image_url",
+     "images", "input_audio", "input_file", "input_image", "video", "video_url"}
+)  # fmt: skip
+PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
+FOR_DATA = OPAQUE | PAYLOAD | {"url"}
+
+_NEVER_TEXT = frozenset(
+    {"audio", "image", "image_url", "images", "input_audio", "input_image", "video", "video_url"}
+)
+_SOURCE = "source"  # member with the content of a part
+
+
+def kind_of(name: str) -> str:
+    """Return the kind under which the content of a member is reported."""
+    return name if name in OPAQUE else "file"
+
+
+def is_opaque(name: str, value: Any, item: Json) -> bool:
+    """Return True if a member of an item is no text, by its name, by the item's type, or because
+    it is data."""
+    if name in OPAQUE or is_data(value):
+        return True
+    kind = item.get("type")
+    return name == _SOURCE and isinstance(kind, str) and kind in OPAQUE
+
+
+def is_data(value: Any) -> bool:
+    """Return True if a value is data with a media type."""
+    names = value.keys() if isinstance(value, dict) else ()
+    return not MEDIA_MEMBERS.isdisjoint(names) and not PAYLOAD.isdisjoint(names)
+
+
+def is_for_data(path: Sequence[object]) -> bool:
+    """Return True if the innermost name of a path is a member for data."""
+    return next((step for step in reversed(path) if isinstance(step, str)), "") in FOR_DATA
+
+
+def may_be_text(names: Iterable[object]) -> bool:
+    """Return True unless one of the names above data belongs to an image or audio."""
+    return _NEVER_TEXT.isdisjoint(names)
+
 
 Level = tuple[str, ...]
 
@@ -160,3 +200,67 @@ def is_silent(level: Level, name: str, value: Any) -> bool:
     """Return True if a member at a level of a response is ignored."""
     silence = SILENT_ANSWER.get(level, {}).get(name)
     return silence is not None and silence[0](value)
+
+
+_LISTS = ("tokens", "content", "refusal")
+_NAMES = frozenset(
+    {*_LISTS, "bytes", "logprob", "text_offset", "token", "token_logprobs", "top_logprobs"}
+)
+
+
+def beside(logprobs: Any, shown: Any) -> list[str]:
+    """Return the texts of log probabilities that the text ``shown`` does not contain."""
+    lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else []
+    chosen = [item for items in lists if isinstance(items, list) for item in items]
+    tokens = [_token(each) for each in chosen]
+    spelled = raw = "".join(tokens)
+    runs = [_bytes(each) for each in chosen]
+    if any(run is not None for run in runs):  # a character may be split over several tokens
+        raw = b"".join(
+            token.encode("utf-8", "surrogatepass") if run is None else run
+            for token, run in zip(tokens, runs, strict=True)
+        ).decode("utf-8", "replace")
+    others = _others(logprobs, set(tokens), set(map(id, chosen)))
+    return [
+        *dict.fromkeys(text for text in (spelled, raw) if text != shown),
+        *dict.fromkeys(others),
+    ]
+
+
+def _others(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
+    """Yield all strings but the chosen ``tokens``, and the bytes of tokens that were not chosen."""
+    stack: list[Any] = [logprobs]
+    while stack:  # no recursion: an upstream chooses the depth
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, dict):
+            run = None if id(value) in chosen else _bytes(value)
+            if run is not None and run != _token(value).encode("utf-8", "surrogatepass"):
+                yield run.decode("utf-8", "replace")
+            stack += _members(value, tokens)
+
+
+def _members(value: dict[str, Any], tokens: Set[str]) -> Iterator[Any]:
+    for name, each in value.items():
+        is_token = isinstance(each, int | float) and name != "logprob"
+        if name not in tokens if is_token else name not in _NAMES:
+            yield name
+        if name == "tokens" and isinstance(each, list):
+            yield from (step for step in each if not isinstance(step, str))
+        elif not (name == "token" and isinstance(each, str) and each in tokens):
+            yield each
+
+
+def _token(each: Any) -> str:
+    token = each.get("token") if isinstance(each, dict) else each
+    return token if isinstance(token, str) else ""
+
+
+def _bytes(each: Any) -> bytes | None:
+    steps = each.get("bytes") if isinstance(each, dict) else None
+    if not isinstance(steps, list):
+        return None
+    return bytes(step for step in steps if isinstance(step, int) and 0 <= step < 256)

@@ -1,0 +1,369 @@
+"""Findings of a rule: counted, masked, and resumed in a text that is read in pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from proxy.errors import GuardBlocked, GuardUnavailable
+from proxy.errors.causes import ConnectionFailed
+from proxy.guards.text.disguises import MOST
+from proxy.guards.text.documents import MOST_TEXTS
+from proxy.guards.text.normalize import Beginning, View
+from proxy.runtime.frozen import frozen
+from proxy.types.guard import (
+    UNCHECKED,
+    UNCHECKED_YET,
+    Action,
+    Busy,
+    Detector,
+    Finding,
+    GuardResult,
+    GuardRule,
+    NotReady,
+    Verdict,
+    is_detector,
+)
+from proxy.types.hold import PartialMatcher, partial_matcher_of
+
+Clock = Callable[[], float]
+VERDICT_OF: dict[Action, Verdict] = {
+    "block": "blocked",
+    "mask": "masked",
+    "flag": "flagged",
+    "route": "routed",
+    "retry": "retried",
+}
+
+
+RETRY_AFTER_S = 1.0
+DEADLINE, BUSY = "deadline", "busy"
+MOST_FINDINGS = 10_000
+"""Findings of a rule in one call, after which it inspects nothing more."""
+TOO_MANY = "too_many_findings"
+UNMASKED = 'Guard "{}" found more than {} values to mask. Send them in several calls.'
+PASSING = frozenset({DEADLINE, "not_ready", BUSY})
+"""Failures that no text caused and that a retry may avoid."""
+
+
+class RetryWanted(GuardBlocked):
+    """A guard requires a new response; nothing of this one is sent."""
+
+
+@dataclass(slots=True)
+class RuleTally:
+    """One rule on one call.
+
+    ``clock`` measures the CPU of the thread, of which ``seconds`` are spent; ``waited`` are the
+    seconds of a service. ``opaque`` is True if the call also has content that no guard can read,
+    and ``is_away`` if the service failed for any text. No inspection starts after ``until``;
+    ``most_texts`` bounds the texts within arguments. Raises ``TypeError`` unless the rule has a
+    detector.
+    """
+
+    rule: GuardRule
+    clock: Clock
+    findings: dict[str, int] = field(default_factory=dict)
+    score: float = 0.0
+    bytes: int = 0
+    fields: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    error: str | None = None
+    blocked: bool = False
+    opaque: bool = False
+    is_away: bool = False
+    until: float = inf
+    most_texts: int = MOST_TEXTS
+    detector: Detector = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not is_detector(self.rule.detector):
+            raise TypeError(self.rule.name)
+        self.detector = self.rule.detector
+
+    def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
+        """Return the findings from a position of a reading on, none after a failure.
+
+        ``left_s`` is the remaining time, which is checked afterwards: nothing interrupts a
+        detector. Raises ``GuardBlocked`` if a strict rule fails, and if a rule masks more than
+        ``MOST_FINDINGS``.
+        """
+        if self.error is not None:
+            return ()
+        if sum(self.findings.values()) > MOST_FINDINGS:
+            self._stop_looking()
+            return ()
+        text = view.cased if self.rule.cased else view.folded
+        started_at = self.clock()
+        if started_at > self.until:
+            self.fail(DEADLINE)
+            return ()
+        try:
+            found = self.detector.find(text[since:] if since else text)
+        except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
+            self.fail(_code(error))
+            return ()
+        spent = self.clock() - started_at
+        self.seconds += spent
+        if spent > (self.rule.deadline_s if left_s is None else left_s):
+            self.fail(DEADLINE)
+            return ()
+        return found
+
+    def fail(self, error: str) -> None:
+        """Record a failure. Raises ``GuardBlocked`` if the rule is strict."""
+        self.error = error
+        if self.rule.fails_closed:
+            self.blocked = True
+            raise self._stopping(error)
+
+    def _stop_looking(self) -> None:
+        """Keep the findings, unless all must be masked. Raises ``GuardBlocked``."""
+        if self.rule.can_mask:
+            self.error, self.blocked = TOO_MANY, True
+            message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
+            raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
+
+    def _stopping(self, error: str) -> GuardBlocked:
+        """Return the error for a failure. The message of the policy is for findings only."""
+        name = self.rule.name
+        if not (self.is_away or error in PASSING):
+            return GuardBlocked(UNCHECKED.format(name), guard=name, kind="could_not_check")
+        late = GuardUnavailable(UNCHECKED_YET.format(name), guard=name, kind="could_not_check")
+        late.retry_after_s = RETRY_AFTER_S
+        return late
+
+    def count(self, kind: str, score: float = 1.0) -> None:
+        self.findings[kind] = self.findings.get(kind, 0) + 1
+        self.score = max(self.score, score)
+
+    def block(self, kind: str) -> GuardBlocked:
+        """Return the error that stops the call or requires a new response."""
+        self.blocked = True
+        stops = RetryWanted if self.rule.action == "retry" else GuardBlocked
+        return stops(self.rule.message, guard=self.rule.name, kind=kind)
+
+    def result(self) -> GuardResult:
+        return GuardResult(
+            guard=self.rule.name,
+            verdict=self._verdict(),
+            shadow=self.rule.shadow,
+            findings=dict(self.findings),
+            score=self.score,
+            bytes=self.bytes,
+            fields=self.fields,
+            seconds=self.seconds + self.waited,
+            error=self.error,
+            kind=self.rule.kind,
+            action=self.rule.action,
+            detections=self.rule.detections,
+        )
+
+    def _verdict(self) -> Verdict:
+        if self.error is not None:
+            return "failed"
+        if not self.findings and not self.blocked:
+            return "passed" if self.bytes and not self.opaque else "not_applicable"
+        return VERDICT_OF[self.rule.action]
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, NotReady):
+        return "not_ready"
+    if isinstance(error, Busy):
+        return BUSY
+    if isinstance(error, ConnectionFailed):
+        return error.cause
+    return DEADLINE if isinstance(error, TimeoutError) else type(error).__name__
+
+
+@frozen
+class TextMatch:
+    """A finding of the rule with the index ``rule``, in characters of the original text."""
+
+    start: int
+    end: int
+    rule: int
+    kind: str
+    score: float = 1.0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Sort key: earlier, then longer matches first, then in the order of the rules."""
+        return self.start, -self.end, self.rule
+
+
+Replace = Callable[[GuardRule, str, str], str]
+"""Returns the replacement of a text, by the rule, the kind of the finding and the text."""
+
+
+def named(rule: GuardRule, kind: str, text: str) -> str:
+    """Replace a text by the name of its kind."""
+    return f"[{kind.upper()}]"
+
+
+def within_json(replace: Replace) -> Replace:
+    """Return a replacement for escaped texts in a JSON string."""
+
+    def replaced(rule: GuardRule, kind: str, text: str) -> str:
+        try:
+            plain = json.loads(f'"{text}"', strict=False)
+        except ValueError:
+            plain = text
+        return json.dumps(replace(rule, kind, plain), ensure_ascii=False)[1:-1]
+
+    return replaced
+
+
+def find_matches(
+    tally: RuleTally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
+) -> list[TextMatch]:
+    """Return the matches of a rule in all readings of a text, from ``since`` in the original on.
+
+    Equal matches, and matches inside of another one, count once.
+    """
+    found: set[TextMatch] = set()
+    for view in views:
+        if view.written or (since and view.whole is not None and view.whole[0] < since):
+            continue
+        cut = view.index(since) if since else 0
+        for each in tally.find(view, cut, left_s):
+            if each.end > each.start:
+                start, end = view.span(cut + each.start, cut + each.end)
+                found.add(
+                    TextMatch(start=start, end=end, rule=rule, kind=each.kind, score=each.score)
+                )
+    if not found:
+        return []
+    result: list[TextMatch] = []
+    for match in sorted(found, key=lambda match: (*match.order, match.kind)):
+        if not result or match.end > result[-1].end:
+            result.append(match)
+    return result
+
+
+def masked(
+    text: str, matches: Sequence[TextMatch], rules: Sequence[GuardRule], replace: Replace
+) -> str:
+    """Replace matches, which must be in order.
+
+    If matches overlap, the later one begins at the end of the earlier one. So a reversible
+    replacement loses nothing, and a stream can be masked before its end.
+    """
+    parts: list[str] = []
+    past = 0
+    for match in matches:
+        start = max(match.start, past)
+        if match.end <= past:
+            continue
+        parts += (text[past:start], replace(rules[match.rule], match.kind, text[start : match.end]))
+        past = match.end
+    parts.append(text[past:])
+    return "".join(parts)
+
+
+# Characters before the lookback, so that a reading in the middle of a text begins the same: more
+# than the marks of one letter.
+MARGIN = MOST + 10
+
+
+@dataclass(slots=True)
+class RuleCursor:
+    """Position of one rule. Findings that begin before ``decided`` are final; the next inspection
+    starts at ``since``. ``ahead`` is True if a finding is not final."""
+
+    tally: RuleTally
+    rule: int
+    lookback: int | None
+    since: int = 0
+    decided: int = 0
+    until: int = 0
+    recent: list[tuple[int, int]] = field(default_factory=list)
+    ahead: bool = False
+    hold: PartialMatcher | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        holds = self.lookback is not None and self.tally.rule.enforces
+        self.hold = partial_matcher_of(self.tally.rule.detector) if holds else None
+
+    def begin_anew(self, at: int) -> None:
+        """Continue with another text at a position."""
+        self.since = self.decided = self.until = at
+        self.recent.clear()
+        self.ahead = False
+
+    @property
+    def looks(self) -> bool:
+        """True if the rule inspects incomplete texts."""
+        return self.lookback is not None and self.tally.error is None
+
+    @property
+    def holds(self) -> bool:
+        return self.tally.rule.enforces and self.tally.error is None
+
+    def see(
+        self,
+        views: tuple[View, ...],
+        base: int,
+        decided: int,
+        left_s: float | None = None,
+        least: int | None = None,
+    ) -> list[TextMatch]:
+        """Return new matches before ``decided`` in a piece that begins at ``base``.
+
+        With ``least``, a position in the piece, ``decided`` moves back to before a match across
+        it, but not before ``least``. Raises ``GuardBlocked``.
+        """
+        fresh: list[TextMatch] = []
+        found = find_matches(self.tally, self.rule, views, self.since - base, left_s)
+        if least is not None:
+            decided = self._before(found, base, decided, base + least, views[0].cased)
+        for match in found:
+            start, end = match.start + base, match.end + base
+            if not self.decided <= start < decided or end <= self.until:
+                continue
+            self.until = end
+            self.recent.append((start, end))
+            fresh.append(replace(match, start=start, end=end))
+        self.decided = decided
+        self.ahead = bool(found) and found[-1].end + base > decided
+        since = base + _context(views, decided - base, self.lookback or 0)
+        for start, end in reversed(self.recent):
+            if start < since < end:  # an inspection must not start within a match
+                since = start
+        self.since = since
+        self.recent = [each for each in self.recent if each[1] > since]
+        return fresh
+
+    def _before(
+        self, found: list[TextMatch], base: int, decided: int, least: int, text: str
+    ) -> int:
+        """Return a position that no match crosses. Overlapping matches may change together."""
+        place = decided
+        for match in reversed(found):
+            end = match.end + base
+            if match.start + base < place and (
+                end > place or (end == place and not text[place - base].isspace())
+            ):
+                place = match.start + base
+        return max(least, place, self.decided)
+
+
+def settled(read: Beginning, lookback: int) -> int:
+    """Return the position before which every match lies within the settled part."""
+    if len(read.views) == 1:
+        return max(0, min(read.upto - lookback + 1, read.run))
+    places = [(each, each.index(read.upto) - lookback + 1) for each in read.views if not each.whole]
+    return min(read.run, *(view.begins(place) if place > 0 else 0 for view, place in places))
+
+
+def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
+    """Return the first position that a match at ``decided`` may depend on."""
+    back = lookback + MARGIN
+    if len(views) == 1:
+        return max(0, decided - back)
+    places = [(view, view.index(decided) - back) for view in views if view.whole is None]
+    return min(view.begins(place) if place > 0 else 0 for view, place in places)

@@ -1,0 +1,88 @@
+"""Threads of guards, in which callers take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
+
+from proxy.runtime.frozen import frozen
+from proxy.runtime.turns import CallerTurn, Places, Turns
+from proxy.types.guard import Busy
+
+T = TypeVar("T")
+
+TURN_S = 0.02  # charged for each turn, in addition to the CPU that it uses
+MODEL_THREADS = 2  # threads that run one model; each uses one core
+MODEL_CALLS = 32  # calls of one caller that may use or await a model, before one is rejected
+
+
+def ignore_wait(seconds: float) -> None:
+    """Observe no wait."""
+
+
+@frozen
+class GuardThreads:
+    """Runs the jobs of one caller in threads, so that they delay neither the event loop nor other
+    callers. Without a ``pool``, jobs run at once. ``on_wait`` gets the seconds of each wait for a
+    turn."""
+
+    pool: Executor | None
+    turn: CallerTurn
+    on_wait: Callable[[float], None] = ignore_wait
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        """Run a job in a turn of its own and return its result."""
+        if self.pool is None:
+            return job()
+        async with self.hold_turn():
+            return await self.run_in_turn(job)
+
+    @asynccontextmanager
+    async def hold_turn(self) -> AsyncIterator[None]:
+        """Hold a turn of the caller, and charge the caller for it."""
+        now = asyncio.get_running_loop().time
+        started_at = now()
+        async with self.turn:
+            self.on_wait(now() - started_at)
+            self.turn.charge(TURN_S)
+            yield
+
+    async def run_in_turn(self, job: Callable[[], T]) -> T:
+        """Run a job within a turn that is held, and charge its seconds of CPU."""
+        loop = asyncio.get_running_loop()
+        result, seconds = await loop.run_in_executor(self.pool, _timed, job)
+        self.turn.charge(seconds)
+        return result
+
+
+def _timed(job: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of a job and its seconds of CPU."""
+    started_at = time.thread_time()
+    return job(), time.thread_time() - started_at
+
+
+class ModelPool:
+    """Threads of one model of the operator, apart from those of other guards and models."""
+
+    __slots__ = ("_executor", "_places", "_turns")
+
+    def __init__(self, threads: int = MODEL_THREADS) -> None:
+        self._executor = ThreadPoolExecutor(threads, "model")
+        self._turns = Turns(threads)
+        self._places = Places(MODEL_CALLS)
+
+    @contextmanager
+    def call(self, caller: object) -> Iterator[GuardThreads]:
+        """Yield the threads for one call. Raises ``Busy`` if too many calls of the caller are
+        running or waiting."""
+        if self._places.is_full(caller):
+            raise Busy
+        self._places.take(caller)
+        try:
+            yield GuardThreads(self._executor, self._turns.of(caller))
+        finally:
+            self._places.give_back(caller)

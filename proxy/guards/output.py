@@ -1,0 +1,228 @@
+"""Guards of one response: inspects its frames, and restores the values that were masked.
+
+Guards inspect the response as the upstream sent it; only released frames get the values back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from proxy.call.record import Record
+from proxy.guards.capture import Capturing
+from proxy.guards.context import bind_stage, split_enforcing
+from proxy.guards.engine import Engine
+from proxy.guards.findings import RetryWanted, RuleTally, named
+from proxy.guards.inspector import with_values
+from proxy.guards.services.stage import ServiceStage
+from proxy.guards.signed_thoughts import ThoughtReader
+from proxy.guards.stream.feeding import Feeding, InTime
+from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.stream.placeholders import Masks
+from proxy.runtime.freed import drop_tracebacks
+from proxy.runtime.turn import LoopTurn
+from proxy.types import Call, Json
+from proxy.types.events import Begin, Delta, Event, Fault, Finish, Frame, Stop
+from proxy.types.guard import GuardResult, StageRules
+
+MAX_OPENING = 16
+"""Frames that wait for the first content."""
+
+
+class FrameInspector(Protocol):
+    """Inspects the frames of one response. Raises ``GuardBlocked``."""
+
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
+        """Inspect a frame if that is little work, and return the released frames. Return None and
+        take nothing otherwise."""
+
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
+        """Inspect a frame and return the released frames."""
+
+
+class FirstContent:
+    """Holds the first frames of a stream until one has content, or ``MAX_OPENING`` wait.
+
+    A guard that blocks the first words can then answer with an error instead of ending a stream.
+    Keep-alive frames pass.
+    """
+
+    __slots__ = ("_is_open", "_waiting")
+
+    def __init__(self, *, waits: bool) -> None:
+        self._is_open = not waits
+        self._waiting: list[Frame] = []
+
+    def feed(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Add frames and return those that may be sent."""
+        if self._is_open or not frames:
+            return frames
+        alive = [frame for frame in frames if not frame.events and frame.doc is None]
+        self._waiting += [frame for frame in frames if frame.events or frame.doc is not None]
+        has_content = any(frame.last or any(map(_is_content, frame.events)) for frame in frames)
+        if len(self._waiting) <= MAX_OPENING and not has_content:
+            return alive
+        self._is_open = True
+        waited, self._waiting = self._waiting, []
+        return [*alive, *waited]
+
+
+def _is_content(event: Event) -> bool:
+    match event:
+        case Delta(text=text):
+            return bool(text)
+        case Begin(part=part, call=call):
+            return part.kind == "opaque" or call is not None
+        case _:
+            return isinstance(event, Finish | Fault | Stop)
+
+
+class StreamInspector:
+    """Inspects the frames of one stream. Raises ``GuardBlocked``."""
+
+    __slots__ = ("_feeding", "_opening", "_stages", "_tallies")
+
+    def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
+        detectors, services = bind_stage(rules, body)
+        threads = engine.threads(record.key)
+        most_texts = engine.most_texts
+        self._tallies = [RuleTally(rule, engine.clock, most_texts=most_texts) for rule in detectors]
+        calls = engine.service_calls(body, record) if services else None
+        self._stages = [
+            ServiceStage(group, calls, named, threads, most_texts)
+            for group in split_enforcing(services)
+            if group and calls is not None
+        ]
+        holds = any(tally.rule.enforces for tally in self._tallies)
+        self._opening = FirstContent(waits=holds or any(stage.holds for stage in self._stages))
+        self._feeding = Feeding(StreamFilter.under(self._tallies), InTime(self._tallies, threads))
+
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
+        released = None if self._stages else self._feeding.try_inspect(frame)
+        return None if released is None else self._opening.feed(released)
+
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
+        released: Sequence[Frame] = await self._feeding.feed(frame)
+        if self._feeding.opaque:
+            for tally in self._tallies:
+                tally.opaque = True
+        for stage in self._stages:
+            released = await stage.inspect(released)
+        return self._opening.feed(released)
+
+    def results(self) -> tuple[GuardResult, ...]:
+        """Return the results of all rules so far."""
+        service_results = [result for stage in self._stages for result in stage.results()]
+        return (*(tally.result() for tally in self._tallies), *service_results)
+
+
+class ValueRestorer:
+    """Restores the values that were masked in the request of one response."""
+
+    __slots__ = ("_call", "_clock", "_feeding", "_masks", "_threads")
+
+    def __init__(self, masks: Masks, engine: Engine, caller: object, call: Call) -> None:
+        self._masks = masks
+        self._clock = engine.clock
+        self._threads = engine.threads(caller)
+        self._call = call
+        self._feeding = Feeding(StreamFilter(masks), self._threads) if call.stream else None
+
+    async def restore(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return the frames with their values, as far as they are certain. Their bytes are dropped,
+        as they may repeat words of the request with placeholders."""
+        frames = list(map(as_read, frames))
+        if self._feeding is not None:
+            return await self._feeding.feed_all(frames, self._clock)
+        jobs = [partial(with_values, frame, self._masks, self._call) for frame in frames]
+        return [await self._threads(job) for job in jobs]
+
+    def abort(self) -> Sequence[Frame]:
+        """Return the held beginning of a placeholder."""
+        return self._feeding.flush() if self._feeding is not None else ()
+
+
+class OutputInspector:
+    """The output guards of one response.
+
+    With ``holds``, all frames wait until the end, because a guard may request another response:
+    then ``retry_requested`` is True and no frame of this one is sent. If ``guarded``, documents are
+    sent instead of the bytes they were read from: a member that occurs twice was read once.
+    """
+
+    __slots__ = (
+        *("_capturing", "_guarded", "_held", "_inspector", "_restorer", "_thoughts", "_waits"),
+        *("_was_shown", "retry_requested"),
+    )
+
+    def __init__(  # one for each feature of a policy
+        self,
+        inspector: FrameInspector,
+        *,
+        restorer: ValueRestorer | None = None,
+        capturing: Capturing | None = None,
+        thoughts: ThoughtReader | None = None,
+        holds: bool = False,
+        guarded: bool = False,
+    ) -> None:
+        self.retry_requested = False
+        self._inspector = inspector
+        self._restorer = restorer
+        self._capturing = capturing
+        self._thoughts = thoughts
+        self._guarded = guarded
+        self._held: list[Frame] | None = [] if holds else None
+        self._waits = holds or restorer is not None or capturing is not None
+        self._was_shown = False
+
+    def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
+        released = None if self._waits else self._inspector.try_inspect(frame)
+        if not released:
+            return released
+        self._was_shown = True
+        return self._as_read(released)
+
+    async def inspect(self, frame: Frame) -> Sequence[Frame]:
+        try:
+            released = await self._inspector.inspect(frame)
+        except RetryWanted as error:
+            drop_tracebacks(error)  # the guard's result keeps it
+            self.retry_requested = True
+            return ()
+        if self._capturing is not None:
+            await self._capture(released, self._capturing)
+        released = self._as_read(released)
+        if self._held is not None:
+            self._held += released
+            released = self._held if frame.last else ()
+        if self._restorer is not None:
+            released = await self._restorer.restore(released)
+        self._was_shown = self._was_shown or bool(released)
+        return released
+
+    async def _capture(self, frames: Sequence[Frame], capturing: Capturing) -> None:
+        turn = LoopTurn(capturing.clock)
+        turn.begin()
+        for frame in frames:  # all frames that were held may be released at once
+            capturing.feed(frame)
+            if turn.is_over():
+                await turn.rest()
+
+    def _as_read(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        if self._thoughts is not None:
+            for frame in frames:
+                self._thoughts.feed(frame)
+        if not self._guarded:
+            return frames
+        return [frame if frame.raw is None else as_read(frame) for frame in frames]
+
+    def abort(self) -> Sequence[Frame]:
+        """Return the held beginning of a placeholder. Return nothing if nothing was sent, so that
+        the client gets an error response."""
+        return self._restorer.abort() if self._restorer is not None and self._was_shown else ()
+
+
+def as_read(frame: Frame) -> Frame:
+    """Return a frame whose document is sent instead of its bytes."""
+    return frame if frame.doc is None else frame._replace(raw=None)

@@ -1,0 +1,395 @@
+"""x"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from proxy.dialects.shapes import is_name
+from proxy.guards.text.documents import logprobs_text, native_walk, value_walk
+from proxy.guards.text.replace import moved, replaced
+from proxy.guards.text.walk import Found, MemberName, Opaque, Path, Text, parts_of
+from proxy.types import Json
+from proxy.types.events import (
+    Attach,
+    Begin,
+    Delta,
+    Event,
+    Extension,
+    Frame,
+    Kind,
+    Native,
+    Part,
+    Start,
+    UsageReport,
+)
+from proxy.types.events import replaced as put
+from proxy.types.index import index_of
+
+KIND_OF: Final[Mapping[Kind, str]] = {
+    "text": "content",
+    "reasoning": "reasoning",
+    "summary": "reasoning",
+    "refusal": "refusal",
+    "arguments": "arguments",
+    "input": "arguments",
+    "server_arguments": "arguments",
+    "code": "content",
+    "audio": "content",
+    "item": "content",
+    "opaque": "content",
+}
+"""The kind of text that a rule can be narrowed to, by the kind of a part."""
+JSON_KINDS: Final[frozenset[Kind]] = frozenset({"arguments", "server_arguments"})
+"""The kinds of parts whose text is JSON."""
+CHAT: Final = frozenset({"chat", "completions"})
+_ARGUMENTS = frozenset({"arguments", "partial_json"})
+_UNDIVIDED = frozenset({"index", "name", "role", "type", "logprobs"})
+_ENDS = frozenset({"index", "finish_reason"})
+
+Place = tuple[int, tuple[object, ...]]
+"""A place where texts of several documents form one text: a choice, and steps within it."""
+
+
+def is_json(place: Part | Place) -> bool:
+    """Return True if the texts of a place form JSON."""
+    if isinstance(place, Part):
+        return place.kind in JSON_KINDS
+    return place[1][-1] in _ARGUMENTS
+
+
+def choice_of(place: Part | Place) -> int:
+    """Return the index of the choice of a place."""
+    return place.choice if isinstance(place, Part) else place[0]
+
+
+class FrameText(NamedTuple):
+    """A text of a frame that later frames carry on at the same place. `event` is the number of its
+    delta, -1 if only the document has it."""
+
+    text: Text
+    place: Part | Place
+    event: int = -1
+
+
+def delta_texts(frame: Frame) -> list[FrameText]:
+    """Return the texts of the deltas of a frame."""
+    return [
+        FrameText(
+            Text(event.slot, event.text, KIND_OF[event.part.kind], role="assistant"),
+            event.part,
+            number,
+        )
+        for number, event in enumerate(frame.events)
+        if isinstance(event, Delta)
+    ]
+
+
+def other_texts(frame: Frame) -> Iterator[Found]:
+    """Walk over all other texts of a frame."""
+    doc, natives = frame.doc, [each for each in frame.events if isinstance(each, Native)]
+    is_walked = doc is not None and bool(natives)
+    if doc is not None and natives:
+        known: set[Path] = {slot for native in natives for slot in native.repeats}
+        known |= {event.slot for event in frame.events if isinstance(event, Delta) and event.slot}
+        for found in native_walk(doc, frame.family, cut=True):
+            path = found.path if isinstance(found, Text | Opaque) else ()
+            # A segment of arguments has the path of the arguments and its index.
+            is_segment = path and isinstance(path[-1], int) and path[:-1] in known
+            if not (path in known or is_segment):
+                yield found
+    for number, event in enumerate(frame.events):
+        if isinstance(event, Start | Begin | Attach | Extension):
+            path = path_of(frame, number)
+            if path == (number,) or not is_walked:
+                yield from _event_texts(frame, path, event)
+        if isinstance(event, Begin) and event.call is not None and not is_walked:
+            yield from _odd_names((number,), id=event.call.id)
+
+
+def path_of(frame: Frame, number: int) -> Path:
+    """Return the path of the value of an event, which starts with `number` if the document does
+    not have the value."""
+    event, doc = frame.events[number], frame.doc or {}
+    if isinstance(event, Begin | Attach) and event.slot and frame.doc is not None:
+        return event.slot
+    if isinstance(event, Start):
+        return _start_path(doc, event, number)
+    if isinstance(event, Extension):
+        if doc.get(event.name) is event.value:
+            return (event.name,)
+        choices = doc.get("choices")
+        for place, choice in enumerate(choices if isinstance(choices, list) else ()):
+            if isinstance(choice, dict) and choice.get(event.name) is event.value:
+                return "choices", place, event.name
+    return (number,)
+
+
+def place_of(frame: Frame, path: Path) -> Place | None:
+    """Return the place of a text in a document, None if no other document may carry the text on."""
+    doc = frame.doc or {}
+    if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_of_event(frame, path):
+        return None
+    if frame.family in CHAT:
+        if path[0] != "choices" or len(path) < 3 or path[2] in _ENDS:
+            return None
+        return numbered(doc, path)
+    return (0, (doc.get("type"), *_numbers(doc), *path)) if path[0] == "delta" else None
+
+
+def unknown_place(frame: Frame, path: Path) -> Place | None:
+    """Return the place of a text in a document of which no event is known, None for others. Text
+    of a delta is at the place that `place_of` gives."""
+    doc = frame.doc or {}
+    if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
+        return None
+    is_unknown = all([type(event) is Native for event in frame.events])
+    return (0, (doc.get("type"), *path)) if is_unknown else None
+
+
+def is_of_event(frame: Frame, path: Path) -> bool:
+    """Return True if a text is part of the value of an event."""
+    for number, event in enumerate(frame.events):
+        if isinstance(event, Begin | Attach | Extension):
+            of = path_of(frame, number)
+            if path[: len(of)] == of:
+                return True
+    return isinstance(path[0], int)
+
+
+def numbered(doc: Json, path: Path) -> Place:
+    """Return a path in a choice with the index of each item instead of its position. The parts of
+    a message share one place."""
+    value: Any = doc
+    steps: list[Any] = []
+    for step in path:
+        value = value[step]
+        steps.append(index_of(value, step) if isinstance(step, int) else step)
+    within = tuple(steps[2:])
+    return (steps[1] if isinstance(steps[1], int) else -1), within[: parts_of(within)]
+
+
+def _start_path(doc: Json, start: Start, number: int) -> Path:
+    for path in ((), ("message",), ("response",)):
+        holder = doc.get(path[0]) if path else doc
+        if isinstance(holder, dict) and "model" in holder and holder["model"] is start.model:
+            return path
+    return (number,)
+
+
+def _odd_names(path: Path, **names: str | None) -> Iterator[Text]:
+    """Yield the identifiers that have the form of a text."""
+    for name, value in names.items():
+        if value and not is_name(value):
+            yield Text((*path, name), value, "other", role="assistant")
+
+
+def _event_texts(
+    frame: Frame, path: Path, event: Start | Begin | Attach | Extension
+) -> Iterator[Found]:
+    if isinstance(event, Start):
+        yield from _odd_names(path, id=event.id, model=event.model)
+    elif isinstance(event, Begin):
+        if event.call is not None and event.call.name:
+            at = (*path, "name") if isinstance(path[-1], int) else path
+            yield Text(at, event.call.name, "tool", role="assistant")
+    elif isinstance(event, Extension):
+        yield from value_walk(path, event.value, "other" if event.choice is None else "content")
+    elif event.name == "logprobs":
+        shown = "".join(each.text for each in frame.events if isinstance(each, Delta))
+        yield logprobs_text(path, event.value, shown)
+    else:
+        if event.name == "audio":
+            yield Opaque(path, "audio")
+        yield from value_walk(path, event.value, "content")
+
+
+def _numbers(doc: Json) -> Iterator[object]:
+    """Yield the members that tell the text of a delta from those of others that take turns."""
+    delta = doc.get("delta")
+    for value in (doc, delta if isinstance(delta, dict) else {}):
+        for name, each in value.items():
+            if isinstance(each, str | int) and (
+                name == "index" or name.endswith("_index") or (name == "type" and value is delta)
+            ):
+                yield each
+
+
+VALUED = (Start, Begin, Delta, Attach, Extension)
+
+
+def with_text(frame: Frame, number: int, text: str, *, is_masked: bool) -> Frame:
+    """Return a frame with another text of its delta with this number. A masked one has no log
+    probabilities, as their tokens spell the text."""
+    delta, doc, events = frame.events[number], frame.doc, frame.events
+    if not isinstance(delta, Delta):
+        raise TypeError(type(delta))
+    slot = delta.slot
+    if doc is not None and slot:
+        doc = put(doc, slot, text)  # arguments may be an object there
+        doc = replaced(doc, {slot: text}) if is_masked else doc
+    if len(events) == 1:
+        events = (Delta(delta.part, text, slot),)
+    else:
+        events = (*events[:number], Delta(delta.part, text, slot), *events[number + 1 :])
+    changed = Frame(
+        events,
+        family=frame.family,
+        doc=doc,
+        model_call=frame.model_call,
+        size=frame.size,
+        last=frame.last,
+    )
+    return without(changed, "logprobs") if is_masked else changed
+
+
+def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
+    """Return a frame with other texts at paths that `frame_texts` gave."""
+    if not changes:
+        return frame
+    doc = frame.doc
+    in_doc = {
+        path: text
+        for path, text in changes.items()
+        if not isinstance(path[0], int) and _takes(doc, path)
+    }
+    if doc is not None and in_doc:
+        doc = replaced(doc, in_doc)
+        frame = _reread(
+            frame, doc, is_renamed=any(isinstance(path[-1], MemberName) for path in in_doc)
+        )
+    alone = {path: text for path, text in changes.items() if isinstance(path[0], int)}
+    values: Any = {number: _value(event) for number, event in enumerate(frame.events)}
+    for number, value in replaced(values, alone).items() if alone else ():
+        frame = _with_event(frame, int(number), value)
+    return frame
+
+
+def without(frame: Frame, name: str) -> Frame:
+    """Return a frame without its attached values of a name. Of a signature the document keeps an
+    empty string, of log probabilities an empty value."""
+    if not any(isinstance(event, Attach) and event.name == name for event in frame.events):
+        return frame
+    doc, events = frame.doc, list[Event]()
+    for event in frame.events:
+        if not (isinstance(event, Attach) and event.name == name):
+            events.append(event)
+            continue
+        if name == "signature":
+            events.append(event._replace(value=""))
+        if doc is not None and event.slot:
+            empty: Any = (
+                "" if name == "signature" else [] if isinstance(event.value, list) else None
+            )
+            doc = put(doc, event.slot, empty)
+    return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+
+def without_deltas(frame: Frame) -> Frame | None:
+    """Return a frame without its deltas, and what belongs to them. None if nothing else is left."""
+    slots: dict[Path, str] = {
+        event.slot: "" for event in frame.events if isinstance(event, Delta) and event.slot
+    }
+    events = tuple(each for each in frame.events if not isinstance(each, Delta | Attach))
+    if not events:
+        return None
+    doc = frame.doc if frame.doc is None else replaced(frame.doc, slots)
+    return frame._replace(events=events, doc=doc, raw=None)
+
+
+def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
+    """Return a frame with another document, whose values its events have too."""
+    events = list(frame.events)
+    for number, event in enumerate(frame.events):
+        if isinstance(event, UsageReport):
+            events[number] = _with_usage(event, frame.doc or {}, doc)
+            continue
+        slot = event.slot if isinstance(event, Delta) else path_of(frame, number)
+        is_valued = isinstance(event, VALUED) and slot != (number,)
+        if not is_valued or not _has(frame.doc, slot):
+            continue
+        [place] = moved(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
+        value: Any = doc
+        for step in place:
+            value = value[step]
+        changed: Any = event if isinstance(event, Delta) else _with_value(event, value)
+        is_placed = isinstance(event, Begin | Attach | Delta)
+        events[number] = changed._replace(slot=place) if is_placed else changed
+    return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+
+def _has(value: Any, path: Path) -> bool:
+    """Return True if a document has a value at a path."""
+    for step in path:
+        steps: Any = range(len(value)) if isinstance(value, list) else value
+        if not isinstance(value, dict | list) or step not in steps:
+            return False
+        value = value[step]  # type: ignore[index]
+    return True
+
+
+def _takes(doc: Json | None, path: Path) -> bool:
+    """Return True if a document takes a text at a path. Arguments that were an object are a text
+    once they are masked, which has no members."""
+    if not _has(doc, path[:-1]):
+        return False
+    above: Any = doc
+    for step in path[:-1]:
+        above = above[step]
+    return isinstance(above, dict | list) or not isinstance(path[-1], str | MemberName)
+
+
+def _with_usage(report: UsageReport, before: Json, after: Json) -> UsageReport:
+    """Return a report with the values that a changed document has."""
+    old, new = _usage_of(before), _usage_of(after)
+    values = {
+        name: new.get(name) if value is old.get(name) else value
+        for name, value in report.native.items()
+    }
+    return report._replace(native=values)
+
+
+def _usage_of(doc: Json) -> Json:
+    for holder in (doc, doc.get("message"), doc.get("response")):
+        if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
+            usage: Json = holder["usage"]
+            return usage
+    return {}
+
+
+def _value(event: Event) -> Any:
+    """Return the value of an event that guards read."""
+    match event:
+        case Start(id=id_, model=model):
+            return {"id": id_, "model": model}
+        case Begin(call=call):
+            return call and {"id": call.id, "name": call.name}
+        case Delta(text=text):
+            return text
+        case Attach(value=value) | Extension(value=value):
+            return value
+        case _:
+            return None
+
+
+def _with_event(frame: Frame, number: int, value: Any) -> Frame:
+    event = frame.events[number]
+    if value == _value(event):
+        return frame
+    if isinstance(event, Delta):
+        return with_text(frame, number, value, is_masked=False)
+    events = (*frame.events[:number], _with_value(event, value), *frame.events[number + 1 :])
+    return frame._replace(events=events, raw=None)
+
+
+def _with_value(event: Event, value: Any) -> Any:
+    match event:
+        case Start(id=id_, model=model):
+            return event._replace(id=value.get("id", id_), model=value.get("model", model))
+        case Begin(call=call) if call is not None:
+            named = value if isinstance(value, dict) else {"name": value}
+            return event._replace(call=call._replace(**named))
+        case Attach() | Extension():
+            return event._replace(value=value)
+        case _:
+            return event

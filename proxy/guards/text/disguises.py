@@ -1,0 +1,328 @@
+"""Disguises of a text: escapes, marks within words, look-alikes, and letters with marks."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from unicodedata import combining, decomposition, is_normalized, normalize
+
+from proxy.guards.matching.re2set import PatternSet
+from proxy.guards.text import base64_text
+from proxy.runtime.frozen import frozen
+
+_TABLES = tomllib.loads((Path(__file__).parent / "data" / "confusables.toml").read_text("utf-8"))
+
+FOLDS: dict[int, str] = {
+    ord(look): plain
+    for table in _TABLES.values()
+    for plain, looks in table.items()
+    for look in looks
+}
+"""Maps a code point to the ASCII character that it looks like, so that positions stay."""
+
+CONTROLS = "\0-\x08\x0b\x0c\x0e-\x1f\x7f"
+"""Inside of a character class: invisible controls of ASCII, without tabs and line feeds."""
+
+UNSEEN = (
+    CONTROLS + "\x80-\x9f"  # controls, private use, what is no character or stands for one
+    "\ue000-\uf8ff\ufdd0-\ufdef\ufff0-\uffff\U000f0000-\U0010ffff"
+    + "".join(
+        f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0xF0000, 0x10000)
+    )
+    + "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Inside of a character class: invisible characters and changes of the writing direction."""
+
+TAGS = "\U000e0020-\U000e007e"
+"""Inside of a character class: invisible tags of ASCII, which a model reads."""
+
+JOINING = frozenset(
+    "\u09be\u09d7\u0b3e\u0b56\u0b57\u0bbe\u0bd7\u0cc2\u0cd5\u0cd6\u0d3e\u0d57\u0dcf\u0ddf\u102e"
+    "\u1b35\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
+    + "".join(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))
+)
+"""Characters other than marks that compose with the one before them (vowel signs, jamo)."""
+
+MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0e31-\u0e3a\u0e47-\u0e4e"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
+)
+"""Inside of a character class: marks that occur on letters of other scripts."""
+
+
+_HEX = "[0-9A-Fa-f]"
+_PAIR = rf"\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
+_UNICODE = rf"{_PAIR}|\\u{_HEX}{{4}}"
+ESCAPES = re.compile(
+    rf"&(?:#[0-9]{{1,12}}(?![0-9]);?|#[xX]{_HEX}{{1,12}}(?!{_HEX});?|[A-Za-z][A-Za-z0-9]{{1,31}};|shy)"
+    rf"|(?:%{_HEX}{{2}})+|{_UNICODE}|\\x{_HEX}{{2}}|\\u\{{{_HEX}{{1,6}}\}}|\\U{_HEX}{{8}}"
+)
+"""Escapes in a text. A number of HTML may lack its ``;``."""
+IN_JSON = re.compile(rf'{_UNICODE}|\\["\\/bfnrt]')
+"""Escapes of a JSON string."""
+
+_TAIL = 48  # more than the longest escape
+_CUT_PAIR = rf"\\u[dD][89abAB]{_HEX}{{2}}(?:\\(?:u{_HEX}{{0,3}})?)?|\\u{_HEX}{{0,3}}"
+_PENDING = re.compile(
+    rf"(?:&(?:#(?:[0-9]{{0,12}}|[xX]{_HEX}{{0,12}})|[A-Za-z][A-Za-z0-9]{{0,31}})?|(?:%{_HEX}{{2}}){{0,3}}%{_HEX}?|(?:%[89A-Fa-f]{_HEX}){{1,3}}"
+    rf"|{_CUT_PAIR}|\\x{_HEX}?|\\u\{{{_HEX}{{0,6}}|\\U{_HEX}{{0,7}}|\\)\Z"
+)
+_PENDING_IN_JSON = re.compile(rf"(?:{_CUT_PAIR}|(?<!\\)(?:\\\\)*\\)\Z")
+
+
+def has_escapes(text: str) -> bool:
+    return "&" in text or "%" in text or "\\" in text
+
+
+def unescaped(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[int, int, str]]:
+    """Yield the spans of escapes with their characters."""
+    for match in escapes.finditer(text):
+        escape = match.group()
+        if escape[0] == "%":
+            yield from _percents(escape, match.start())
+            continue
+        try:
+            made = _letter(escape)
+        except ValueError:
+            continue
+        if made != escape and not any("\ud800" <= each <= "\udfff" for each in made):
+            yield match.start(), match.end(), made
+
+
+def _letter(escape: str) -> str:
+    if escape[0] == "&":
+        return html.unescape(escape)
+    if escape[1] in "xU":
+        return chr(int(escape[2:], 16))
+    return chr(int(escape[3:-1], 16)) if escape[2:3] == "{" else str(json.loads(f'"{escape}"'))
+
+
+def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
+    """Decode UTF-8 character by character. Invalid bytes stay escaped."""
+    raw = bytes.fromhex(escapes.replace("%", ""))
+    place = 0
+    while place < len(raw):
+        lead = raw[place]
+        size = 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+        try:
+            made = raw[place : place + size].decode()
+        except UnicodeDecodeError:
+            place += 1
+            continue
+        yield at + 3 * place, at + 3 * (place + size), made
+        place += size
+
+
+def pending_escape(text: str, *, in_json: bool = False) -> int:
+    """Return the start of an incomplete escape at the end, or the end of the text."""
+    tail = text[-_TAIL:]
+    if has_escapes(tail):
+        pending = (_PENDING_IN_JSON if in_json else _PENDING).search(tail)
+        if pending is not None:
+            return len(text) - len(tail) + pending.start()
+    return len(text)
+
+
+MOST = 30  # marks on one letter
+_GAP = 16  # distance of two characters that change from which on two ranges are searched
+
+# Code points of characters that change. The others are Han, Hangul, private use and unassigned.
+_ASSIGNED = (
+    (0x80, 0x3400), (0xA000, 0xAC00), (0xD7B0, 0xD800), (0xF900, 0x1F300), (0x1FB00, 0x20000),
+    (0x2F800, 0x2FA20),
+)  # fmt: skip
+
+
+def _joins(character: str) -> bool:
+    """Return True if a character may compose with the one before it."""
+    if character < "\u0300":
+        return False
+    first = normalize("NFKD", character)[0]
+    return combining(first) > 0 or first in JOINING
+
+
+def _changing() -> Iterator[str]:
+    """Yield the characters that NFKC changes or composes, in order."""
+    for begin, end in _ASSIGNED:
+        for character in map(chr, range(begin, end)):
+            if combining(character) or decomposition(character) or character in JOINING:
+                yield character
+
+
+def _ranges(characters: Iterable[str], gap: int = 1) -> str:
+    """Return the inside of a character class, which may contain characters between two near
+    ones."""
+    ranges: list[list[str]] = []
+    for character in sorted(characters):
+        if ranges and ord(character) - ord(ranges[-1][1]) <= gap:
+            ranges[-1][1] = character
+        else:
+            ranges.append([character, character])
+    return "".join(f"{first}-{last}" for first, last in ranges)
+
+
+@frozen
+class Compositions:
+    """Effects of NFKC: single characters by their code point, and patterns of a run of them, of a
+    letter with marks or that becomes several, and of marks at the end of a reversed text."""
+
+    singles: Mapping[int, str]
+    single: re.Pattern[str]
+    cluster: re.Pattern[str]
+    marks_before: re.Pattern[str]
+
+
+@cache
+def compositions() -> Compositions:
+    """Return the effects of NFKC in this version of Unicode. It takes 15 ms; with guards, a thread
+    does so at a start."""
+    every = [*_changing()]
+    alone = {each: normalize("NFKC", each) for each in every if not _joins(each)}
+    singles = {ord(each): made for each, made in alone.items() if len(made) == 1 and made != each}
+    several = [each for each, made in alone.items() if len(made) > 1]
+    joined = _ranges(each for each in every if _joins(each))
+    return Compositions(
+        singles=singles,
+        single=re.compile(f"[{_ranges(map(chr, singles), _GAP)}]+"),
+        cluster=re.compile(f".?[{joined}]+|[{_ranges(several)}]", re.DOTALL),
+        marks_before=re.compile(f"[{joined}]*"),
+    )
+
+
+_FOREIGN = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+", re.DOTALL)
+_MARK = re.compile(f"[{MARKS}]")
+_ALL_MARKS = re.compile(f"[{MARKS}]+")
+
+
+def marked(text: str) -> bool:
+    """Return True if a text has combining marks."""
+    return _MARK.search(text) is not None
+
+
+def singles(text: str) -> str:
+    """Replace the characters that NFKC replaces by one other.
+
+    Those that become several, and those that join others, stay.
+    """
+    known = compositions()
+    return known.single.sub(lambda match: match.group().translate(known.singles), text)
+
+
+def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
+    """Yield the spans of all other changes of NFKC with their replacement.
+
+    ``bare`` removes combining marks from Latin letters. Marks beyond ``MOST`` stay, except in the
+    bare reading.
+    """
+    for run in _FOREIGN.finditer(text):
+        piece = run.group()
+        if not is_normalized("NFKC", piece) or (bare and marked(piece)):
+            yield from _of_run(piece, run.start(), bare)
+
+
+def _of_run(piece: str, at: int, bare: bool) -> Iterator[tuple[int, int, str]]:
+    for match in compositions().cluster.finditer(piece):
+        letter, beyond = match.group()[: 1 + MOST], match.group()[1 + MOST :]
+        start = at + match.start()
+        middle, end = start + len(letter), at + match.end()
+        made = _bared(letter) if bare else normalize("NFKC", letter)
+        if made != letter:
+            yield start, middle, made
+        if bare and beyond and (less := _MARK.sub("", beyond)) != beyond:
+            yield middle, end, less
+
+
+def open_cluster(text: str) -> int:
+    """Return the start of the letter at the end, which a following mark may change."""
+    if not text or text[-1] < "\u0300":
+        return max(0, len(text) - 1)
+    before = compositions().marks_before.match(text[: -MOST - 2 : -1])
+    marks = before.end() if before else 0
+    return len(text) if marks > MOST else max(0, len(text) - marks - 1)
+
+
+def _bared(cluster: str) -> str:
+    base = normalize("NFKC", cluster[0]).translate(FOLDS)
+    marks = _ALL_MARKS.fullmatch(cluster, 1)
+    return base if marks and base.isascii() else normalize("NFKC", cluster)
+
+
+_INLINE = (
+    "abbr|a|bdi|bdo|big|b|cite|code|del|dfn|em|font|ins|i|kbd|mark|q|samp|small|span|strike|strong"
+    "|sub|sup|s|tt|u|var|wbr"
+)
+_TAG = rf"<(?:/?(?:{_INLINE})(?:\s[^<>]{{0,64}})?/?>|!--[^<>]{{0,64}}-->)"
+_INLINE_MARK = rf"(?:[*`]{{1,3}}|~~|{_TAG})"
+_FIRST = r"[*`~<-]"
+_AFTER_FIRST = (
+    r"(?:(?<=[*`])[*`]{0,2}|(?<=~)~"
+    rf"|(?<=<)(?:/?(?:{_INLINE})(?:\s[^<>]{{0,64}})?/?>|!--[^<>]{{0,64}}-->))"
+)
+# A pattern that begins with a character class is searched much faster.
+_WITHIN = re.compile(
+    rf"{_FIRST}(?:(?<=[\w@.+-]{_FIRST}){_AFTER_FIRST}{_INLINE_MARK}{{0,3}}+(?=[\w@]|[.+-]\w)"
+    r"|(?<=\w-)[ \t]{0,4}\r?\n[ \t]{0,16}(?=\w))",
+    re.IGNORECASE,
+)
+_CUT_TAG = r"(?:/?[a-z]{0,6}(?:\s[^<>]{0,64})?/?|!-{0,2}|!--[^<>]{0,66})"
+_OPEN = re.compile(
+    rf"{_FIRST}(?:(?<=[\w@.+-]{_FIRST})(?:(?<=<){_CUT_TAG}"
+    rf"|{_AFTER_FIRST}{_INLINE_MARK}{{0,3}}(?:<{_CUT_TAG}|~)?[.+-]?|(?<=~))"
+    r"|(?<=\w-)[ \t]{0,4}\r?(?:\n[ \t]{0,16})?)\Z",
+    re.IGNORECASE,
+)
+_LONGEST = 400  # characters of several tags and their neighbors
+
+_W = "[0-9A-Za-z_]"
+SIEVE = (
+    rf"[0-9A-Za-z_@.+-](?:[*`]|~~|<(?:/?(?i:{_INLINE})(?:\s[^<>]*)?/?|!--[^<>]*)>)+"
+    rf"(?:[0-9A-Za-z_@]|[.+-]{_W})|{_W}-[ \t]*\r?\n[ \t]*{_W}"
+)
+"""RE2 pattern that matches every text of ASCII with something within a word."""
+
+DISGUISES = PatternSet(
+    [
+        rf"[&%\\{CONTROLS}]",  # an escape, or an invisible character
+        rf"{base64_text.ONE}{{{base64_text.RUN}}}|(?i:base64,)",
+        SIEVE,
+        r"(?:\A|[^A-Za-z])(?:[A-Za-z][^A-Za-z]){2}[A-Za-z](?:[^A-Za-z]|\z)",  # letters apart
+    ]
+).sieve
+"""Matches every text of ASCII that may have another reading."""
+
+
+def has_one_reading(raw: bytes) -> bool:
+    """Return True if a text of ASCII, and each of its lines, has no other reading. For several
+    lines it may be False although it is True for each."""
+    return DISGUISES.match(raw) == DISGUISES.nothing
+
+
+def has_signs(text: str) -> bool:
+    return "*" in text or "`" in text or "<" in text or "~~" in text or "-" in text
+
+
+def within_words(text: str) -> Iterator[tuple[int, int, str]]:
+    """Return the marks within words, as spans that are dropped."""
+    return ((match.start(), match.end(), "") for match in _WITHIN.finditer(text))
+
+
+def line_ends(text: str) -> Iterator[tuple[int, int, str]]:
+    """Return the same, but keep a hyphen at the end of a line, which may belong to the word."""
+    for start, end, made in within_words(text):
+        yield start + (text[start] == "-"), end, made
+
+
+def open_within(text: str) -> int:
+    """Return the start of marks at the end that may be within a word, or the end of the text."""
+    if text[-1:].isalnum() and "<" not in text[-_LONGEST:]:
+        return len(text)
+    match = _OPEN.search(text, max(0, len(text) - _LONGEST))
+    return len(text) if match is None else match.start()

@@ -1,0 +1,274 @@
+"""Collects the texts of documents of any API family, and weighs the work of inspecting them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from proxy.dialects.shapes import is_name
+from proxy.fields.field_table import FIELDS
+from proxy.guards.text.members import NUMBERS, OPAQUE, beside, is_silent
+from proxy.guards.text.walk import (
+    KNOWN,
+    REQUEST,
+    SILENT,
+    WORDS,
+    Found,
+    Node,
+    Opaque,
+    Path,
+    Text,
+    Texts,
+    answer_walk,
+    members,
+    request_walk,
+)
+from proxy.guards.text.walk import walk_values as walk
+from proxy.types import Json
+from proxy.types.events import FamilyName
+
+_CONTAINERS = frozenset(
+    {"content", "content_block", "data", "item", "message", "output", "part", "response", "summary"}
+)
+_IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "service_tier"})
+
+
+_CHAT_FORM = frozenset({"chat", "completions", "embeddings", "document"})
+
+
+def is_native(family: FamilyName) -> bool:
+    """Return True for a family whose documents do not have the form of a chat's: all their strings
+    are texts."""
+    return family not in _CHAT_FORM
+
+
+def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Found]:
+    """Walk over a document of a response. ``cut``: it is an event of a stream."""
+    if is_native(family):
+        root = Node(path=(), value=document, kind="content", role="assistant")
+        return walk(_members(root, document), _members, answer=True, cut=False)
+    return answer_walk(document, cut=cut)
+
+
+def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
+    """Walk over a value of a document."""
+    node = Node(path=path, value=value, kind=kind, role="assistant")
+    return walk(iter((node,)), _members, answer=True, cut=False)
+
+
+def logprobs_text(path: Path, logprobs: Any, shown: Any) -> Text | None:
+    """Return the texts of log probabilities that ``shown`` does not contain, as one text."""
+    lines = beside({"content": logprobs} if isinstance(logprobs, list) else logprobs, shown)
+    return Text(path, "\n".join(lines), "logprobs", role="assistant") if any(lines) else None
+
+
+def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
+    rest = value
+    names = (step for step in place.path if isinstance(step, str))
+    if place.kind == "content" and all(name in _CONTAINERS for name in names):
+        rest = {
+            name: each
+            for name, each in value.items()
+            if not (name in _IDENTIFIERS and is_name(each))
+        }
+    if place.kind == "content" and "logprobs" in rest:
+        path = (*place.path, "logprobs")
+        text = logprobs_text(path, rest["logprobs"], value.get("text", value.get("delta")))
+        if text is not None:
+            yield Node(path=path, value=text.text, kind=text.kind, role=text.role)
+        rest = {name: each for name, each in rest.items() if name != "logprobs"}
+    yield from members(place, rest, inside=True)
+
+
+STEP = 1024  # values that are read before other tasks have a turn
+MOST_TEXTS = 100_000  # strings and words inspected in all arguments of one document
+LIGHT = 1024  # weight that is inspected at once: a few milliseconds of work
+SHEET = 32 * 1024  # characters that are inspected together
+EACH = 32  # weight of a text by itself: many small texts take long
+BEYOND_ASCII = 4  # weight of a character beyond ASCII
+IN_A_SECOND = 250_000  # weight of one second of CPU
+
+
+def weight_of(text: str) -> int:
+    """Return the weight of inspecting a text."""
+    return len(text) if text.isascii() else BEYOND_ASCII * len(text)
+
+
+def weight_of_work(seconds: float) -> int:
+    """Return the weight of seconds of CPU."""
+    return int(seconds * IN_A_SECOND)
+
+
+def cut(text: str) -> Iterator[str]:
+    """Yield a text in pieces that are inspected together, at least one."""
+    return (text[start : start + SHEET] for start in range(0, len(text) or 1, SHEET))
+
+
+def request_texts(body: Json) -> Texts:
+    """Return all texts of a request, in order."""
+    return collect_texts(request_walk(body))
+
+
+def answer_texts(data: Json, *, cut: bool = False) -> Texts:
+    """Return all texts of a response; ``cut``: of one chunk of a stream."""
+    return collect_texts(answer_walk(data, cut=cut))
+
+
+def collect_texts(walk: Iterator[Found]) -> Texts:
+    """Return the texts of a walk."""
+    (walker := TextWalker(walk)).advance()
+    return walker.texts
+
+
+async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
+    """Return the texts of a walk. Other tasks have a turn between its steps."""
+    walker = TextWalker(walk, most)
+    while walker.advance(STEP):  # noqa: ASYNC110  # a turn for other tasks, nothing is awaited
+        await asyncio.sleep(0)
+    return walker.texts
+
+
+@dataclass(slots=True)
+class TextWalker:
+    """Collects the texts of a walk step by step, up to ``remaining`` values within arguments, which
+    only this class counts because they are in a text."""
+
+    walk: Iterator[Found]
+    remaining: int = MOST_TEXTS
+    _texts: list[Text] = field(default_factory=list)
+    _opaque: list[Opaque] = field(default_factory=list)
+
+    def advance(self, steps: int | None = None) -> bool:
+        """Read a number of values, or all. Return False at the end."""
+        taken = 0
+        for found in islice(self.walk, steps):
+            taken += 1
+            if isinstance(found, Text):
+                self._texts.append(found)
+            elif isinstance(found, Opaque):
+                self._opaque.append(found)
+            elif found is not None:
+                self.remaining -= 1
+            if self.remaining < 0:
+                return False
+        return taken == steps
+
+    @property
+    def texts(self) -> Texts:
+        """The texts up to here."""
+        unread = "too_many_texts" if self.remaining < 0 else None
+        return Texts(tuple(self._texts), tuple(self._opaque), unread)
+
+
+MOST = 256  # messages; a chat of more is walked in steps
+
+_QUIET = KNOWN - OPAQUE  # names under which a number is no text
+_WORDS = frozenset({"input", "prompt", "suffix", "user"})
+_MESSAGE = frozenset({"role", "content"})
+_USAGE = {"include_usage": True}
+_DATA = "data:"  # begins a text that may be base64
+
+_LEVEL = ("choices",)
+_SILENT_CHOICE = frozenset({"index", "finish_reason"})
+_MESSAGES = frozenset({"delta", "message"})
+_CHOICE = _SILENT_CHOICE | _MESSAGES | {"logprobs", "text"}
+_KINDS: Mapping[str, str] = {
+    "content": "content",
+    "reasoning": "reasoning",
+    "reasoning_content": "reasoning",
+}
+_MEMBERS = _KINDS.keys() | {
+    "annotations", "audio", "function_call", "refusal", "role", "tool_calls",
+}  # fmt: skip
+
+
+def plain_request(body: Json) -> Texts | None:
+    """Return the texts of a chat whose messages are a role and a text, else None."""
+    texts: list[Text] = []
+    apart = True
+    for name, value in body.items():
+        if name == "messages":
+            roles = _read_messages(value, texts)
+            if roles is None:
+                return None
+            apart = roles
+        elif value.__class__ is str and name in _WORDS:
+            if value[:5] == _DATA:
+                return None
+            if value:
+                texts.append(Text((name,), value, REQUEST[name], role=FIELDS[name].role))
+        elif not (
+            name in SILENT
+            or (value.__class__ in NUMBERS and name in _QUIET)
+            or (name == "stream_options" and value == _USAGE)
+        ):
+            return None
+    return Texts(tuple(texts), apart=apart)
+
+
+def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
+    """Append the texts of messages. Return True if no two of one role follow each other, and None
+    for any other messages."""
+    if messages.__class__ is not list or len(messages) > MOST:
+        return None
+    apart, before = True, None
+    for place, message in enumerate(messages):
+        if message.__class__ is not dict or message.keys() != _MESSAGE:
+            return None
+        role, text = message["role"], message["content"]
+        if role.__class__ is not str or role not in WORDS:
+            return None
+        if text.__class__ is not str or text[:5] == _DATA:
+            return None
+        if text:
+            if role == before:
+                apart = False
+            before = role
+            texts.append(Text(("messages", place, "content"), text, "content", role=role))
+    return apart
+
+
+def plain_answer(data: Json) -> Texts | None:
+    """Return the texts of a response, or of a chunk of one, with one choice of plain texts, else
+    None."""
+    choices = data.get("choices")
+    if choices.__class__ is not list or len(choices) != 1:
+        return None
+    choice = choices[0]
+    if choice.__class__ is not dict or not choice.keys() <= _CHOICE:
+        return None
+    if not all([name == "choices" or is_silent((), name, value) for name, value in data.items()]):
+        return None
+    texts: list[Text] = []
+    for name, value in choice.items():
+        if value and not _read_answer(name, value, texts):
+            return None
+    return Texts(tuple(texts), apart=True)
+
+
+def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
+    if form in _SILENT_CHOICE:
+        return is_silent(_LEVEL, form, message)
+    if form == "text" and message.__class__ is str:
+        texts.append(Text(("choices", 0, form), message, "content", role="assistant"))
+        return True
+    if form not in _MESSAGES or message.__class__ is not dict:
+        return False
+    for name, value in message.items():
+        if value and name in _KINDS:
+            if value.__class__ is not str:
+                return False
+            texts.append(Text(("choices", 0, form, name), value, _KINDS[name], role="assistant"))
+        elif (value and (name != "role" or value != "assistant")) or name not in _MEMBERS:
+            return False
+    return True
+
+
+PLAIN_READERS: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
+    request_walk: plain_request,
+    answer_walk: plain_answer,
+}
+"""The reader of plain documents for a walk."""

@@ -1,0 +1,235 @@
+"""Findings are counted, bounded, and masked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.base import Dialect
+from proxy.errors import GuardBlocked, GuardUnavailable
+from proxy.guards.engine import inspect_now
+from proxy.guards.findings import (
+    MOST_FINDINGS,
+    RuleTally,
+    TextMatch,
+    find_matches,
+    masked,
+    named,
+    within_json,
+)
+from proxy.guards.stream.window import Window
+from proxy.guards.text.normalize import View, variants
+from proxy.guards.text.walk import Text
+from proxy.types.guard import Detector, Finding, GuardRule, NotReady
+from tests.for_each import for_each
+from tests.guards.doubles import Broken, Ticks, Words, rule, tallies
+
+
+def test_a_rule_without_roles_and_fields_applies_everywhere() -> None:
+    assert rule("x").applies(None, "content")
+    assert not rule("x", roles=frozenset({"user"})).applies(None, "tool")
+    assert rule("x", roles=frozenset({"user"})).applies("user", "tool")
+    assert not rule("x", fields=frozenset({"stop"})).applies("user", "content")
+
+
+def test_a_detector_sees_capitals_only_where_its_rule_says_so() -> None:
+    assert not RuleTally(rule("KEY", cased=False), Ticks()).find(View("a KEY"))
+    assert RuleTally(rule("KEY", cased=True), Ticks()).find(View("a KEY"))
+
+
+def test_what_has_failed_is_not_asked_again() -> None:
+    tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
+
+    assert tally.find(View("x")) == ()
+    assert tally.error == "ZeroDivisionError"
+    assert tally.find(View("x")) == ()
+    assert tally.result().verdict == "failed"
+
+
+def test_a_strict_rule_that_fails_stops_the_call() -> None:
+    tally = RuleTally(GuardRule("broken", Broken(), message="No."), Ticks())
+
+    with pytest.raises(GuardBlocked, match=r"could not inspect this text\.$") as blocked:
+        tally.find(View("x"))
+    assert blocked.value.kind == "could_not_check"
+    assert blocked.value.code == "guardrail_blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Has not loaded yet what it looks by."""
+
+    lookback: int | None = 4
+
+    def find(self, text: str) -> Sequence[Finding]:
+        raise NotReady
+
+
+@pytest.mark.parametrize("detector", [Loading(), Words(("x",))])
+def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: Detector) -> None:
+    tally = RuleTally(GuardRule("slow", detector, message="No."), Ticks(step=2))
+
+    with pytest.raises(GuardUnavailable, match=r"Try again later\.$") as late:
+        tally.find(View("x"))
+    assert (late.value.status, late.value.code) == (503, "guard_unavailable")
+    assert (late.value.kind, late.value.retry_after_s) == ("could_not_check", 1.0)
+    assert tally.error in ("deadline", "not_ready")
+
+
+@for_each("dialect", DIALECTS.values(), ids=lambda each: each.name)
+def test_every_client_reads_that_another_try_may_do(dialect: Dialect) -> None:
+    late = GuardUnavailable("Later.", guard="slow", kind="could_not_check")
+
+    assert dialect.client.refuse(late, "r").status == 503
+
+
+def test_time_is_counted_and_bounded() -> None:
+    tally = RuleTally(
+        GuardRule("slow", Words(("x",)), on_error="open", deadline_s=3), Ticks(step=2)
+    )
+
+    assert tally.find(View("x"))
+    assert not tally.find(View("x"), 0, left_s=1)
+    assert (tally.error, tally.seconds) == ("deadline", 4)
+
+
+def test_an_error_names_its_kind_and_never_the_text() -> None:
+    tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
+    tally.find(View("a secret"))
+
+    assert "secret" not in str(tally.result())
+
+
+RULES = [rule("x", name="one"), rule("y", name="two")]
+
+
+def test_the_same_found_in_several_readings_is_found_once() -> None:
+    text = "a secret, a \uff53ecret and s e c r e t"
+    (tally,) = tallies(rule("secret"))
+
+    found = find_matches(tally, 0, variants(text))
+
+    assert [text[match.start : match.end] for match in found] == [
+        "secret",
+        "\uff53ecret",
+        "s e c r e t",
+    ]
+
+
+def test_spots_can_be_looked_for_from_a_place_on() -> None:
+    text = "a secret, a \uff53ecret"
+    (tally,) = tallies(rule("secret"))
+
+    assert [match.start for match in find_matches(tally, 0, variants(text), since=3)] == [12]
+
+
+def test_overlapping_spots_lose_no_character() -> None:
+    found = [TextMatch(1, 4, 0, "a"), TextMatch(2, 3, 1, "b"), TextMatch(3, 6, 1, "b")]
+    kept: list[str] = []
+
+    def put(rule: object, kind: str, text: str) -> str:
+        kept.append(text)
+        return f"<{kind}>"
+
+    assert masked("0123456789", found, RULES, put) == "0<a><b>6789"
+    assert "".join(kept) == "12345"
+
+
+def test_a_mask_names_what_was_found() -> None:
+    assert masked("0123", [TextMatch(1, 3, 0, "email")], RULES, named) == "0[EMAIL]3"
+
+
+def test_masks_inside_of_json_are_given_the_plain_text_and_escaped() -> None:
+    seen: list[str] = []
+
+    def put(rule: object, kind: str, text: str) -> str:
+        seen.append(text)
+        return '"\n'
+
+    stead = within_json(put)(RULES[0], "x", r"a\"\u00e9")
+
+    assert seen == ['a"é']
+    assert json.loads(f'"{stead}"') == '"\n'
+
+
+WORD, SHEET = "secret ", 32_768
+LINE = WORD * 500
+
+
+@dataclass(slots=True)
+class Counting:
+    """Counts the characters that it looks at."""
+
+    characters: list[int] = field(default_factory=list)
+    lookback: int | None = 6
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.characters.append(len(text))
+        return Words(("secret",)).find(text)
+
+
+def tally(**keys: Any) -> RuleTally:
+    return RuleTally(GuardRule("words", Counting(), **keys), Ticks())
+
+
+def texts(lines: int, place: str) -> list[Text]:
+    if place == "one text":
+        return [Text(("a",), LINE * lines, "content")]
+    return [Text(("a", number), LINE, "content") for number in range(lines)]
+
+
+@for_each("place", ["one text", "texts"])
+@for_each("on_error", ["closed", "open"])
+def test_a_call_with_too_many_values_to_mask_is_blocked(on_error: str, place: str) -> None:
+    within, beyond = (
+        inspect_now([tally(action="mask", on_error=on_error)], texts(lines, place), named)
+        for lines in (MOST_FINDINGS // 500, 4 * MOST_FINDINGS // 500)
+    )
+
+    assert within.blocked is None
+    assert not any("secret" in text for text in within.changes.values())
+    assert isinstance(beyond.blocked, GuardBlocked)
+    assert beyond.blocked.kind == "too_many_findings"
+    assert "10,000" in str(beyond.blocked)
+    assert (beyond.results[0].verdict, beyond.results[0].error) == ("failed", "too_many_findings")
+
+
+@for_each("on_error", ["closed", "open"])
+def test_a_stream_with_too_many_values_to_mask_is_blocked(on_error: str) -> None:
+    window, shown = Window([tally(action="mask", on_error=on_error)]), ""
+
+    with pytest.raises(GuardBlocked) as blocked:
+        for _ in range(2 * MOST_FINDINGS // 500):
+            shown += "".join(piece.text for piece in window.feed(LINE))
+
+    assert blocked.value.kind == "too_many_findings"
+    assert "secret" not in shown
+
+
+@for_each("place", ["one text", "texts"])
+@for_each(
+    ("keys", "verdict", "blocks"),
+    [
+        ({"action": "flag"}, "flagged", False),
+        ({"action": "mask", "shadow": True}, "masked", False),
+        ({"action": "block"}, "blocked", True),
+        ({"action": "block", "on_error": "open"}, "blocked", True),
+    ],
+)
+def test_any_other_rule_looks_no_further(
+    keys: dict[str, Any], verdict: str, blocks: bool, place: str
+) -> None:
+    looking = tally(**keys)
+
+    found = inspect_now([looking], texts(10 * MOST_FINDINGS // 500, place), named)
+
+    assert found.results[0].verdict == verdict
+    assert found.results[0].error is None
+    assert (found.blocked is not None) is blocks
+    assert isinstance(looking.detector, Counting)
+    assert sum(looking.detector.characters) < MOST_FINDINGS * len(WORD) + 2 * SHEET

@@ -1,0 +1,182 @@
+"""Callers take turns in the threads of guards and of models."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from proxy import guards
+from proxy.app.context import new_record
+from proxy.guards.engine import ABOVE, Engine
+from proxy.guards.guard_threads import MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
+from proxy.guards.output import StreamInspector, ValueRestorer
+from proxy.guards.stream.placeholders import Masks, placeholder_key
+from proxy.guards.text.documents import LIGHT, SHEET, request_texts
+from proxy.guards.text.walk import request_walk
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.runtime.turns import Turns
+from proxy.types.guard import Busy, GuardRule, StageRules
+from tests.for_each import for_each
+from tests.golden.pipeline import call_of
+from tests.guards.doubles import Ticks, rule
+from tests.guards.stream import frames as made
+
+MANY = 60
+OWN_THREADS = {"onnx.py", "entailed.py"}  # models, in the process's own threads
+LONG = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
+[HEAVY] = made.spoken(made.part(), ["word " * LIGHT])
+
+Work = Callable[[Engine], Awaitable[object]]
+
+
+def patient() -> GuardRule:
+    return rule("unfindable", deadline_s=1e9)
+
+
+def asked(engine: Engine) -> Awaitable[object]:
+    return engine.inspect([patient()], request_texts(LONG).texts, caller="one")
+
+
+def whole(engine: Engine) -> Awaitable[object]:
+    return engine.inspect([patient()], request_texts(LONG).texts, caller="many")
+
+
+def streamed(engine: Engine) -> Awaitable[object]:
+    record = new_record()
+    record.key = "many"
+    return StreamInspector(engine, StageRules.of((patient(),)), {}, record).inspect(HEAVY)
+
+
+def put_back(engine: Engine) -> Awaitable[object]:
+    masks = Masks.of(placeholder_key(), "key")
+    masks.replacement(patient(), "word", "word")
+    return ValueRestorer(masks, engine, "many", call_of("chat")).restore([HEAVY])
+
+
+def put_back_whole(engine: Engine) -> Awaitable[object]:
+    masks, call = Masks.of(placeholder_key(), "key"), call_of("chat", stream=False)
+    return ValueRestorer(masks, engine, "many", call).restore([HEAVY])
+
+
+def read(engine: Engine) -> Awaitable[object]:
+    return engine.read(request_walk, LONG, LARGE_BYTES + 1, caller="many")
+
+
+def put_together(engine: Engine) -> Awaitable[object]:
+    return engine.offload(ABOVE + 1, lambda: None, "many")
+
+
+def asked_about(engine: Engine) -> Awaitable[object]:
+    calls = engine.service_calls({}, new_record())
+    return engine.ask_services([], request_texts(LONG), calls, caller="many")
+
+
+@for_each("work", [whole, streamed, put_back, put_back_whole, read, put_together, asked_about])
+async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_asked(
+    work: Work,
+) -> None:
+    done = 0
+    with ThreadPoolExecutor(1) as pool:
+        engine = Engine(Ticks(), pool, turns=Turns(1))
+
+        async def busy() -> None:
+            nonlocal done
+            await work(engine)
+            done += 1
+
+        tasks = [asyncio.ensure_future(busy()) for _ in range(MANY)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await asked(engine)
+            first = done
+            await asyncio.gather(*tasks)
+
+    assert first < MANY // 4  # it has some turns of its own, and one of the other goes between
+
+
+async def test_without_threads_work_is_done_at_once() -> None:
+    assert await GuardThreads(None, Turns(0).of("key"))(lambda: 1) == 1
+
+
+def test_guards_have_no_other_way_to_threads() -> None:
+    files: Sequence[Path] = sorted(Path(guards.__file__).parent.glob("*.py"))
+    using = {
+        file.name
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("run_in_executor", "submit", "to_thread")
+    }
+
+    assert using - OWN_THREADS == {"guard_threads.py"}
+
+
+async def test_one_caller_fills_the_queue_of_a_model_for_itself_alone() -> None:
+    pool = ModelPool()
+    with ExitStack() as calls:
+        for caller, most in (("a", MODEL_CALLS), ("b", MODEL_CALLS // 2)):
+            for _ in range(most):
+                calls.enter_context(pool.call(caller))
+        for caller in ("a", "b"):
+            with pytest.raises(Busy), pool.call(caller):
+                raise AssertionError
+        with pool.call("c") as aside:
+            assert await aside(lambda: 7) == 7
+    with pool.call("a") as aside:
+        assert await aside(lambda: 7) == 7
+
+
+async def test_one_who_asks_for_much_makes_another_wait_for_one_turn_alone() -> None:
+    pool, order = ModelPool(threads=1), list[str]()
+    begun, held = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        held.wait(30)
+
+    async def work(caller: str) -> None:
+        with pool.call(caller) as aside:
+            await aside(lambda: order.append(caller))
+
+    with pool.call("busy") as first:
+        holding = asyncio.create_task(first(hold))
+        await begun.wait()
+        waiting = [asyncio.create_task(work("busy")) for _ in range(20)]
+        waiting.append(asyncio.create_task(work("other")))
+        await asyncio.sleep(0)
+        held.set()
+        await asyncio.gather(holding, *waiting)
+
+    assert order.index("other") <= 1
+
+
+async def test_two_models_do_not_wait_for_each_other() -> None:
+    one, other, held = ModelPool(), ModelPool(), threading.Event()
+    with one.call("a") as aside, other.call("a") as beside:
+        holding = [asyncio.create_task(aside(lambda: held.wait(30))) for _ in range(MODEL_THREADS)]
+        await asyncio.sleep(0)
+        assert await beside(lambda: "judged") == "judged"
+        held.set()
+        assert await asyncio.gather(*holding) == [True] * MODEL_THREADS
+
+
+async def test_threads_end_with_the_pool() -> None:
+    pool = ModelPool()
+    with pool.call("a") as aside:
+        thread = await aside(threading.current_thread)
+    assert thread.is_alive()
+
+    del pool, aside
+    gc.collect()
+    await asyncio.to_thread(thread.join, 10)
+
+    assert not thread.is_alive()

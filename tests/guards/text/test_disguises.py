@@ -1,0 +1,247 @@
+"""Disguises of a text are found, undone, and ruled out quickly."""
+
+from __future__ import annotations
+
+import re
+import sys
+from unicodedata import category, combining, decomposition, normalize
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.guards.text import base64_text, disguises
+from proxy.guards.text.disguises import (
+    CONTROLS,
+    FOLDS,
+    IN_JSON,
+    JOINING,
+    MOST,
+    UNSEEN,
+    clusters,
+    has_one_reading,
+    line_ends,
+    open_cluster,
+    open_within,
+    pending_escape,
+    singles,
+    unescaped,
+    within_words,
+)
+from proxy.guards.text.normalize import _apart, variants
+from tests.for_each import for_each
+from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
+
+
+@for_each(
+    ("text", "made"),
+    [
+        ("&#65;&#x42;&amp;", ["A", "B", "&"]),
+        ("&#65&#x42 &#67x", ["A", "B", "C"]),
+        ("&shyx &shy;", ["\xad", "\xad"]),
+        ("&amp &none; &#1234567890123 &#x1234567890abc", []),
+        (r"\x41\u{42}\U00000043\u0044", ["A", "B", "C", "D"]),
+        (r"\ud83d\ude00 \ud83d \xg \u{} \u{110000} \U00110000", ["\U0001f600"]),
+        ("%41%C3%A9%FF", ["A", "é"]),
+    ],
+)
+def test_an_escape_is_the_letter_that_it_stands_for(text: str, made: list[str]) -> None:
+    assert [each for _, _, each in unescaped(text)] == made
+
+
+def test_in_json_only_its_own_escapes_are_undone() -> None:
+    assert [each for _, _, each in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
+
+
+@for_each(
+    ("text", "tail"),
+    [
+        ("see &", "&"), ("see &#1", "&#1"), ("see &#x4", "&#x4"), ("see &am", "&am"), ("&#65x", ""),
+        ("50%", "%"), ("%C3", "%C3"), ("\\", "\\"), ("\\x", "\\x"), ("\\x4", "\\x4"), ("\\x41", ""),
+        ("\\u{4", "\\u{4"), ("\\u{41}", ""), ("\\U0000", "\\U0000"), ("\\ud83d\\", "\\ud83d\\"),
+        ("x", ""),
+    ],
+)  # fmt: skip
+def test_an_escape_that_is_cut_is_pending(text: str, tail: str) -> None:
+    assert text[pending_escape(text) :] == tail
+
+
+def test_in_json_an_even_number_of_backslashes_is_whole() -> None:
+    assert pending_escape("a\\\\", in_json=True) == 3
+    assert pending_escape("a\\\\\\", in_json=True) == 1
+
+
+def composed(text: str, *, bare: bool = False) -> str:
+    text, past = singles(text), 0
+    parts: list[str] = []
+    for start, end, made in clusters(text, bare=bare):
+        parts += (text[past:start], made)
+        past = end
+    return "".join((*parts, text[past:]))
+
+
+@for_each("shape", SHAPES)
+def test_a_text_is_read_in_linear_time(shape: str) -> None:
+    made = SHAPES[shape]
+
+    assert grown(variants, made(SIZE), made(SIZE * TIMES)) < LINEAR
+
+
+def test_every_character_is_composed_as_unicode_does() -> None:
+    for each in map(chr, (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))):
+        assert composed(each) == normalize("NFKC", each)
+
+
+@for_each("marks", [0, 1, MOST, MOST + 1, 3 * MOST])
+def test_so_many_marks_are_composed_and_the_rest_stays(marks: int) -> None:
+    text = "e" + "\u0315\u0316" * marks
+
+    assert composed(text) == normalize("NFKC", text[: MOST + 1]) + text[MOST + 1 :]
+    assert composed(text, bare=True) == "e"
+
+
+def test_a_letter_is_open_until_it_has_all_its_marks() -> None:
+    assert open_cluster("") == 0
+    assert open_cluster("ab") == 1
+    assert open_cluster("ab" + "\u0315" * MOST) == 1
+    assert open_cluster("ab" + "\u0315" * (MOST + 1)) == MOST + 3
+
+
+EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
+
+
+def test_a_fold_goes_from_what_nfkc_leaves_to_one_ascii_character() -> None:
+    assert all(code > 127 and len(plain) == 1 and plain.isascii() for code, plain in FOLDS.items())
+    assert [chr(code) for code in FOLDS if normalize("NFKC", chr(code)) != chr(code)] == []
+
+
+def test_every_format_character_is_unseen() -> None:
+    unseen = re.compile(f"[{UNSEEN}]")
+
+    assert [each for each in EVERY if category(each) == "Cf" and not unseen.match(each)] == []
+
+
+def test_every_character_that_composes_backwards_is_known() -> None:
+    seconds = set()
+    for whole in EVERY:
+        parts = decomposition(whole).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            pair = "".join(chr(int(part, 16)) for part in parts)
+            if normalize("NFC", pair) == whole and combining(pair[1]) == 0:
+                seconds.add(pair[1])
+
+    assert seconds <= JOINING
+
+
+ODD = st.lists(
+    st.sampled_from(
+        [
+            *"ab@.-+*`~<>/ \n_1",
+            "<b>",
+            "</b>",
+            "<span x='y'>",
+            "<!-- a -->",
+            "<td>",
+            "**",
+            "~~",
+            "-\n",
+        ]
+    ),
+    max_size=16,
+).map("".join)
+
+
+def dropped(text: str) -> list[str]:
+    return [text[start:end] for start, end, _ in within_words(text)]
+
+
+@for_each(
+    ("text", "within"),
+    [
+        ("a**b**c", ["**", "**"]),
+        ("a***b*c", ["***", "*"]),
+        ("a<b><i>b</i></b>c", ["<b><i>", "</i></b>"]),
+        ("a<B\tx=1 >b<br>c<p>d", ["<B\tx=1 >"]),
+        ("me@<b>mill</b>.example", ["<b>", "</b>"]),
+        ("sk-**live**-1", ["**", "**"]),
+        ("**a** *b* `c` ~~d~~ a * b a ** b", []),
+        ("(**a**), **b**. *c*: `d`!", []),
+        ("a****b", ["****"]),
+        ("a" + "*" * 13 + "b", []),
+        ("a~b a<x and c>d a<bx>c", []),
+        ("one-\ntwo three-\r\n  four", ["-\n", "-\r\n  "]),
+        ("- one\n-\ntwo --\nthree -\nfour", []),
+    ],
+)
+def test_only_what_stands_within_a_word_is_dropped(text: str, within: list[str]) -> None:
+    assert dropped(text) == within
+
+
+def test_of_a_hyphen_the_end_of_the_line_alone_is_dropped_too() -> None:
+    assert [*line_ends("a**b-\nc")] == [(1, 3, ""), (5, 6, "")]
+
+
+@for_each(
+    ("text", "tail"),
+    [
+        ("word", ""), ("word ", ""), ("word*", "*"), ("word**.", "**."), ("word <b", ""),
+        ("word<", "<"), ("word<sp", "<sp"), ("word<span x='y", "<span x='y"), ("word<b>", "<b>"),
+        ("word**<b", "**<b"), ("word<!-- x", "<!-- x"), ("a<b c" + "d" * 90, ""), ("a<3", ""),
+        ("word-", "-"), ("word- \n  ", "- \n  "), ("word--", ""), ("a~", "~"), ("a < ", ""),
+    ],
+)  # fmt: skip
+def test_only_what_may_stand_within_a_word_is_waited_for(text: str, tail: str) -> None:
+    assert text[open_within(text) :] == tail
+
+
+@given(ODD, ODD)
+def test_what_is_not_waited_for_stays_whatever_follows(text: str, more: str) -> None:
+    sure = open_within(text)
+
+    assert [each for each in within_words(text) if each[0] < sure] == [
+        each for each in within_words(text + more) if each[0] < sure
+    ]
+
+
+@given(ODD)
+def test_the_one_pass_sees_whatever_is_dropped(text: str) -> None:
+    if dropped(text):
+        assert not has_one_reading(text.encode())
+
+
+PIECES = (
+    "a", "b c", " ", "\n", "\r", "\t", "\0", "\x0b", "\x1f", "\x7f", "&", "%", "\\", "-", "_", "9",
+    "a b c", "x y z w", "a\nb\nc", "a1b2c", "ab c d", "word", "Base64,", "64,", "A" * 15, "/+",
+)  # fmt: skip
+TEXT = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=6).map("".join),
+    st.text(st.characters(max_codepoint=127), max_size=40),
+)
+
+
+def searched(raw: bytes) -> bool:
+    """Return whether a text has one reading, by a search for each disguise."""
+    controls = [range(0, 9), range(0x0B, 0x0D), range(0x0E, 0x20), [0x7F]]
+    hidden = bytes(each for part in controls for each in part)
+    plain = not any(each in b"&%\\" or each in hidden for each in raw)
+    within = re.search(disguises.SIEVE.encode(), raw)
+    return plain and not (base64_text.possible(raw) or _apart(raw) or within)
+
+
+@given(TEXT)
+@example("")
+@example("a b c")
+@example("x" * 16)
+@example("0*0")
+@example("a-\nb")
+def test_one_pass_tells_what_a_search_for_each_disguise_tells(text: str) -> None:
+    assert has_one_reading(text.encode()) is searched(text.encode())
+
+
+@given(st.lists(TEXT, max_size=3))
+def test_lines_that_read_in_one_way_have_no_other_reading_each(texts: list[str]) -> None:
+    if has_one_reading("\n".join(texts).encode()):
+        assert all(len(variants(text)) == 1 for text in texts)
+
+
+def test_the_controls_are_those_that_show_nothing() -> None:
+    assert CONTROLS == "\0-\x08\x0b\x0c\x0e-\x1f\x7f"
