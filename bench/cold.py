@@ -104,7 +104,7 @@ async def started(folder: Path, port: int, watched_s: float) -> None:
         start, of_start = await _watched(watched_s, lambda: False)
         before = running.policies.current.revision
         policy.write_text(then.read_text())
-        running.watch.hurry()
+        running.watch.request_reload()
         seen = [
             await _watched(60.0, lambda: running.policies.current.revision != before),
             await _watched(AFTER_S, lambda: False),

@@ -16,7 +16,7 @@ import orjson
 
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Call, Secret
 
@@ -55,7 +55,7 @@ def snapshot(said: list[dict[str, Any]]) -> Snapshot:
 
 
 def asked() -> Call:
-    call = suppose(BODY, {"user-agent": "bench"}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = sample_call(BODY, {"user-agent": "bench"}, datetime(2026, 1, 1, tzinfo=UTC))
     return replace(call, head=replace(call.head, digest=Secret(KEY).digest))
 
 

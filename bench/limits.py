@@ -27,7 +27,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore
 from proxy.money.usage import Price
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.runtime.redis import connect
 from proxy.settings import redis_at
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target, Upstream
@@ -49,7 +49,7 @@ PLAN = Plan("1", "widget", "chat", {"team": "support"}, (ModelCall("m", (TARGET,
 
 
 def asked(number: int) -> Call:
-    call = suppose(BODY, {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = sample_call(BODY, {}, datetime(2026, 1, 1, tzinfo=UTC))
     return replace(call, head=replace(call.head, call_id=f"bench-{number}"))
 
 

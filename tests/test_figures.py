@@ -26,7 +26,7 @@ from proxy.limits.stores import redis as limits_in_redis
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import call_history
-from proxy.policy.schema import tags
+from proxy.policy.schema import keys
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
 from proxy.prices import checking
 from proxy.runtime import offload, spool
@@ -157,9 +157,9 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "The last 1000 calls are kept", 1000, call_history.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
-    ("policies.md", "A value is 1 to 64 visible characters", 64, tags.MAX_VALUE),
+    ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_VALUE),
     ("policies.md", "above 1000 USD", 1000, checking.MAX_PLAUSIBLE_USD),
-    ("policies.md", "polled four times a second", 1 / 4, watch.LOOK_S),
+    ("policies.md", "polled four times a second", 1 / 4, watch.INTERVAL_S),
     ("policies.md", "Readings are at least a second apart", 1, store.MIN_INTERVAL_S),
     ("settings.md", "counters may take 0.1 s", 0.1, limits_in_redis.TIMEOUT_S),
     ("settings.md", "one for the cache 0.25 s", 0.25, cache_in_redis.TIMEOUT_S),

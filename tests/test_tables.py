@@ -23,7 +23,7 @@ from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
 from proxy.ledger.store import Counts
 from proxy.money.usage import Source
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
 from proxy.settings import (
@@ -81,7 +81,7 @@ PAGE_VARIABLES = {**SECRETS, "GUARD_SECRET": "s" * 32}
 def test_every_policy_of_a_page_passes_check(file: Path, block: str, tmp_path: Path) -> None:
     (tmp_path / "example.yaml").write_text(block)
 
-    assert check(tmp_path, PAGE_VARIABLES).errors == ()
+    assert check_folder(tmp_path, PAGE_VARIABLES).errors == ()
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,14 @@ from proxy.egress import HttpEgress
 from proxy.guards.unguarded import GuardsOnDemand
 from proxy.limits import Limiter
 from proxy.pipeline import Pipeline
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import list_labels
 from proxy.policy.decide import GuardPolicies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.candidate import Candidate
+from proxy.policy.review.compare import Candidate
 from proxy.policy.store import PolicyFolder, PolicyStore
-from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets, watching
+from proxy.policy.watch import FileStates, FolderWatch, folder_states, run_watch, secret_states
 from proxy.runtime.background import SideTasks, between_calls, run_in_background
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import Offload
@@ -150,7 +150,7 @@ async def running(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
-        await opened.enter_async_context(run_in_background(watching(watch, tokens)))
+        await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
         opened.callback(setattr, readiness, "ready", False)
         remaining_load = load_rest(store.current, calls, readiness, context.metrics, loaded)
         await opened.enter_async_context(run_in_background(remaining_load))
@@ -313,7 +313,7 @@ def _policies(
     """Read the policies for the first time; return what watches their folder, and their tokens."""
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, partial(telemetry.token_failed, context))
-    listing = look(folder)  # before it is read, so that no change is missed
+    states = folder_states(folder)  # before it is read, so that no change is missed
     enforcement = gauges.Enforcement(
         partial(telemetry.enforcing, context.settings, context.metrics, context.log)
     )
@@ -323,20 +323,24 @@ def _policies(
     context.metrics.watch(
         "headrace_policy_revocations_unread", read=lambda: len(store.unread_revocations)
     )
-    listing |= look_at_secrets(store.secret_files, tokens)
-    return store, _watch(context, folder, listing, store, tokens), tokens
+    states |= secret_states(store.secret_files, tokens)
+    return store, _watch(context, folder, states, store, tokens), tokens
 
 
 def _watch(
-    context: Context, folder: Path, listing: Look, store: PolicyStore, tokens: CloudTokens | None
+    context: Context,
+    folder: Path,
+    states: FileStates,
+    store: PolicyStore,
+    tokens: CloudTokens | None,
 ) -> FolderWatch:
     settle_s = context.settings.settle_seconds
 
-    def seen() -> Look:
-        return look(folder) | look_at_secrets(store.secret_files, tokens)
+    def read() -> FileStates:
+        return folder_states(folder) | secret_states(store.secret_files, tokens)
 
     return FolderWatch(
-        seen, listing, store.refresh, store.read_revocations, settle_s, time.monotonic
+        read, states, store.refresh, store.read_revocations, settle_s, time.monotonic
     )
 
 
@@ -345,13 +349,13 @@ async def _candidate(context: Context) -> Candidate | None:
     folder = context.settings.candidate
     if folder is None:
         return None
-    listing = look(folder)
+    states = folder_states(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
-    enforcement = gauges.Enforcement(lambda read: [metrics.admit_candidate(roster(read))])
+    enforcement = gauges.Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
-    watch = _watch(context, folder, listing, store, None)
+    watch = _watch(context, folder, states, store, None)
     await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
     return Candidate(lambda: store.current, count)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import proxy
 from proxy.app.context import Context
-from proxy.policy.catalog import cache_stores, roster, shared_response_stores
+from proxy.policy.catalog import cache_stores, list_labels, shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting, Settings
@@ -79,7 +79,7 @@ def enforcing(
     set, and what logs upstreams where keys can read stored responses of each other, because no
     secret seals ids.
     """
-    yield metrics.admit(roster(snapshot))
+    yield metrics.admit(list_labels(snapshot))
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from proxy.cli.parameters import FOLDER, PolicyName
-from proxy.policy.files.load import no_such
 from proxy.policy.files.source import PolicyError
+from proxy.policy.files.validation import does_not_exist
 from proxy.policy.store import read_folder
 
 DEFAULT_FOLDER = Path("policies")
@@ -23,7 +23,7 @@ def new_key(name: str, deployments: Sequence[str], existing: Collection[str]) ->
     ``ValueError`` if a deployment does not exist or there is none."""
     for deployment in deployments:
         if deployment not in existing:
-            raise ValueError(no_such("deployment", deployment, existing))
+            raise ValueError(does_not_exist("deployment", deployment, existing))
     if not existing:
         raise ValueError("the policies have no deployment that a key could call. Add a deployment.")
     secret = f"hr-{secrets.token_urlsafe(32)}"

@@ -14,14 +14,16 @@ from proxy.cli.parameters import FOLDER, MOMENTS, format_option, policies_option
 from proxy.dialects import strict
 from proxy.errors import ProxyError
 from proxy.errors.words import quoted
-from proxy.policy.catalog import roster
-from proxy.policy.compile.compiler import compile_policies
-from proxy.policy.files.load import no_such, read
+from proxy.policy import schema
+from proxy.policy.catalog import list_labels
+from proxy.policy.compile import compile_policies
+from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review import check_report, diff
+from proxy.policy.files.validation import does_not_exist
+from proxy.policy.review import diff
+from proxy.policy.review.check import FORMATS, check_folder
 from proxy.policy.review.explain import preview
-from proxy.policy.review.sample_call import CHAT, example, path_of, suppose
-from proxy.policy.schema import editor
+from proxy.policy.review.sample_call import CHAT, chat_body, guess_path, sample_call
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
@@ -34,7 +36,7 @@ from proxy.telemetry import catalog
 @click.option(
     "--no-secrets", is_flag=True, help="Do not read variables and files of secrets (for CI)."
 )
-@format_option(check_report.FORMS)
+@format_option(FORMATS)
 def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
     """Check policy files for errors and warnings.
 
@@ -43,8 +45,8 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
     Exits 1 if there are errors, or with --strict if there are warnings.
     """
-    result = check_report.check(folder, None if no_secrets else settings.environment())
-    click.echo(check_report.FORMS[form](result))
+    result = check_folder(folder, None if no_secrets else settings.environment())
+    click.echo(FORMATS[form](result))
     if result.errors or (strict and result.warnings):
         raise SystemExit(1)
 
@@ -90,18 +92,18 @@ def explain_command(
         snapshot = read_folder(policies, None)
         key = snapshot.key_named(name)
         if key is None:
-            raise click.ClickException(no_such("key", name, snapshot.keys))
+            raise click.ClickException(does_not_exist("key", name, snapshot.keys))
         path = options["path"]
         if request_file is None and deployment is None and path is None:
             names = ", ".join(sorted(key.deployments))
             message = f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {names}"
             raise click.UsageError(message)
-        default = example(deployment or "") if is_chat else {}
+        default = chat_body(deployment or "") if is_chat else {}
         body = strict.read_json(request_file.read()) if request_file else default
         method = options["method"].upper()
-        call = suppose(body, headers, at, path, method=method, passed=snapshot.passthrough)
+        call = sample_call(body, headers, at, path, method=method, passed=snapshot.passthrough)
         if request_file is not None and path is None:
-            note = f"note: explaining a call to {path_of(body)}; use --path for another path"
+            note = f"note: explaining a call to {guess_path(body)}; use --path for another path"
             click.echo(note, err=True)
         explanation = preview(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
@@ -120,7 +122,7 @@ def _header(text: str) -> tuple[str, str]:
 @click.command("test")
 @click.argument("folder", type=FOLDER)
 @click.option("--fail-under", type=int, default=0, help="Exit 1 below this coverage, in percent.")
-@format_option(report.FORMS)
+@format_option(report.FORMATS)
 def test_command(folder: Path, fail_under: int, form: str) -> None:
     """Run the policy tests in FOLDER/tests offline.
 
@@ -131,7 +133,7 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    click.echo(report.FORMS[form](result))
+    click.echo(report.FORMATS[form](result))
     if result.failed or result.coverage < fail_under:
         raise SystemExit(1)
 
@@ -155,12 +157,12 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     if problems:
         click.echo("\n".join(problems), err=True)
         raise SystemExit(1)
-    changes = list(diff.changes(loaded[0].policies, loaded[1].policies))
+    changes = list(diff.list_changes(loaded[0].policies, loaded[1].policies))
     click.echo("\n".join(changes) or "no changes")
     if calls is not None:
         result = diff.replay(snapshots[0], snapshots[1], calls)
         click.echo("\n".join(result.lines()))
-        if not result.calls + result.unknown + result.undecided:
+        if not result.calls + result.unknown_key + result.unsupported:
             raise click.ClickException(
                 f"{calls.name} contains no calls; it must be a call log in JSON lines"
             )
@@ -170,7 +172,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 @click.option("--tests", is_flag=True, help="Print the schema of policy tests instead.")
 def schema_command(tests: bool) -> None:
     """Print the JSON Schema of policy files, for editors."""
-    document = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
+    document = schema.schema_of(Suite, "Headrace policy tests") if tests else schema.json_schema()
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
@@ -182,7 +184,7 @@ def metrics_command(folder: Path) -> None:
     The maximum depends on the policies in FOLDER.
     """
     try:
-        known = roster(read_folder(folder, None))
+        known = list_labels(read_folder(folder, None))
     except PolicyError as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(catalog.bounds(known)))

@@ -9,11 +9,12 @@ import click
 
 from proxy.cli.parameters import format_option, policies_option
 from proxy.errors.words import counted
-from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review import check_report
-from proxy.prices import checking, listing, renewal
+from proxy.policy.review.check import FORMATS
+from proxy.prices import checking, listing
+from proxy.prices.refresh import Unavailable, prepare_refresh, write
 
 UNREADABLE = 2  # same code as for a missing folder
 at_option = click.option(
@@ -34,7 +35,7 @@ def prices_group() -> None:
 @policies_option
 @at_option
 @click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
-@format_option(listing.FORMS, "table")
+@format_option(listing.FORMATS, "table")
 def show(policies: Path, at: datetime | None, model: str | None, form: str) -> None:
     """Show the current price of each target.
 
@@ -46,7 +47,7 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    click.echo(listing.FORMS[form](listing.listing(loaded, snapshot, _day(at), model)))
+    click.echo(listing.FORMATS[form](listing.list_prices(loaded, snapshot, _day(at), model)))
 
 
 @prices_group.command("check")
@@ -55,14 +56,14 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
 @click.option(
     "--older-than", "days", type=click.IntRange(1), metavar="DAYS", help="Report older prices."
 )
-@format_option(check_report.FORMS)
+@format_option(FORMATS)
 def check(policies: Path, at: datetime | None, days: int | None, form: str) -> None:
     """List missing, old, contradictory and implausible prices.
 
     Exits 1 if there are any.
     """
-    result = checking.check(policies, _day(at), days)
-    click.echo(check_report.FORMS[form](result))
+    result = checking.check_prices(policies, _day(at), days)
+    click.echo(FORMATS[form](result))
     if result.errors:
         raise SystemExit(1)
 
@@ -83,21 +84,21 @@ def refresh(policies: Path, only: bool) -> None:
     prices.yaml cannot be read.
     """
     try:
-        renewed = renewal.renewal(policies, _day(None))
-    except (PolicyError, renewal.Unavailable, OSError) as error:
+        new_prices = prepare_refresh(policies, _day(None))
+    except (PolicyError, Unavailable, OSError) as error:
         prefix = "" if isinstance(error, PolicyError) else "Error: "
         click.echo(f"{prefix}{error}", err=True)
         raise SystemExit(UNREADABLE) from None
-    changes = renewed.changes
+    changes = new_prices.changes
     for change, names in (("added", changes.added), ("changed", changes.changed)):
         for name in names:
             click.echo(f"{change} {name}")
-    if changes.gone:
-        models = counted(len(changes.gone), "model")
+    if changes.missing:
+        models = counted(len(changes.missing), "model")
         click.echo(f"kept {models} that the package does not contain")
-    if renewed.fresh:
+    if new_prices.is_current:
         click.echo("no changes")
     elif only:
         raise SystemExit(1)
     else:
-        renewal.write(policies, renewed)
+        write(policies, new_prices)

@@ -85,7 +85,7 @@ async def _serve(chosen: Settings) -> None:
     require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
     check = partial(_check_keys, chosen)
     async with app.running(chosen, check=check, loaded=_settle_memory) as running:
-        loop.add_signal_handler(signal.SIGHUP, running.watch.hurry)
+        loop.add_signal_handler(signal.SIGHUP, running.watch.request_reload)
         await until_stopped()
 
 

@@ -92,7 +92,7 @@ Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Certain = Annotated[float, Field(gt=0, le=1)]
-Most = Annotated[int, Field(ge=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
 Duration = Annotated[
     float, BeforeValidator(units.duration), WithJsonSchema(_pattern(units.DURATION, "5s"))
 ]
@@ -141,15 +141,15 @@ def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
     The description of a ``Field`` wins, then that of the last base class that declares the key.
     pydantic can read them too, but for each class at each start; this is for editors and docs.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         annotated = inspect.get_annotations(base)
-        found = {name: text for name, text in found.items() if name not in annotated}
+        texts = {name: text for name, text in texts.items() if name not in annotated}
         if issubclass(base, BaseModel):
-            found |= _docstrings(base.__module__).get(base.__name__, {})
+            texts |= _docstrings(base.__module__).get(base.__name__, {})
     fields = model.model_fields
-    own = {name: field.description for name, field in fields.items() if field.description}
-    return {name: text for name, text in found.items() if name in fields} | own
+    described = {name: field.description for name, field in fields.items() if field.description}
+    return {name: text for name, text in texts.items() if name in fields} | described
 
 
 @cache
@@ -196,7 +196,7 @@ class Section(BaseModel):
         for name, description in descriptions_of(cls).items():
             key = cls.model_fields[name].alias or name
             schema["properties"][key]["description"] = description
-        if required := [each.condition.schema(cls) for each in cls.requirements()]:
+        if required := [r.condition.schema(cls) for r in cls.requirements()]:
             schema["allOf"] = required
         return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema
 
@@ -210,7 +210,7 @@ class Section(BaseModel):
 
     def unmet(self) -> Iterator[str]:
         """Yield the messages of requirements that are not met."""
-        yield from (each.message for each in self.requirements() if not each.condition.test(self))
+        yield from (r.message for r in self.requirements() if not r.condition.test(self))
 
 
 class Switched(Section):
@@ -275,7 +275,7 @@ class Reference:
 
 
 def referring_keys(model: type[BaseModel], to: Referred) -> list[str]:
-    """Return the keys of a model whose values are such references."""
+    """Return the keys of a model whose values refer to ``to``."""
     fields = model.model_fields.items()
     return [key for key, field in fields if Reference(to) in field.metadata]
 
@@ -309,11 +309,11 @@ Url = Annotated[
 ]
 
 
-def one_or_several(item: JsonSchemaValue, **more: Any) -> JsonSchemaValue:
+def one_or_several(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
     """Return the JSON Schema of one item or a list of items."""
-    return {"anyOf": [item, {"type": "array", "items": item} | more]}
+    return {"anyOf": [item, {"type": "array", "items": item} | keywords]}
 
 
-def listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """Return a list for one item or a list of items."""
     return value if isinstance(value, list) else [value]

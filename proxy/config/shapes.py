@@ -37,28 +37,19 @@ def has(key: str) -> ShapeCondition:
     return ShapeCondition(lambda part: _value(part, key) is not None, lambda _: schema)
 
 
-def names(key: str) -> ShapeCondition:
+def is_present(key: str) -> ShapeCondition:
     """Match if a key is present."""
     return ShapeCondition(
         lambda part: _field(key) in part.model_fields_set, lambda _: {"required": [key]}
     )
 
 
-def filled(key: str) -> ShapeCondition:
-    """Match if the list, mapping or text of a key is not empty."""
-    return _sized(key, 1)
-
-
-def several(key: str) -> ShapeCondition:
-    """Match if a list has two or more items."""
-    return _sized(key, 2)
-
-
-def _sized(key: str, least: int) -> ShapeCondition:
-    content = {"type": ["array", "object", "string"], "minItems": least}
-    content |= {"minProperties": least, "minLength": least}
+def has_size(key: str, min_size: int = 1) -> ShapeCondition:
+    """Match if a list, mapping or text has at least ``min_size`` items or characters."""
+    content = {"type": ["array", "object", "string"], "minItems": min_size}
+    content |= {"minProperties": min_size, "minLength": min_size}
     schema = {"required": [key], "properties": {key: content}}
-    return ShapeCondition(lambda part: len(_value(part, key) or ()) >= least, lambda _: schema)
+    return ShapeCondition(lambda part: len(_value(part, key) or ()) >= min_size, lambda _: schema)
 
 
 def equals(key: str, value: str | bool) -> ShapeCondition:
@@ -72,42 +63,42 @@ def equals(key: str, value: str | bool) -> ShapeCondition:
     return ShapeCondition(lambda part: _value(part, key) == value, schema)
 
 
-def each(*conditions: ShapeCondition) -> ShapeCondition:
+def all_of(*conditions: ShapeCondition) -> ShapeCondition:
     """Match if all conditions match."""
-    return _joined("allOf", all, conditions)
+    return _combine("allOf", all, conditions)
 
 
-def some(*conditions: ShapeCondition) -> ShapeCondition:
+def any_of(*conditions: ShapeCondition) -> ShapeCondition:
     """Match if at least one condition matches."""
-    return _joined("anyOf", any, conditions)
+    return _combine("anyOf", any, conditions)
 
 
-def one(*conditions: ShapeCondition) -> ShapeCondition:
+def one_of(*conditions: ShapeCondition) -> ShapeCondition:
     """Match if exactly one condition matches."""
-    return _joined("oneOf", lambda found: sum(found) == 1, conditions)
+    return _combine("oneOf", lambda results: sum(results) == 1, conditions)
 
 
-def no(condition: ShapeCondition) -> ShapeCondition:
+def not_(condition: ShapeCondition) -> ShapeCondition:
     """Match if a condition does not match."""
     return ShapeCondition(
         lambda part: not condition.test(part), lambda model: {"not": condition.schema(model)}
     )
 
 
-def needs(condition: ShapeCondition, other: ShapeCondition) -> ShapeCondition:
-    """Match unless a condition matches and the other does not."""
+def if_then(condition: ShapeCondition, consequence: ShapeCondition) -> ShapeCondition:
+    """Match unless ``condition`` matches and ``consequence`` does not."""
     return ShapeCondition(
-        lambda part: not condition.test(part) or other.test(part),
-        lambda model: {"if": condition.schema(model), "then": other.schema(model)},
+        lambda part: not condition.test(part) or consequence.test(part),
+        lambda model: {"if": condition.schema(model), "then": consequence.schema(model)},
     )
 
 
-def _joined(
-    word: str, judge: Callable[[list[bool]], bool], conditions: tuple[ShapeCondition, ...]
+def _combine(
+    json_keyword: str, combine: Callable[[list[bool]], bool], conditions: tuple[ShapeCondition, ...]
 ) -> ShapeCondition:
     return ShapeCondition(
-        lambda part: judge([each.test(part) for each in conditions]),
-        lambda model: {word: [each.schema(model) for each in conditions]},
+        lambda part: combine([condition.test(part) for condition in conditions]),
+        lambda model: {json_keyword: [condition.schema(model) for condition in conditions]},
     )
 
 

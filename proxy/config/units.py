@@ -1,4 +1,4 @@
-"""Parses durations, sizes, money, rates and days."""
+"""Parses durations, sizes, money, rates and days. Each parser raises ``ValueError``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from typing import Any
 from proxy.money.usage import NANO, usd_text
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
-    "KiB": 1024,
-    "MiB": 1024**2,
-    "GiB": 1024**3,
-}
+_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
+_BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 DURATION = r"(?=.*[1-9])(\d+(\.\d+)?(ms|s|m|h|d))+"
 _SIZE = r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)"
 SIZE = f"(?=.*[1-9]){_SIZE}"
-
-
 DAY = r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
+MAX_PLACES = 18  # before or after the decimal point
 
 
 def duration(value: Any) -> Any:
@@ -47,11 +43,8 @@ def size(value: Any) -> Any:
     return int(match[1]) * _BYTES[match[2]]
 
 
-MOST_PLACES = 18  # before or after the decimal point
-
-
 def money(value: Any) -> Any:
-    """Parse USD as a decimal number. Raise ``ValueError`` for anything else."""
+    """Parse USD as a decimal number."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -62,8 +55,8 @@ def money(value: Any) -> Any:
         raise ValueError("must be a number of USD") from None
     if not amount.is_finite():
         raise ValueError("must be a number of USD")
-    if abs(amount.adjusted()) > MOST_PLACES:  # arithmetic with more would exhaust memory
-        raise ValueError(f"must be a number of USD with at most {MOST_PLACES} places")
+    if abs(amount.adjusted()) > MAX_PLACES:  # arithmetic with more would exhaust memory
+        raise ValueError(f"must be a number of USD with at most {MAX_PLACES} places")
     return amount
 
 
@@ -82,22 +75,22 @@ def moment(value: Any) -> Any:
     if value is None or isinstance(value, datetime):
         return value
     with suppress(TypeError, ValueError, OverflowError):
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
         if len(value) == len("2026-01-31"):
-            return found.replace(tzinfo=UTC) + timedelta(days=1)
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
+            return time.replace(tzinfo=UTC) + timedelta(days=1)
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
     raise ValueError("must be a day such as 2026-01-31 or a time such as 2026-01-31T18:00Z")
 
 
-_WHOLE = r"(?=[\d.]*[1-9])(?=\d+(?:\.0+)?(?![\d.kM])|\d+(?:\.\d{1,3}0*)?k|\d+(?:\.\d{1,6}0*)?M)"
+_INTEGER = r"(?=[\d.]*[1-9])(?=\d+(?:\.0+)?(?![\d.kM])|\d+(?:\.\d{1,3}0*)?k|\d+(?:\.\d{1,6}0*)?M)"
 _COUNT = r"(\d+(?:\.\d+)?)(k|M)?"
-COUNT = _WHOLE + _COUNT
+COUNT = _INTEGER + _COUNT
 _SPAN = r"(?:(?!0 )(\d+) )?(second|minute|hour|day)s?"
 RATE = rf"{COUNT} per {_SPAN}"
 SHARE = r"0{0,2}[1-9]|0?[1-9]\d|100"
 BUDGET = r"(?=[\d.]*[1-9])(\d+(?:\.\d{1,9})?)(?: usd)? per (second|minute|hour|day|week|month)"
-MOST_USD = 9_000_000
+MAX_USD = 9_000_000
 AT_MOST = r"(?=0*(?:9000000(?:\.0+)?|[0-8]\d{6}(?:\.\d+)?|\d{1,6}(?:\.\d+)?)(?![\d.]))"
 _MULTIPLES = {"": 1, "k": 1000, "M": 1_000_000}
 _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
@@ -138,8 +131,8 @@ def budget(value: Any) -> Any:
     match = re.fullmatch(BUDGET, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be USD per calendar unit, such as 500 per month or 0.50 per day")
-    if Decimal(match[1]) > MOST_USD:
-        raise ValueError(f"must be at most {MOST_USD:,} USD")
+    if Decimal(match[1]) > MAX_USD:
+        raise ValueError(f"must be at most {MAX_USD:,} USD")
     return int(Decimal(match[1]) * NANO), match[2]
 
 

@@ -40,7 +40,7 @@ async def serve(settings: Settings, until_stopped: Callable[[], Awaitable[None]]
         }
     )
     async with running_upstream(model, say), app.running(settings) as running:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.request_reload)
         say(examples(str(running.listen), str(running.admin)))
         await until_stopped()
 

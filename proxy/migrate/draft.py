@@ -287,16 +287,16 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
 
     The name may start with a provider. Otherwise the model is one of the upstream's provider.
     """
-    from proxy.policy.files.price_table import packaged  # noqa: PLC0415  # few name such a model
+    from proxy.policy.files.load import packaged_prices  # noqa: PLC0415  # few name such a model
 
     word, slash, name = model.partition("/")
     if slash and word in BY_WORD:
         provider: str | None = BY_WORD[word].name
     else:
         provider, name = upstream.get("provider") or price_provider(upstream["dialect"]), model
-    table = packaged()
+    table = packaged_prices()
     rows = table.prices.get(provider or "", {})
-    row = usage.listed(rows, name)
+    row = usage.find_listed(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
 
 

@@ -377,7 +377,7 @@ def price_on(prices: Sequence[Price], on: date) -> Price | None:
     return max(begun, key=lambda price: price.since or date.min, default=None)
 
 
-def listed(names: Iterable[str], model: str) -> str | None:
+def find_listed(names: Iterable[str], model: str) -> str | None:
     """Find a model in a table: by its very name, else by the longest ``prefix*``."""
     known = list(names)
     if model in known:

@@ -19,14 +19,14 @@ from proxy.types.limit import BudgetQuery, Limit
 from proxy.types.roster import LabelCatalog, ListedDeployment, internal_key
 
 MAX_SCOPES = 1000
-"""Maximum number of counters of one deployment that have gauges. Others are counted only."""
-MAX_SHOWN = 2000
+"""Maximum number of counters of one deployment that have gauges."""
+MAX_COUNTERS = 2000
 """Maximum number of counters of all deployments that have gauges."""
 Deployments = dict[str, KeyDeployment]
 
 
-def roster(snapshot: Snapshot) -> LabelCatalog:
-    """Return the names of a snapshot, in a fixed order."""
+def list_labels(snapshot: Snapshot) -> LabelCatalog:
+    """Return the label values of a snapshot, in a fixed order."""
     by_key = _deployments_by_key(snapshot)
     listed = {
         name: _listed(deployment, by_key[name])
@@ -37,7 +37,7 @@ def roster(snapshot: Snapshot) -> LabelCatalog:
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
-        counters=tuple(islice(counters(snapshot), MAX_SHOWN)),
+        counters=tuple(islice(counters(snapshot), MAX_COUNTERS)),
         tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
         prices_as_of=snapshot.prices_as_of,
         credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
@@ -48,23 +48,23 @@ def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tupl
     """Yield the counters of limits whose scope no client chooses, up to ``MAX_SCOPES`` of each
     deployment."""
     by_key = _deployments_by_key(snapshot)
-    seen: set[tuple[str, str]] = set()
+    yielded: set[tuple[str, str]] = set()
     for name, deployment in sorted(snapshot.deployments.items()):
         scopes = (
             (scoped.limit, scope)
             for scoped in _scoped_limits(deployment)
             if scoped.limit.is_budget or not budgets_only
             for scope in _scopes(snapshot, deployment, by_key[name], scoped)
-            if (scoped.limit.name, scope) not in seen
+            if (scoped.limit.name, scope) not in yielded
         )
         for limit, scope in islice(scopes, MAX_SCOPES):
-            seen.add((limit.name, scope))
+            yielded.add((limit.name, scope))
             yield limit, scope
 
 
 def _scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
     """Return the limits of a deployment and of its rules."""
-    return [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
+    return [*deployment.limits, *(scoped for rule in deployment.rules for scoped in rule.limits)]
 
 
 def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
@@ -75,24 +75,24 @@ def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
             by_key[name][key.name] = deployment
     for caller in snapshot.deployments.values():
         for internal, name in _internal_calls(caller):
-            called = snapshot.deployments[name]
-            by_key[name][internal] = KeyDeployment(called, called.tags)
+            target = snapshot.deployments[name]
+            by_key[name][internal] = KeyDeployment(target, target.tags)
     return by_key
 
 
-def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
+def guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the guards of a deployment and its rules that call a deployment, with its name."""
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
     for guard in guards:
-        called: str | None = getattr(guard.detector, "asked_deployment", None)
-        if called is not None:
-            yield guard.name, called
+        name: str | None = getattr(guard.detector, "asked_deployment", None)
+        if name is not None:
+            yield guard.name, name
 
 
 def _internal_calls(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the keys of calls that the proxy makes for a deployment, and the called deployment."""
-    for guard, name in services_of(deployment):
+    for guard, name in guard_deployments(deployment):
         yield internal_key("guard", guard), name
     for cache in _caches(deployment):
         if cache.semantic is not None:
@@ -111,12 +111,12 @@ def _listed(deployment: Deployment, by_key: Deployments) -> ListedDeployment:
     guards = [*_guards(deployment.guards)]
     for rule in rules:
         guards += _guards(rule.guards)
-    tags = [deployment.tags, *(each.tags for each in by_key.values())]
+    tags = [deployment.tags, *(d.tags for d in by_key.values())]
     return ListedDeployment(
         targets=tuple(dict.fromkeys(_targets(deployment))),
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         guards=tuple(dict.fromkeys(guards)),
-        tags=frozenset(pair for each in tags for pair in each.items()),
+        tags=frozenset(tag for group in tags for tag in group.items()),
         limits=tuple(dict.fromkeys(scoped.limit for scoped in _scoped_limits(deployment))),
     )
 
@@ -156,12 +156,12 @@ def _owners(snapshot: Snapshot, key: str, deployment: KeyDeployment, per: str) -
     if tag in deployment.tags:
         return [deployment.tags[tag]]
     rule = snapshot.tags[tag]
-    return sorted({"", *_values(snapshot, tag)}) if rule.caller else [""]
+    return sorted({"", *_values(snapshot, tag)}) if rule.set_by_clients else [""]
 
 
 @dataclass(slots=True)
 class ActiveBudgets:
-    """The budgets of the active revision. They are listed in a thread, once for each snapshot."""
+    """The budgets of the active revision, listed in a thread once for each snapshot."""
 
     current: Callable[[], Snapshot]
     _snapshot: Snapshot | None = None
@@ -187,11 +187,11 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     for limit, scope in counters(snapshot, budgets_only=True):
         scopes.setdefault(limit.name, set()).add(scope)
     rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
-    by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.bounds}
-    by_rule = by_name.keys() | {name for rule in rules for name in rule.without}
+    by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.limits}
+    by_rule = by_name.keys() | {name for rule in rules for name in rule.without_limits}
     deployments: dict[str, set[str]] = {}
     for name, deployment in snapshot.deployments.items():
-        for scoped in deployment.bounds:
+        for scoped in deployment.limits:
             deployments.setdefault(scoped.limit.name, set()).add(name)
             by_name[scoped.limit.name] = scoped
     return {
@@ -213,22 +213,21 @@ def shared_response_stores(snapshot: Snapshot) -> list[str]:
     """
     first_keys: dict[str, str] = {}
     shared: set[str] = set()
-    stores = {name: _response_stores(each) for name, each in snapshot.deployments.items()}
+    stores = {
+        name: {
+            target.upstream.name
+            for _, target in deployment.targets
+            if target_endpoint("responses", target, DIALECTS[target.upstream.dialect])
+            == "responses"
+        }
+        for name, deployment in snapshot.deployments.items()
+    }
     for key in snapshot.keys.values():
         for name in key.deployments:
             for upstream in stores[name]:
                 if first_keys.setdefault(upstream, key.name) != key.name:
                     shared.add(upstream)
     return sorted(shared)
-
-
-def _response_stores(deployment: Deployment) -> set[str]:
-    """Return the upstreams of a deployment that store responses."""
-    return {
-        target.upstream.name
-        for _, target in deployment.targets
-        if target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
-    }
 
 
 def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
@@ -242,5 +241,5 @@ def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
 
 def _caches(deployment: Deployment) -> Iterator[CacheRule]:
     """Yield the cache rules of a deployment and of its rules."""
-    of_rules = (rule.cache.by for rule in deployment.rules if rule.cache is not None)
-    yield from (cache for cache in (deployment.cache, *of_rules) if cache is not None)
+    by_rules = (rule.cache.cache for rule in deployment.rules if rule.cache is not None)
+    yield from (cache for cache in (deployment.cache, *by_rules) if cache is not None)

@@ -1,20 +1,22 @@
-"""Keeps the active policies. A new revision replaces the old one completely, or not at all."""
+"""Keeps and reloads the active policies.
+
+A new revision replaces the old one completely, or not at all.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from proxy.errors import Unauthorized
-from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.compile import compile_policies
 from proxy.policy.decide import ActivePolicy, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import read
-from proxy.policy.files.revocations import Revocations, read_revocations
+from proxy.policy.files.load import Revocations, read, read_revocations
 from proxy.policy.files.source import PolicyError, unexpected
 from proxy.ports import EventLog
 from proxy.runtime.freed import release, uncollected
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
 MIN_INTERVAL_S = 1.0
 """Minimum time between two reloads."""
 MAX_REVISIONS = 8
-NO_KEY_LEFT = (
-    "no key is left: the file with the keys is missing or half written; say keys: {} where no key "
-    "is meant to be"
+NO_KEYS_LEFT = (
+    "there are no keys any more. Probably a file is missing or half written. If this is intended, "
+    'write "keys: {}".'
 )
 Result = Literal["in_force", "restored", "unchanged", "rejected"]
 
@@ -46,15 +48,14 @@ class PolicySource(Protocol):
     """Stored policies. Both methods run in a thread."""
 
     def read(self) -> Snapshot:
-        """Raise ``PolicyError`` if the policies have errors."""
+        """Return a new snapshot. Raise ``PolicyError`` if the policies have errors."""
 
-    def read_revocations(self) -> Revocations:
-        """Raise nothing."""
+    def read_revocations(self) -> Revocations: ...
 
 
 @frozen
 class PolicyFolder:
-    """A folder of policies. ``prepare`` is called with each snapshot, in the thread that reads."""
+    """A folder of policies. ``prepare`` is called with each new snapshot, in the same thread."""
 
     path: Path
     environ: Mapping[str, str] | None
@@ -76,18 +77,11 @@ class PolicyFolder:
         return read_revocations(self.path)
 
 
-def _load(snapshot: Snapshot) -> None:
-    """Load all data that the guards of a snapshot need."""
-    snapshot.prepare()
-    for _ in snapshot.load_rest():
-        pass
-
-
 class PolicyStore:
-    """Keeps the active snapshot and reloads it. Calls keep the snapshot with which they started.
+    """Keeps the active snapshot and reloads it at most once a second. Calls keep their snapshot.
 
-    Reloads at most once a second. ``secret_files`` are the secrets of the last reload, successful
-    or not: a change of one requires a reload.
+    ``secret_files`` are the secrets of the last reload, successful or not: a change of one requires
+    a reload.
     """
 
     def __init__(
@@ -96,17 +90,17 @@ class PolicyStore:
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         log: EventLog,
-        tell: Callable[[Result, Snapshot], None],
+        on_result: Callable[[Result, Snapshot], None],
         subject: str = "policy",
     ) -> None:
-        """Load the policies, or raise ``PolicyError``. ``tell`` gets the result of each reload and
-        the active snapshot. Names of log events start with ``subject``."""
+        """Load the policies, or raise ``PolicyError``. ``on_result`` gets the result of each reload
+        and the active snapshot. Names of log events start with ``subject``."""
         self._subject = subject
         self._source = source
         self._now = now
         self._sleep = sleep
         self._log = log
-        self._tell = tell
+        self._on_result = on_result
         self._reload_lock, self._revoke_lock = asyncio.Lock(), asyncio.Lock()
         self.unread_revocations: tuple[str, ...] = ()
         self._report_unread(source.read_revocations().unread)
@@ -125,13 +119,11 @@ class PolicyStore:
         return self.active()
 
     def active(self) -> ActivePolicy:
-        """Return the active policy."""
         if self._active.snapshot is not self.current:
             self._active = ActivePolicy(self.current)
         return self._active
 
     def passed(self) -> PassthroughPaths | None:
-        """Return the passthrough paths of the active policy."""
         return self.current.passthrough
 
     def _may_refresh(self, head: RequestHead) -> bool:
@@ -154,12 +146,13 @@ class PolicyStore:
             started_at = self._started_at = self._now()
             await self._read_revocations()
             try:
-                new = await asyncio.to_thread(self._source.read)
-                await asyncio.to_thread(_load, new)
+                snapshot = await asyncio.to_thread(self._source.read)
+                await asyncio.to_thread(snapshot.prepare)
+                await asyncio.to_thread(deque, snapshot.load_rest(), 0)  # runs the generator
                 revocations = await asyncio.to_thread(self._source.read_revocations)
-                dropped = self._activate(new.without(revocations.names))
+                dropped = self._activate(snapshot.revoke(revocations.names))
                 await asyncio.to_thread(dropped.clear)  # a large snapshot takes 30 ms to free
-                self.secret_files = self.current.secret_files | new.secret_files
+                self.secret_files = self.current.secret_files | snapshot.secret_files
             except PolicyError as error:
                 self.secret_files = self.current.secret_files | error.secret_files
                 self._reject([str(problem) for problem in error.problems])
@@ -193,47 +186,46 @@ class PolicyStore:
         self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
         if not self.current.keys:
             self._log.warning(f"{self._subject}.no_keys", revision=self.current.revision)
-        self._tell("in_force", self.current)
+        self._on_result("in_force", self.current)
 
     def _reject(self, problems: list[str]) -> None:
         self._is_rejected = True
         self._log.error(
             f"{self._subject}.rejected", in_force=self.current.revision, problems=problems
         )
-        self._tell("rejected", self.current)
+        self._on_result("rejected", self.current)
 
     def _revoke(self, revoked: frozenset[str]) -> None:
         if revoked <= self.current.revoked:
             return
-        old, self.current = self.current, self.current.without(revoked)
+        old, self.current = self.current, self.current.revoke(revoked)
         self._revisions[self.current.revision] = self.current
         digests = old.credentials.keys() - self.current.credentials.keys()
         if digests:
             keys = sorted({old.credentials[digest].key.name for digest in digests})
             self._log.info(f"{self._subject}.revoked", revision=old.revision, keys=keys)
 
-    def _activate(self, new: Snapshot) -> list[object]:
+    def _activate(self, snapshot: Snapshot) -> list[object]:
         """Activate a snapshot and return the objects that are no longer used.
 
         A snapshot of the same revision is activated too, because a secret may have changed. One
-        that has lost all keys is rejected, because a file is probably missing or half written,
-        unless it revokes all keys or says ``keys: {}``.
+        without any keys is rejected, unless it revokes all keys or contains ``keys: {}``.
         """
-        self._revoke(new.revoked)
-        if self.current.credentials and not new.keys and not new.wants_no_keys:
-            self._reject([NO_KEY_LEFT])
+        self._revoke(snapshot.revoked)
+        if self.current.credentials and not snapshot.keys and not snapshot.has_empty_keys:
+            self._reject([NO_KEYS_LEFT])
             return []
         was_rejected, self._is_rejected = self._is_rejected, False
-        is_changed = new.revision != self.current.revision
-        dropped: list[object] = [self._active, self._revisions.pop(new.revision, None)]
-        self.current = self._revisions[new.revision] = new
-        self._active = ActivePolicy(new)
+        is_changed = snapshot.revision != self.current.revision
+        dropped: list[object] = [self._active, self._revisions.pop(snapshot.revision, None)]
+        self.current = self._revisions[snapshot.revision] = snapshot
+        self._active = ActivePolicy(snapshot)
         if len(self._revisions) > MAX_REVISIONS:
             dropped.append(self._revisions.popitem(last=False))
         if is_changed:
             self._announce()
             return dropped
         if was_rejected:
-            self._log.info(f"{self._subject}.restored", revision=new.revision)
-        self._tell("restored" if was_rejected else "unchanged", new)
+            self._log.info(f"{self._subject}.restored", revision=snapshot.revision)
+        self._on_result("restored" if was_rejected else "unchanged", snapshot)
         return dropped

@@ -1,12 +1,11 @@
 """Watches a policy folder for changes.
 
-Every 250 ms it compares the inode, size and times of each file. So it notices all kinds of changes:
-a renamed or truncated file, a new target of a link in a mounted ConfigMap, a change that preserves
-the modification time.
+Every 250 ms it compares the inode, size and times of each file. This detects a renamed or truncated
+file, a new target of a link in a mounted ConfigMap, and a change that preserves the modification
+time.
 
-Several files are often saved one after the other. So the folder is reloaded after it has been
-unchanged for a while. Revocations are read after it has been unchanged for one interval, which is
-enough for a file to be complete.
+Several files are often saved one after the other, so the folder is reloaded after it has been
+unchanged for a while. Revocations are read after one unchanged interval, when a file is complete.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from pathlib import Path
 from typing import Literal
 
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import MAX_WALKED, folders_below, is_policy
+from proxy.policy.files.load import MAX_WALKED, is_policy_file, walk_folders
 
-LOOK_S = 0.25
-LONGEST_SETTLES = 10  # a folder that keeps changing is reloaded after so many settling times
+INTERVAL_S = 0.25
+MAX_SETTLES = 10  # a folder that keeps changing is reloaded after this many settling times
 MAX_ENTRIES = 10_000
 
-Look = frozenset[tuple[str, int, int, int, int]]
-"""State of files: path, inode, size, modification and change time in ns."""
-Reading = Literal["nothing", "revocations", "all"]
+FileStates = frozenset[tuple[str, int, int, int, int]]
+"""Path, inode, size, modification and change time in ns, of each file."""
+Action = Literal["nothing", "revocations", "all"]
 
 
-def look_at(files: Iterable[str]) -> Look:
+def file_states(files: Iterable[str]) -> FileStates:
     """Return the state of the files that exist."""
     states: set[tuple[str, int, int, int, int]] = set()
     for path in files:
@@ -41,27 +40,27 @@ def look_at(files: Iterable[str]) -> Look:
     return frozenset(states)
 
 
-def look_at_secrets(refs: Collection[str], tokens: CloudTokens | None) -> Look:
+def secret_states(refs: Collection[str], tokens: CloudTokens | None) -> FileStates:
     """Return the state of files with secrets, and of tokens."""
-    states = look_at(refs)
-    return states if tokens is None else states | tokens.look(refs)
+    states = file_states(refs)
+    return states if tokens is None else states | tokens.state(refs)
 
 
-def look(folder: Path) -> Look:
+def folder_states(folder: Path) -> FileStates:
     """Return the state of all policies below a folder, and of up to ``MAX_ENTRIES`` other files."""
     paths: list[str] = []
-    walked = 0
-    for at, names in folders_below(folder):
+    count = 0
+    for path, names in walk_folders(folder):
         for name in (*names, "."):
-            if len(paths) < MAX_ENTRIES or is_policy(name):
-                paths.append(os.path.join(at, name))
-        walked += 1 + len(names)
-        if walked > MAX_WALKED:
+            if len(paths) < MAX_ENTRIES or is_policy_file(name):
+                paths.append(os.path.join(path, name))
+        count += 1 + len(names)
+        if count > MAX_WALKED:
             break
-    return look_at(paths)
+    return file_states(paths)
 
 
-async def renewing(tokens: CloudTokens) -> None:
+async def renew_tokens(tokens: CloudTokens) -> None:
     """Renew tokens forever, in a thread for each cloud, so that no cloud delays another."""
     running: set[str] = set()
 
@@ -73,47 +72,47 @@ async def renewing(tokens: CloudTokens) -> None:
 
     async with asyncio.TaskGroup() as group:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(INTERVAL_S)
             for cloud in tokens.due() - running:
                 running.add(cloud)
                 group.create_task(renew(cloud))
 
 
-class Stillness:
+class ChangeDebouncer:
     """Decides what to read, given the state of a folder at each interval.
 
     A change is read once the folder has been unchanged for ``settle_s``, or has been changing for
-    ``LONGEST_SETTLES`` times as long. ``known`` is the state before the first load.
+    ``MAX_SETTLES`` times as long. ``state`` is the state before the first load.
     """
 
-    def __init__(self, known: Look, settle_s: float) -> None:
+    def __init__(self, state: FileStates, settle_s: float) -> None:
         self._settle_s = settle_s
-        self._known = self._last = self._revocations_of = known
-        self._changed_at = self._still_since = 0.0
+        self._loaded_state = self._last_state = self._revocation_state = state
+        self._changed_at = self._unchanged_since = 0.0
 
-    def read(self, state: Look) -> None:
+    def mark_loaded(self, state: FileStates) -> None:
         """Record that the folder is loaded in a state."""
-        self._known = self._last = state
+        self._loaded_state = self._last_state = state
 
-    def reading(self, state: Look, now: float) -> Reading:
+    def next_action(self, state: FileStates, now: float) -> Action:
         """Return what to read, at a monotonic time in seconds."""
-        if state == self._known:
-            self._last = state
+        if state == self._loaded_state:
+            self._last_state = state
             return "nothing"
-        if self._last == self._known:
+        if self._last_state == self._loaded_state:
             self._changed_at = now
-        is_moving, self._last = state != self._last, state
-        if is_moving:
-            self._still_since = now
-        if now - self._changed_at >= LONGEST_SETTLES * self._settle_s:
+        is_changing, self._last_state = state != self._last_state, state
+        if is_changing:
+            self._unchanged_since = now
+        if now - self._changed_at >= MAX_SETTLES * self._settle_s:
             return "all"
-        if is_moving:
+        if is_changing:
             return "nothing"
-        if now - self._still_since >= self._settle_s:
+        if now - self._unchanged_since >= self._settle_s:
             return "all"
-        if state == self._revocations_of:
+        if state == self._revocation_state:
             return "nothing"
-        self._revocations_of = state
+        self._revocation_state = state
         return "revocations"
 
 
@@ -121,28 +120,28 @@ class FolderWatch:
     """Calls ``reload`` after each change, and ``revoke`` before a change has settled and while
     ``reload`` runs.
 
-    ``known`` is the state before the first load. ``look`` returns the state, in a thread.
+    ``state`` is the state before the first load. ``read_state`` runs in a thread.
     """
 
     def __init__(
         self,
-        look: Callable[[], Look],
-        known: Look,
+        read_state: Callable[[], FileStates],
+        state: FileStates,
         reload: Callable[[], Coroutine[None, None, None]],
         revoke: Callable[[], Awaitable[None]],
         settle_s: float,
         now: Callable[[], float],
     ) -> None:
-        self._look = look
+        self._read_state = read_state
         self._reload = reload
         self._revoke = revoke
-        self._stillness = Stillness(known, settle_s)
+        self._debouncer = ChangeDebouncer(state, settle_s)
         self._now = now
-        self._hurry = asyncio.Event()
+        self._reload_requested = asyncio.Event()
 
-    def hurry(self) -> None:
+    def request_reload(self) -> None:
         """Reload now, even without a change."""
-        self._hurry.set()
+        self._reload_requested.set()
 
     async def run(self) -> None:
         """Watch forever."""
@@ -151,22 +150,22 @@ class FolderWatch:
         async with asyncio.TaskGroup() as group:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await self._hurry.wait()
-                is_requested |= self._hurry.is_set()
-                self._hurry.clear()
-                state = await asyncio.to_thread(self._look)
-                reading = self._stillness.reading(state, self._now()) if not is_requested else "all"
-                if reading == "all" and (reloading is None or reloading.done()):
+                    async with asyncio.timeout(INTERVAL_S):
+                        await self._reload_requested.wait()
+                is_requested |= self._reload_requested.is_set()
+                self._reload_requested.clear()
+                state = await asyncio.to_thread(self._read_state)
+                action = "all" if is_requested else self._debouncer.next_action(state, self._now())
+                if action == "all" and (reloading is None or reloading.done()):
                     is_requested = False
-                    self._stillness.read(state)
+                    self._debouncer.mark_loaded(state)
                     reloading = group.create_task(self._reload())
-                elif reading != "nothing":
+                elif action != "nothing":
                     await self._revoke()
 
 
-async def watching(watch: FolderWatch, tokens: CloudTokens) -> None:
+async def run_watch(watch: FolderWatch, tokens: CloudTokens) -> None:
     """Watch a folder and renew tokens forever."""
     async with asyncio.TaskGroup() as group:
         group.create_task(watch.run())
-        group.create_task(renewing(tokens))
+        group.create_task(renew_tokens(tokens))

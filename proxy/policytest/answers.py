@@ -1,4 +1,4 @@
-"""Bodies of simulated upstream responses: whole answers, streams, documents and errors."""
+"""Writes the bodies of simulated upstream responses: documents, streams and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at":
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
+def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     """Return the body of a response in pieces."""
     if answer.status != 200:
         error = {
@@ -40,12 +40,12 @@ def pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     url = url.partition("?")[0]
     if answer.fault == "garbled":
         return [b"{"]
-    if (short := _without_text(answer, url, request)) is not None:
-        return [orjson.dumps(short)]
-    written = _written(answer, url, request)
+    if (document := _without_text(answer, url, request)) is not None:
+        return [orjson.dumps(document)]
+    frames = _write_frames(answer, url, request)
     if request.get("stream"):
-        return [each for each in written if each]
-    body = b"".join(written)
+        return [frame for frame in frames if frame]
+    body = b"".join(frames)
     return [body] if answer.fault != "cut" else [body[: len(body) // 2]]
 
 
@@ -66,8 +66,8 @@ def _usage(answer: ScriptedAnswer) -> dict[str, int]:
     return answer.usage if answer.usage is not None else USAGE
 
 
-def _written(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
-    """Return an answer with a text in the API of a path, frame by frame."""
+def _write_frames(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
+    """Return a response with text in the API of a path, frame by frame."""
     dialect, endpoint, family = _api_of(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="policytest")
     call = Call(head, request, wants_usage=True)
@@ -75,7 +75,7 @@ def _written(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     writer = FAMILIES[family].writer(WriteOptions(call, whole=not streams, verdicts=nobody))
     frames = _frames(answer, request)
     if answer.fault == "cut" and streams:
-        frames = [frame for frame in frames if any(type(each) is Delta for each in frame.events)]
+        frames = [frame for frame in frames if any(type(event) is Delta for event in frame.events)]
     return [writer.feed(frame) for frame in frames]
 
 
@@ -91,7 +91,7 @@ def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
 
 
 def _frames(answer: ScriptedAnswer, request: Json) -> list[Frame]:
-    """Return the frames of an answer, one for each piece of its text and one for its end."""
+    """Return the frames of a response, one for each piece of its text and one for its end."""
     part = Part("text", 0)
     native = _usage(answer)
     usage = UsageReport(read_usage(native), dict(native))

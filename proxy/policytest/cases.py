@@ -16,14 +16,15 @@ from pydantic import (
 )
 
 from proxy.config.scalars import Name, Section, Usd
-from proxy.policy.files.load import files_below, note
+from proxy.policy.files.load import policy_files
 from proxy.policy.files.source import Document, PolicyError, SourceLocation
+from proxy.policy.files.validation import report_errors
 from proxy.policy.files.yaml_reader import read_file
 from proxy.types.guard import Verdict
 
 FOLDER = "tests"
 NO_TESTS = 'does not exist. See "Tests of policies" in docs/policies.md for an example.'
-A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
+DEFAULT_TIME = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 def _moment(value: Any) -> Any:
@@ -36,7 +37,7 @@ def _moment(value: Any) -> Any:
 Moment = Annotated[
     datetime,
     BeforeValidator(_moment),
-    AfterValidator(lambda at: at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)),
+    AfterValidator(lambda time: time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)),
     WithJsonSchema({"type": "string", "examples": ["2026-01-31T22:00"]}),
 ]
 
@@ -84,7 +85,7 @@ class Given(Section):
     """Other request headers."""
     body: dict[str, Any] | None = None
     """Request body. Default: a short chat with the deployment."""
-    at: Moment = A_MONDAY
+    at: Moment = DEFAULT_TIME
     """Time of the call. Default: Monday, 5 January 2026, 12:00 UTC."""
     used: dict[Name, Usd] = Field(default_factory=dict)
     """Amounts of limits that were used before, by limit name. Costs in USD."""
@@ -170,14 +171,13 @@ def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
     with all errors."""
     document = Document()
     if not (folder / FOLDER).is_dir():
-        document.give_up(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)
+        document.stop_reading(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)
         raise PolicyError(document.problems)
-    for file in files_below(folder / FOLDER, document):
+    for file in policy_files(folder / FOLDER, document):
         read_file(file, file.relative_to(folder).as_posix(), document)
-    if document.problems:
-        raise PolicyError(document.problems)
+    document.raise_problems()
     try:
         return Suite.model_validate(document.data).tests, document
     except ValidationError as error:
-        note(document, error, Suite)
+        report_errors(document, error, Suite)
         raise PolicyError(document.problems) from None

@@ -1,12 +1,16 @@
-"""Runs one call through the real pipeline, with a simulated client and simulated upstreams."""
+"""Runs one call through the real pipeline, with a simulated client, upstreams and clock.
+
+Time advances only when all tasks wait, so a wait of minutes takes no time.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import selectors
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import orjson
 
@@ -32,7 +36,7 @@ from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import example, path_of, read_supposed
+from proxy.policy.review.sample_call import chat_body, guess_path, read_sample
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import CallGuards
@@ -50,8 +54,40 @@ from proxy.upstream.reply import Take, nothing
 from proxy.upstream.wire.dialing import UNREACHED
 from proxy.upstream.wire.head import BROKEN
 
+T = TypeVar("T")
 REQUEST = "policytest"
 DEFAULT = ScriptedAnswer(text="Hello.")
+
+
+class _SkippingSelector(selectors.SelectSelector):
+    """Selector that advances the clock instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise RuntimeError("the call waits for an event that no timer or response can trigger")
+        if not ready and timeout:
+            self.seconds += timeout
+        return ready
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._selector_clock = _SkippingSelector()
+        super().__init__(self._selector_clock)
+
+    def time(self) -> float:
+        return self._selector_clock.seconds
+
+
+def run_simulated(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a simulated clock that starts at 0."""
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        return runner.run(work)
 
 
 @dataclass(slots=True)
@@ -64,7 +100,7 @@ class SentRequest:
 
 
 @dataclass(slots=True)
-class Played:
+class CaseRun:
     """The result of a call. ``body`` is the body that the client received."""
 
     record: Record
@@ -75,7 +111,7 @@ class Played:
     charged: dict[str, Decimal] = field(default_factory=dict)
 
 
-async def play(snapshot: Snapshot, given: Given) -> Played:
+async def run_case(snapshot: Snapshot, given: Given) -> CaseRun:
     """Run one call. A key that is unknown, revoked or expired is rejected."""
     loop = asyncio.get_running_loop()
     record = Record(
@@ -84,26 +120,26 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
         started_at=given.at,
         now=loop.time,
     )
-    played = Played(record)
-    http = _Http(list(given.answers), played.requests)
+    case_run = CaseRun(record)
+    http = _Http(list(given.answers), case_run.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
     upstreams = Upstreams(http=http, via=REQUEST, new_span_id=lambda: "0" * 16, health=health)
     policies = _Policies(snapshot, given.key)
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
-    admission = Limiter(store, lambda standing: None)
+    limiter = Limiter(store, lambda state: None)
     emitters = Emitters((), _raise)
     guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
-    rooms = Rooms(limits=admission, guards=guards, cache=NullCache(), upstreams=upstreams)
+    rooms = Rooms(limits=limiter, guards=guards, cache=NullCache(), upstreams=upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
-    exchange = _Exchange(given, played, policies.snapshot.passthrough)
+    exchange = _Exchange(given, case_run, policies.snapshot.passthrough)
     claims = await _claims(policies, exchange)
-    before = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]
-    await store.admit("before", [claim for claim in before if claim.amount])
+    used = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]
+    await store.admit("before", [claim for claim in used if claim.amount])
     await pipeline.run(exchange)
-    for standing in await store.read(claims):
-        limit, charged = standing.limit, standing.used - _used(given, standing.limit)
-        played.charged[limit.name] = Decimal(charged) / limit.kind.scale
-    return played
+    for state in await store.read(claims):
+        limit, charged = state.limit, state.used - _used(given, state.limit)
+        case_run.charged[limit.name] = Decimal(charged) / limit.kind.scale
+    return case_run
 
 
 async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
@@ -116,9 +152,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
 
 
 def _used(given: Given, limit: Limit) -> int:
-    """Return the amount that the test declares as used before."""
-    used = given.used.get(limit.name, Decimal(0))
-    return int(used * limit.kind.scale)
+    return int(given.used.get(limit.name, Decimal(0)) * limit.kind.scale)
 
 
 def _raise(sink: object, error: BaseException) -> None:
@@ -163,7 +197,7 @@ class _Policies:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:
-        if self.snapshot.lapse_of(self.key, head.received_at) is not None:
+        if self.snapshot.rejection_reason(self.key, head.received_at) is not None:
             raise Unauthorized
         return KeyCaller(self.snapshot, self.snapshot.keys[self.key])
 
@@ -177,17 +211,17 @@ class _Exchange:
     is_disconnected = is_complete = False  # a policy test is never canceled
     request_id = REQUEST
 
-    def __init__(self, given: Given, played: Played, passed: PassthroughPaths | None) -> None:
+    def __init__(self, given: Given, case_run: CaseRun, passed: PassthroughPaths | None) -> None:
         self._given = given
         self._passed = passed
-        self._played = played
-        self._body = example(given.deployment or "") if given.body is None else given.body
+        self._case_run = case_run
+        self._body = chat_body(given.deployment or "") if given.body is None else given.body
         self._headers = {name.lower(): value for name, value in given.headers.items()}
         if given.deployment is not None:
             self._headers["x-headrace-deployment"] = given.deployment
-        self._path = given.path or path_of(self._body)
+        self._path = given.path or guess_path(self._body)
         self._client = dialects.dialect_of(self._path, self._headers).client
-        self._begun = False
+        self._started = False
 
     def read_head(self) -> RequestHead:
         received = Received(REQUEST, REQUEST, at=self._given.at, passed=lambda: self._passed)
@@ -196,7 +230,7 @@ class _Exchange:
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
-        self._call = read_supposed(head, self._body, caller)
+        self._call = read_sample(head, self._body, caller)
         return self._call
 
     def keep_alive(self, record: Record) -> None:
@@ -215,29 +249,31 @@ class _Exchange:
 
     def _send(self, frame: Frame) -> None:
         written = self._writer.feed(frame)
-        if not self._begun and (self._head.streamed or frame.last):
+        if not self._started and (self._head.streamed or frame.last):
             data = writing.first_document(frame)
-            answer = (self._played.record, self._head, self._client, self._writer.media_type)
-            verdicts, flagged = self._played.record.guard_results(), self._head.is_flagged
+            answer = (self._case_run.record, self._head, self._client, self._writer.media_type)
+            verdicts, flagged = self._case_run.record.guard_results(), self._head.is_flagged
             status = writing.answer_status(self._client, verdicts, flagged=flagged, data=data)
             status = self._head.passed.status if self._head.passed else status
-            self._leave(status, headers.of_answer(*answer, None if self._head.streamed else data))
-        self._played.body += written
+            self._set_head(
+                status, headers.of_answer(*answer, None if self._head.streamed else data)
+            )
+        self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         refusal = writing.refusal(self._client, error, REQUEST, record.guard_results())
         body = orjson.dumps(refusal.body)
-        if self._begun:
-            self._played.body += self._writer.fail(body)
+        if self._started:
+            self._case_run.body += self._writer.fail(body)
             return
         fields = headers.of_refusal(record, error) | dict(refusal.headers)
-        self._leave(refusal.status, fields)
-        self._played.body = body
+        self._set_head(refusal.status, fields)
+        self._case_run.body = body
 
-    def _leave(self, status: int, fields: dict[str, str]) -> None:
-        self._begun = True
-        self._played.status = self._played.record.status = status
-        self._played.headers = fields
+    def _set_head(self, status: int, fields: dict[str, str]) -> None:
+        self._started = True
+        self._case_run.status = self._case_run.record.status = status
+        self._case_run.headers = fields
 
 
 @frozen
@@ -269,7 +305,7 @@ class _Http:
         if answer.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
             raise UpstreamTimeout("first_byte" if timeouts.first_byte < timeouts.total else "total")
-        return _Reply(answer, answers.pieces(answer, url, request))
+        return _Reply(answer, answers.response_pieces(answer, url, request))
 
 
 @dataclass(slots=True)

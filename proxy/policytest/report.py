@@ -11,7 +11,7 @@ import orjson
 from proxy.dialects import sse
 from proxy.money.usage import NANO
 from proxy.policytest.cases import Expect
-from proxy.policytest.harness import Played
+from proxy.policytest.harness import CaseRun
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
@@ -23,7 +23,7 @@ Difference = tuple[str, Any, Any]
 
 @frozen
 class CaseResult:
-    """Result of one test: its name, its location, and its differences from the expectations."""
+    """Result of one test: its name, its ``file:line``, and its differences from expectations."""
 
     name: str
     at: str
@@ -63,9 +63,9 @@ def as_text(report: Report) -> str:
         if result.differences:
             lines.append(f"FAILED {result.at}: {result.name}")
             lines += [f"    {difference}" for difference in result.differences]
-    missed = [part for part in report.parts if not part.covered]
-    lines += [f"not covered: {part.kind} {part.name} ({part.at})" for part in missed]
-    count, covered = len(report.parts), len(report.parts) - len(missed)
+    uncovered = [part for part in report.parts if not part.covered]
+    lines += [f"not covered: {part.kind} {part.name} ({part.at})" for part in uncovered]
+    count, covered = len(report.parts), len(report.parts) - len(uncovered)
     lines.append(f"{covered} of {count} rules and deployments covered ({report.coverage}%)")
     lines.append(f"{len(report.results) - report.failed} passed, {report.failed} failed")
     return "\n".join(lines)
@@ -78,18 +78,20 @@ def as_json(report: Report) -> str:
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-FORMS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
+FORMATS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
 
 
-def differences(expect: Expect, played: Played) -> list[str]:
+def differences(expect: Expect, case_run: CaseRun) -> list[str]:
     """Return a sentence for each value that differs from the expected one."""
-    found = [*_result_differences(expect, played), *_text_differences(expect, played)]
-    return [f"{name}: expected {_shown(want)}, got {_shown(got)}" for name, want, got in found]
+    parts = [*_result_differences(expect, case_run), *_text_differences(expect, case_run)]
+    return [
+        f"{name}: expected {_text(value)}, got {_text(result)}" for name, value, result in parts
+    ]
 
 
-def _result_differences(expect: Expect, played: Played) -> Iterator[Difference]:
-    record, plan = played.record, played.record.plan
-    targets = [target for each in (plan.model_calls if plan else ()) for target in each.targets]
+def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
+    record, plan = case_run.record, case_run.record.plan
+    targets = [target for m in (plan.model_calls if plan else ()) for target in m.targets]
     cost = record.billing.cost
     actual = {
         "deployment": plan.deployment if plan else None,
@@ -98,14 +100,14 @@ def _result_differences(expect: Expect, played: Played) -> Iterator[Difference]:
         "shadow_rules": list(plan.shadow_rules) if plan else [],
         "plan": [target.id for target in targets],
         "targets": [attempt.target.id for attempt in record.attempts],
-        "status": played.status,
+        "status": case_run.status,
         "error": record.error.code if record.error else "none",
         "cost_usd": None if cost is None else Decimal(cost) / NANO,
     }
-    for name, got in actual.items():
-        want = getattr(expect, name)
-        if want is not None and want != got:
-            yield name, want, got
+    for name, result in actual.items():
+        expected = getattr(expect, name)
+        if expected is not None and expected != result:
+            yield name, expected, result
     for name, verdict in (expect.guards or {}).items():
         verdicts = [
             r.verdict for stage, r in record.guard_results() if f"{stage}.{r.guard}" == name
@@ -113,40 +115,40 @@ def _result_differences(expect: Expect, played: Played) -> Iterator[Difference]:
         if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
             guards = (f"{stage}.{result.guard}" for stage, result in record.guard_results())
             yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _missing(guards)
-    for name, want in (expect.charged or {}).items():
-        if want != played.charged.get(name):
-            yield f"charged.{name}", want, played.charged.get(name, _missing(played.charged))
+    for name, amount in (expect.charged or {}).items():
+        if amount != case_run.charged.get(name):
+            yield f"charged.{name}", amount, case_run.charged.get(name, _missing(case_run.charged))
 
 
 def _missing(names: Iterable[str]) -> str:
     """Return the text for a missing value, with the names of those that exist."""
-    known = ", ".join(sorted(set(names)))
-    return f"{MISSING} (available: {known})" if known else MISSING
+    available = ", ".join(sorted(set(names)))
+    return f"{MISSING} (available: {available})" if available else MISSING
 
 
-def _text_differences(expect: Expect, played: Played) -> Iterator[Difference]:
+def _text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
     if expect.upstream is not None:
-        body = played.requests[-1].body if played.requests else {}
-        yield from _part("upstream.body", expect.upstream.body or {}, body)
-        if expect.upstream.text is not None and expect.upstream.text != read_by_model(body):
-            yield "upstream.text", expect.upstream.text, read_by_model(body)
+        body = case_run.requests[-1].body if case_run.requests else {}
+        yield from _compare("upstream.body", expect.upstream.body or {}, body)
+        if expect.upstream.text is not None and expect.upstream.text != request_text(body):
+            yield "upstream.text", expect.upstream.text, request_text(body)
     if expect.client is not None:
-        yield from _part("client.headers", expect.client.headers, played.headers)
-        yield from _part("client.body", expect.client.body or {}, _document(played.body))
-        if expect.client.text is not None and expect.client.text != shown_text(played):
-            yield "client.text", expect.client.text, shown_text(played)
+        yield from _compare("client.headers", expect.client.headers, case_run.headers)
+        yield from _compare("client.body", expect.client.body or {}, _document(case_run.body))
+        if expect.client.text is not None and expect.client.text != response_text(case_run):
+            yield "client.text", expect.client.text, response_text(case_run)
 
 
-def _part(path: str, want: Any, got: Any) -> Iterator[Difference]:
+def _compare(path: str, expected: Any, actual: Any) -> Iterator[Difference]:
     """Yield the differences in a value. A mapping may have more keys than expected."""
-    if isinstance(want, Mapping) and isinstance(got, Mapping):
-        for name, value in want.items():
-            yield from _part(f"{path}.{name}", value, got.get(name, MISSING))
-    elif want != got:
-        yield path, want, got
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        for name, value in expected.items():
+            yield from _compare(f"{path}.{name}", value, actual.get(name, MISSING))
+    elif expected != actual:
+        yield path, expected, actual
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return str(value) if isinstance(value, (str, Decimal)) else orjson.dumps(value).decode()
 
 
@@ -158,7 +160,7 @@ def _document(body: bytes) -> Json:
     return data if isinstance(data, dict) else {}
 
 
-def read_by_model(body: Json) -> str:
+def request_text(body: Json) -> str:
     """Return all texts of a request that a model reads, in order, joined by newlines."""
     return "\n".join(text for name in TEXT_FIELDS if name in body for text in _texts(body[name]))
 
@@ -174,12 +176,12 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
             yield from _texts(item, name)
 
 
-def shown_text(played: Played) -> str:
+def response_text(case_run: CaseRun) -> str:
     """Return the text of a response, streamed or not."""
-    if not played.headers.get("content-type", "").startswith("text/event-stream"):
-        return _answer_text(_document(played.body))
-    reader = sse.EventReader(limit=len(played.body) + 1)
-    events = [*reader.feed(played.body), *reader.close()]
+    if not case_run.headers.get("content-type", "").startswith("text/event-stream"):
+        return _answer_text(_document(case_run.body))
+    reader = sse.EventReader(limit=len(case_run.body) + 1)
+    events = [*reader.feed(case_run.body), *reader.close()]
     return "".join(_answer_text(_document(event)) for event in events)
 
 

@@ -1,7 +1,4 @@
-"""Price table as text, and its merge with a later one.
-
-A price of the past never changes: a new one applies from the day of the refresh.
-"""
+"""Rows of a price table: their text, and the merge of a table with a later one."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ TYPES = (
 
 @frozen
 class Row:
-    """Price as text, and its first day, None for the earliest price."""
+    """A price as text, and its first day, None for the earliest price."""
 
     since: date | None
     amounts: str
@@ -35,80 +32,78 @@ Table = Mapping[str, Mapping[str, Rows]]
 
 @frozen
 class TableChanges:
-    """Names (``provider name``) that a later table adds, changes, or lacks. ``gone`` ones stay."""
+    """Names (``provider name``) that a new table adds, changes, or lacks. The latter stay."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def row_of(price: schema.PriceConfig) -> Row:
     """Return the row of a price in canonical form."""
     amounts = {name: getattr(price, name) for name in TYPES}
-    text = flow(amounts)
-    tiers = [f"{{above: {tier.above}, {flow(dict(tier))}}}" for tier in price.tiers]
+    text = yaml_members(amounts)
+    tiers = [f"{{above: {tier.above}, {yaml_members(dict(tier))}}}" for tier in price.tiers]
     return Row(price.since, f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text)
 
 
-def flow(amounts: Mapping[str, object]) -> str:
+def yaml_members(amounts: Mapping[str, object]) -> str:
     """Return the known prices as members of a YAML mapping."""
-    known = ((name, amounts.get(name)) for name in TYPES)
-    return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in known if isinstance(usd, Decimal))
+    prices = ((name, amounts.get(name)) for name in TYPES)
+    return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in prices if isinstance(usd, Decimal))
 
 
-def merged(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
+def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
     """Merge a table with a later one."""
     table: dict[str, dict[str, Rows]] = {}
-    added, changed, gone = [], [], []
+    added, changed, missing = [], [], []
     for provider in dict.fromkeys((*old, *new)):
         old_names, new_names = old.get(provider, {}), new.get(provider, {})
         names = table[provider] = {}
         for name in sorted({*old_names, *new_names}):
-            before, after = old_names.get(name, ()), new_names.get(name, ())
-            names[name] = _merged(before, after, today) if before and after else before or after
+            old_rows, new_rows = old_names.get(name, ()), new_names.get(name, ())
+            both = old_rows and new_rows
+            names[name] = _merge_rows(old_rows, new_rows, today) if both else old_rows or new_rows
             full_name = f"{provider} {name}"
-            if not before:
+            if not old_rows:
                 added.append(full_name)
-            elif not after:
-                gone.append(full_name)
-            elif names[name] != before:
+            elif not new_rows:
+                missing.append(full_name)
+            elif names[name] != old_rows:
                 changed.append(full_name)
-    return table, TableChanges(tuple(added), tuple(changed), tuple(gone))
+    return table, TableChanges(tuple(added), tuple(changed), tuple(missing))
 
 
-def _merged(before: Rows, after: Rows, today: date) -> Rows:
-    past = [row for row in before if row.since is None or row.since <= today]
-    old, new = in_force(before, today), in_force(after, today)
+def _merge_rows(old_rows: Rows, new_rows: Rows, today: date) -> Rows:
+    past = [row for row in old_rows if row.since is None or row.since <= today]
+    old, new = current_row(old_rows, today), current_row(new_rows, today)
     if old is None:
-        return after
+        return new_rows
     if new is not None and new.amounts != old.amounts:
         past = [row for row in past if row.since != today] + [replace(new, since=today)]
-    return (*past, *(row for row in after if row.since is not None and row.since > today))
+    return (*past, *(row for row in new_rows if row.since is not None and row.since > today))
 
 
-def in_force(rows: Sequence[Row], on: date) -> Row | None:
+def current_row(rows: Sequence[Row], day: date) -> Row | None:
     """Return the row of a day: the latest that had started."""
-    started = [row for row in rows if row.since is None or row.since <= on]
+    started = [row for row in rows if row.since is None or row.since <= day]
     return max(started, key=lambda row: row.since or date.min, default=None)
 
 
-def written(table: Table) -> Iterable[str]:
+def table_lines(table: Table) -> Iterable[str]:
     """Yield the lines of the section ``prices``, with the latest row of a name first."""
     yield "prices:"
     for provider, names in table.items():
         yield f"  {provider}:"
         for name, rows in names.items():
+            is_plain = re.fullmatch(r"[a-zA-Z][a-zA-Z0-9._/-]*\*?", name)
+            key = name if is_plain else "'" + name.replace("'", "''") + "'"
             if len(rows) == 1:
-                yield f"    {_key(name)}: {_braced(rows[0])}"
+                yield f"    {key}: {_mapping(rows[0])}"
                 continue
-            yield f"    {_key(name)}:"
-            yield from (f"      - {_braced(row)}" for row in reversed(rows))
+            yield f"    {key}:"
+            yield from (f"      - {_mapping(row)}" for row in reversed(rows))
 
 
-def _braced(row: Row) -> str:
+def _mapping(row: Row) -> str:
     return f"{{{row.amounts}}}" if row.since is None else f"{{from: {row.since}, {row.amounts}}}"
-
-
-def _key(name: str) -> str:
-    plain = re.fullmatch(r"[a-zA-Z][a-zA-Z0-9._/-]*\*?", name)
-    return name if plain else "'" + name.replace("'", "''") + "'"

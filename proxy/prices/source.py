@@ -1,7 +1,7 @@
-"""Prices from the installed package genai-prices, without the network.
+"""Reads prices from the installed package genai-prices, without the network.
 
-A price that a row cannot express is left out: an unknown price is better than a wrong one. Requires
-the extra ``prices``, so this module is imported on demand.
+A price that a row cannot express is left out, because an unknown price is better than a wrong one.
+The package is an extra, so this module is imported on demand.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from importlib import metadata
 
 from genai_prices import data, types
 
-from proxy.prices.rows import Row, Rows, Table, flow
+from proxy.prices.rows import Row, Rows, Table, yaml_members
 from proxy.types.providers import PROVIDERS
 
 PACKAGE = "genai-prices"
 # OpenRouter's thousand models would take the file past 250 kB. A target can have its own price.
-PRICED = tuple(sorted(name for name, each in PROVIDERS.items() if each.is_priced))
+PRICED = tuple(sorted(name for name, p in PROVIDERS.items() if p.is_priced))
 UNITS = {
     "input": "input_mtok",
     "cached_input": "cache_read_mtok",
@@ -31,9 +31,9 @@ UNITS = {
     "web_search": "web_searches_kcount",
 }
 TIERED = {"input", "cached_input", "cache_write", "cache_write_1h", "output"}
-# Charged only if a caller uses it: searches in files, cached audio.
 OPTIONAL = {"cache_audio_read_mtok", "storage_searches_kcount"}
-BEFORE_ALL = date(2000, 1, 1)
+"""Prices of searches in files and of cached audio, which only some calls use."""
+FIRST_DAY = date(2000, 1, 1)
 Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]
 
@@ -57,7 +57,7 @@ def table() -> Table:
 def _section(provider: types.Provider) -> dict[str, Rows]:
     """Return a provider's rows, including models of others that it sells at their price.
 
-    The package's own search decides which model a name stands for: its first match wins.
+    The package's search decides which model a name stands for: its first match wins.
     """
     others = set(provider.fallback_model_providers or ())
     resold = [model for other in data.providers if other.id in others for model in other.models]
@@ -79,9 +79,9 @@ def _names(model: types.ModelInfo) -> set[str]:
 def _patterns(match: types.MatchLogic) -> list[str]:
     """Return names and prefixes that a clause matches. ``contains`` matches more than these."""
     if isinstance(match, types.ClauseOr):
-        return [name for each in match.or_ for name in _patterns(each)]
+        return [name for clause in match.or_ for name in _patterns(clause)]
     if isinstance(match, types.ClauseAnd):  # a prefix with exceptions matches itself only
-        return [name.removesuffix("*") for each in match.and_ for name in _patterns(each)]
+        return [name.removesuffix("*") for clause in match.and_ for name in _patterns(clause)]
     if isinstance(match, types.ClauseRegex):
         return []
     (text,) = vars(match).values()
@@ -106,17 +106,18 @@ def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPri
     """Yield the day of each price change, oldest first, with the highest price of that day."""
     days: set[date] = set()
     hours = {time(0)}
-    for each in model.prices if isinstance(model.prices, list) else ():
-        if isinstance(each.constraint, types.StartDateConstraint):
-            days.add(each.constraint.start_date)
-        elif each.constraint is not None:
-            hours |= {each.constraint.start_time, each.constraint.end_time}
-    for day in (BEFORE_ALL, *sorted(days)):
+    for price in model.prices if isinstance(model.prices, list) else ():
+        constraint = price.constraint
+        if isinstance(constraint, types.StartDateConstraint):
+            days.add(constraint.start_date)
+        elif constraint is not None:
+            hours |= {constraint.start_time, constraint.end_time}
+    for day in (FIRST_DAY, *sorted(days)):
         prices = [model.get_prices(datetime.combine(day, hour)) for hour in hours]
-        yield (None if day == BEFORE_ALL else day), max(prices, key=_dearness)
+        yield (None if day == FIRST_DAY else day), max(prices, key=_base_prices)
 
 
-def _dearness(source: types.ModelPrice) -> tuple[Decimal, ...]:
+def _base_prices(source: types.ModelPrice) -> tuple[Decimal, ...]:
     return tuple(_base(getattr(source, key) or Decimal(0)) for key in UNITS.values())
 
 
@@ -126,15 +127,15 @@ def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     needed = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
     if charged - OPTIONAL - set(UNITS.values()) or needed - charged:
         return None
-    amounts: Amounts = {ours: getattr(source, key) for ours, key in UNITS.items() if key in charged}
+    amounts: Amounts = {name: getattr(source, key) for name, key in UNITS.items() if key in charged}
     if amounts.get("reasoning") == amounts.get("output"):
         amounts.pop("reasoning", None)
-    tiered = {ours for ours, amount in amounts.items() if isinstance(amount, types.TieredPrices)}
+    tiered = {name for name, amount in amounts.items() if isinstance(amount, types.TieredPrices)}
     return None if tiered - TIERED else amounts
 
 
 def _row_text(amounts: Amounts) -> str:
-    text = flow({ours: _base(amount) for ours, amount in amounts.items()})
+    text = yaml_members({name: _base(amount) for name, amount in amounts.items()})
     starts = sorted({start for amount in amounts.values() for start in _starts(amount)})
     if not starts:
         return text
@@ -144,8 +145,8 @@ def _row_text(amounts: Amounts) -> str:
 
 def _tier(amounts: Amounts, start: int) -> str:
     """Return the prices that differ above a number of prompt tokens."""
-    above = {ours: _above(amount, start) for ours, amount in amounts.items()}
-    return flow({o: price for o, price in above.items() if price != _base(amounts[o])})
+    prices = {name: _price_above(amount, start) for name, amount in amounts.items()}
+    return yaml_members({n: price for n, price in prices.items() if price != _base(amounts[n])})
 
 
 def _base(amount: Amount) -> Decimal:
@@ -156,8 +157,8 @@ def _starts(amount: Amount) -> Iterable[int]:
     return (t.start for t in amount.tiers) if isinstance(amount, types.TieredPrices) else ()
 
 
-def _above(amount: Amount, start: int) -> Decimal:
+def _price_above(amount: Amount, start: int) -> Decimal:
     if not isinstance(amount, types.TieredPrices):
         return amount
-    reached = [tier.price for tier in amount.tiers if tier.start <= start]
-    return reached[-1] if reached else amount.base
+    prices = [tier.price for tier in amount.tiers if tier.start <= start]
+    return prices[-1] if prices else amount.base

@@ -17,10 +17,10 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.ledger.rows import entry_of, rows_of
 from proxy.money.usage import Price
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.candidate import Candidate
+from proxy.policy.review.compare import Candidate
 from proxy.policy.store import read_folder
 from proxy.telemetry.decisions import decision
 from proxy.telemetry.lines import line_logger
@@ -79,7 +79,7 @@ class Remains:
         self.snapshot = read_folder(policies, ENVIRON)
         self.other = read_folder(candidate, ENVIRON)
         self.metrics = Metrics("0")
-        self.metrics.admit(roster(self.snapshot))()
+        self.metrics.admit(list_labels(self.snapshot))()
 
     def of(self, record: Record) -> dict[str, int]:
         """Return the bytes of all that is kept, written, traced or shown of a call."""

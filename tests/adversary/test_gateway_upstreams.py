@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
-from proxy.policy.compile.upstreams import gateway_sign
+from proxy.policy.compile.targets import gateway_sign
 from proxy.policy.schema import UpstreamConfig
 from proxy.types import Endpoint
 from proxy.types.providers import GATEWAYS

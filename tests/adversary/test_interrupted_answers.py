@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 from proxy.app.context import new_record
 from proxy.call.record import Record
 from proxy.limits.claims import estimated, hidden_output
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import running_proxy, world
@@ -59,7 +59,9 @@ class Api:
         return Target(upstream, "m", self.endpoint)
 
     def call(self, **more: Any) -> Call:
-        return suppose({"model": "m", **self.body, self.bound: LIMIT, **more}, {}, AT, self.path)
+        return sample_call(
+            {"model": "m", **self.body, self.bound: LIMIT, **more}, {}, AT, self.path
+        )
 
 
 SEVERAL = ({"n": 5}, {"n": 2, "best_of": 5})

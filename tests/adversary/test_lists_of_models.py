@@ -151,8 +151,8 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
 
     told = explain(snapshot, key, Call(HEAD, {"prompt": "Hi"}, MODELS, "compare"))
 
-    [rule] = [p for reason in told.reasons for p in reason.parts if p.decided.endswith(" applies")]
-    assert rule.why == (
+    [rule] = [p for reason in told.decisions for p in reason.parts if p.result.endswith(" applies")]
+    assert rule.reason == (
         "without limit money (no effect: other models of this call keep it); "
         "without guard secrets (no effect: other models of this call keep it)"
     )

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.call.billing import MAX_COST
 from proxy.money.usage import MAX_TOKENS, Price, Tokens
-from proxy.policy.schema.prices import MOST_USD
+from proxy.policy.schema.prices import MAX_USD
 from proxy.telemetry.log import canonical
 from tests.adversary.test_money_of_every_way_out import read
 from tests.conftest import Proxy
@@ -112,7 +112,7 @@ async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUp
 
 
 def test_the_most_tokens_at_the_highest_price_can_be_kept() -> None:
-    dearest = Price(input=MOST_USD, output=MOST_USD)
+    dearest = Price(input=MAX_USD, output=MAX_USD)
     cost = dearest.cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
 
     assert cost is not None

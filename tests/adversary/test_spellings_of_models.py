@@ -383,17 +383,17 @@ def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> 
     was, now = (decide_call(each, key_in(each), call) for each in snapshots)
     found = {each.kind for each in compare(call, was, now) if each.rule == "shared/adds"}
     told = explain(snapshots[1], key_in(snapshots[1]), call)
-    parts = [part for reason in told.reasons for part in reason.parts]
-    applied = [part for part in parts if part.decided == "shared/adds applies"][-1]
+    parts = [part for reason in told.decisions for part in reason.parts]
+    applied = [part for part in parts if part.result == "shared/adds applies"][-1]
 
     if not said.chosen or not said.later:  # a guard's detour is not a target of the plan
         assert found >= {"parameters", "guards"}
     assert ("limits" in found) is not said.later
-    assert applied.why is not None
+    assert applied.reason is not None
     assert (
-        "limit added-limit (no effect: another model is tried first)" in applied.why
+        "limit added-limit (no effect: another model is tried first)" in applied.reason
     ) is said.later
-    assert ("cap max_tokens 7 (for a later target only)" in applied.why) is said.later
+    assert ("cap max_tokens 7 (for a later target only)" in applied.reason) is said.later
 
 
 def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
@@ -402,9 +402,9 @@ def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
         rule = {"name": "away", "when": {"model": "large"}, does: AWAY[does]}
         call, snapshot = call_of(said), snapshot_of(written(said, rule))
         told = explain(snapshot, key_in(snapshot), call)
-        parts = [part for reason in told.reasons for part in reason.parts]
-        [left] = [part for part in parts if part.decided == "local/large excluded"]
-        assert left.why == "by rule shared/away"
+        parts = [part for reason in told.decisions for part in reason.parts]
+        [left] = [part for part in parts if part.result == "local/large excluded"]
+        assert left.reason == "by rule shared/away"
 
         before = snapshot_of(written(said, IDLE))
         plans = (decide_call(each, key_in(each), call) for each in (before, snapshot))

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.app.gauges import LAG_EVERY_S, Enforcement, LoopLag, policies
 from proxy.app.telemetry import enforcing
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import list_labels
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
 from proxy.telemetry.metrics import Metrics
@@ -27,7 +27,7 @@ def enforced(path: Path, kind: str) -> tuple[int, Metrics, Events]:
         enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
         tell = policies(metrics, enforcement, ())
     else:
-        enforcement = Enforcement(lambda read: [metrics.admit_candidate(roster(read))])
+        enforcement = Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
         tell = enforcement.tell
     snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
     return lines(lambda: tell("in_force", snapshot)), metrics, log
@@ -49,7 +49,7 @@ def test_enforcing_is_independent_of_the_folder_size(kind: str, tmp_path: Path) 
 
 def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None:
     metrics = Metrics("1")
-    enforcement = Enforcement(lambda read: [metrics.admit(roster(read))])
+    enforcement = Enforcement(lambda read: [metrics.admit(list_labels(read))])
 
     snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, enforcement.prepare).read()
 

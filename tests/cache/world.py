@@ -20,7 +20,7 @@ from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
 from proxy.cache.store import CacheBackend
 from proxy.pipeline import Pipeline
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import list_labels
 from proxy.policy.decide import ActivePolicy, KeyCaller
 from proxy.policy.store import read_folder
 from proxy.ports import Guards
@@ -137,7 +137,7 @@ async def cached_proxy(
     (folder / "policies.yaml").write_text(patient(world(upstream.url)))
     snapshot = read_folder(folder, {"UPSTREAM_KEY": "sk-upstream-secret"})
     metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
-    metrics.admit(roster(snapshot))()
+    metrics.admit(list_labels(snapshot))()
     bugs: list[BaseException] = []
     policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
     backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.ledger.spending import COLUMNS
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.cli.forked import forked
 from tests.conftest import world
 from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, hang, legacy, legacy_events, stream
@@ -153,7 +153,7 @@ def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path
 
     drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
     (tmp_path / "keys.yaml").write_text(drawn.stdout)
-    found = check(tmp_path, None)
+    found = check_folder(tmp_path, None)
 
     assert drawn.exit_code == 0
     assert found.errors == ()

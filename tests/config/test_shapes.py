@@ -13,34 +13,33 @@ from proxy.config.scalars import Section
 from proxy.config.shapes import (
     Requirement,
     ShapeCondition,
-    each,
+    all_of,
+    any_of,
     equals,
-    filled,
     has,
-    names,
-    needs,
-    no,
-    one,
-    several,
-    some,
+    has_size,
+    if_then,
+    is_present,
+    not_,
+    one_of,
 )
 from tests.for_each import for_each
 
 CONDITIONS = {
     "has": has("word"),
     "has, of a key that Python keeps": has("in"),
-    "names": names("word"),
-    "filled list": filled("items"),
-    "filled text": filled("word"),
-    "several": several("items"),
+    "names": is_present("word"),
+    "filled list": has_size("items"),
+    "filled text": has_size("word"),
+    "several": has_size("items", 2),
     "equals": equals("word", "a"),
     "equals the default": equals("kind", "plain"),
     "equals true": equals("on", True),
-    "each": each(has("word"), filled("items")),
-    "some": some(has("word"), filled("items")),
-    "one": one(has("word"), filled("items"), equals("on", True)),
-    "no": no(has("word")),
-    "needs": needs(has("word"), equals("kind", "other")),
+    "each": all_of(has("word"), has_size("items")),
+    "some": any_of(has("word"), has_size("items")),
+    "one": one_of(has("word"), has_size("items"), equals("on", True)),
+    "no": not_(has("word")),
+    "needs": if_then(has("word"), equals("kind", "other")),
 }
 VALUES: dict[str, tuple[Any, ...]] = {
     "word": (..., None, "", "a", "b"),
@@ -86,7 +85,7 @@ def test_a_condition_and_its_schema_say_the_same(name: str) -> None:
 
 def test_a_part_meets_what_is_required_of_what_it_is_one_of() -> None:
     class Narrow(part(has("word"))):  # type: ignore[misc]  # it is made for the test
-        REQUIREMENTS = (Requirement(filled("items"), "must have items"),)
+        REQUIREMENTS = (Requirement(has_size("items"), "must have items"),)
 
     with pytest.raises(ValidationError, match="must not"):
         Narrow.model_validate({"items": ["a"]})

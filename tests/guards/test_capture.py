@@ -14,7 +14,7 @@ import pytest
 from proxy.app.context import new_record
 from proxy.fields.field_table import FIELDS
 from proxy.guards.capture import Capturing
-from proxy.policy.compile.guards import captured
+from proxy.policy.compile.guards import compile_capture
 from proxy.policy.schema import CaptureConfig
 from proxy.types.guard import Capture, Finding, GuardRule
 from tests.conftest import running_proxy, world
@@ -194,7 +194,7 @@ SHAPES: dict[str, Callable[[str], Any]] = {
 @for_each("shape", SHAPES)
 def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     body = {"model": "m", name: SHAPES[shape](f"Hi {TOKEN}")}
-    capture = captured(CaptureConfig.model_validate({"share": "100%"}))
+    capture = compile_capture(CaptureConfig.model_validate({"share": "100%"}))
     kept = Capturing(capture, capture.redact, body, lambda: 0.0)
 
     shown = "".join(each.text for each in kept.captured().asked)

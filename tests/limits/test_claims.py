@@ -17,7 +17,7 @@ from proxy.limits.claims import actual_usage, estimate_claims, estimated, hidden
 from proxy.limits.kinds import KINDS
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput
 from proxy.money.usage import Price, read_usage
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, ModelCall, ParameterOverrides, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -37,7 +37,7 @@ AT_ONCE = Limit("c", KINDS["concurrency"], 2)
 
 
 def asked(**body: Any) -> Call:
-    return suppose({"model": "m", **body}, {}, AT)
+    return sample_call({"model": "m", **body}, {}, AT)
 
 
 def plan(
@@ -89,7 +89,7 @@ def test_a_claim_and_the_length_guard_count_a_text_alike() -> None:
 
 
 def test_embeddings_have_no_answer_to_estimate() -> None:
-    call = suppose({"model": "m", "input": "x" * 40}, {}, AT, "/v1/embeddings")
+    call = sample_call({"model": "m", "input": "x" * 40}, {}, AT, "/v1/embeddings")
 
     assert estimated(call, CHEAP) == (10, 0)
 

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, running_proxy, world
@@ -409,7 +409,7 @@ def test_check_warns_where_it_would_refuse_every_call(tmp_path: Path) -> None:
         f"{world('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
     )
 
-    told = [p.path for p in check(tmp_path, None).warnings if "economics" in p.message]
+    told = [p.path for p in check_folder(tmp_path, None).warnings if "economics" in p.message]
 
     unpriced = ("search-answers", "legacy-only", "responses-only")
     assert told == [f"deployments.{name}.targets" for name in unpriced]

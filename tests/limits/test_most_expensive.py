@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.limits.claims import estimate_claims
 from proxy.limits.most_expensive import most_cost
 from proxy.money.usage import BILLED_COUNTS, IMAGES, TOKEN_TYPES, Price, Tier, Tokens
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.types import ModelCall, ScopedLimit, Target
 from tests.for_each import for_each
 from tests.limits.test_claims import AT, MONEY, UP, plan
@@ -70,7 +70,7 @@ MOST = 40  # tokens of an answer
 
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
-    call = suppose({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
+    call = sample_call({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
     legs = (
         ModelCall(
             "m", (Target(replace(UP, accepts=frozenset({"audio.id"})), model, prices=(price,)),)

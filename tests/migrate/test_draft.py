@@ -17,7 +17,7 @@ from proxy.migrate.draft import (
     referred_variables,
     slug,
 )
-from proxy.policy.files.price_table import packaged
+from proxy.policy.files.load import packaged_prices
 from proxy.policy.schema import TargetConfig
 from tests.for_each import for_each
 
@@ -148,7 +148,7 @@ def test_a_deployment_has_other_names_that_no_other_one_has() -> None:
 
 
 AZURE, GROQ = {"dialect": "azure"}, {"dialect": "openai", "provider": "groq"}
-ROWS = packaged().prices
+ROWS = packaged_prices().prices
 
 
 @for_each(
@@ -169,7 +169,7 @@ def test_a_price_is_that_of_the_provider_and_may_stand_at_a_target(
     assert found is not None
     assert found.price == ROWS[provider][row]
     assert found.price is not ROWS[provider][row]
-    assert found.as_of == packaged().price_table.as_of
+    assert found.as_of == packaged_prices().price_table.as_of
     target = TargetConfig.model_validate({"upstream": "u", "model": "m", "price": found.price})
     assert target.price
 

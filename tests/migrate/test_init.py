@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.migrate import FORMATS
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 
@@ -79,7 +79,7 @@ def test_migrated_folder_has_no_target_that_its_names_do_not_reach(
         folder = Path(name)
         for file, text in draft.files().items():
             (folder / file).write_text(text)
-        report = check(folder, None)
+        report = check_folder(folder, None)
 
     assert report.errors == (), content
     paths = [each.path for each in report.warnings if "used only by calls" in each.message]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from proxy.policy.decide import decide
-from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from proxy.types import CacheRule
 from tests.conftest import running_proxy, world
@@ -47,7 +47,7 @@ def test_the_nearest_word_counts(
     key = snapshot.key_named("widget")
     assert key is not None
 
-    call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
 
     assert decide(snapshot, key, call).cache == rule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from proxy.policy.catalog import cache_stores, roster, shared_response_stores
+from proxy.policy.catalog import cache_stores, list_labels, shared_response_stores
 from proxy.policy.store import read_folder
 from proxy.types.roster import LabelCatalog
 from tests.cli.test_init import serving
@@ -46,7 +46,7 @@ deployments:
 
 def made(tmp_path: Path) -> LabelCatalog:
     (tmp_path / "p.yaml").write_text(WORLD)
-    return roster(read_folder(tmp_path, {}))
+    return list_labels(read_folder(tmp_path, {}))
 
 
 def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ policies:
 """
     )
     (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
-    told = roster(read_folder(tmp_path, {}))
+    told = list_labels(read_folder(tmp_path, {}))
 
     assert told.keys == (caller, "search-box", "support-widget")
     assert ("own", f"key:{caller}") in {(limit.name, scope) for limit, scope in told.counters}

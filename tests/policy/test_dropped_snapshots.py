@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.revocations import Revocations, read_revocations
+from proxy.policy.files.load import Revocations, read_revocations
 from proxy.policy.store import MAX_REVISIONS, PolicyStore, read_folder
 from tests.conftest import world
 from tests.for_each import for_each
@@ -74,7 +74,7 @@ async def test_frees_off_event_loop(name: str, revisions: list[str], tmp_path: P
 def test_a_snapshot_without_other_revocations_is_no_copy(tmp_path: Path) -> None:
     snapshot = Revisions(tmp_path, ["same"]).read()
 
-    assert snapshot.without(frozenset()) is snapshot
-    revoked = snapshot.without(frozenset({"support-widget"}))
-    assert revoked.without(frozenset({"support-widget"})) is revoked
+    assert snapshot.revoke(frozenset()) is snapshot
+    revoked = snapshot.revoke(frozenset({"support-widget"}))
+    assert revoked.revoke(frozenset({"support-widget"})) is revoked
     assert revoked.credentials.keys() < snapshot.credentials.keys()

@@ -16,8 +16,8 @@ from proxy.errors import Unauthorized
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
-from proxy.policy.review.check_report import check
-from proxy.policy.review.diff import changes, replay
+from proxy.policy.review.check import check_folder
+from proxy.policy.review.diff import list_changes, replay
 from proxy.policy.store import PolicyFolder, PolicyStore, read_folder
 from proxy.types import RequestHead, Secret
 from tests.conftest import DIGEST, KEY, running_proxy, world
@@ -64,7 +64,7 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
     ]
     assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, "widget"]
     assert sorted(snapshot.keys) == ["box", "widget"]
-    assert check(tmp_path, {}).summary.endswith("1 deployment, 2 keys)")
+    assert check_folder(tmp_path, {}).summary.endswith("1 deployment, 2 keys)")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
     before = load(written(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
     after = load(written(folders[1], revoked="revoked: [box]")).policies
 
-    said = list(changes(before, after))
+    said = list(list_changes(before, after))
 
     assert "revoked.box: box (added)" in said
     assert any(f"sha256.{NEW}" in line and line.endswith("(added)") for line in said)
@@ -258,17 +258,17 @@ revoked: [new]
 def test_says_why_key_is_gone(name: str, at: datetime, why: str | None, tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, ENDED), {})
 
-    assert snapshot.lapse_of(name, at) == why
+    assert snapshot.rejection_reason(name, at) == why
 
 
 def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER}]"), {})
 
-    assert snapshot.lapse_of("box", BEFORE) == "revoked"
-    assert snapshot.lapse_of("widget", AFTER) is None
-    assert snapshot.lapse_of("widget", AFTER, OLD[:8]) == "expired at 2026-07-01 00:00 UTC"
-    assert snapshot.lapse_of("box", BEFORE, OTHER[:8]) == "revoked"
-    assert snapshot.lapse_of("widget", BEFORE, "f" * 8) == "unknown"
+    assert snapshot.rejection_reason("box", BEFORE) == "revoked"
+    assert snapshot.rejection_reason("widget", AFTER) is None
+    assert snapshot.rejection_reason("widget", AFTER, OLD[:8]) == "expired at 2026-07-01 00:00 UTC"
+    assert snapshot.rejection_reason("box", BEFORE, OTHER[:8]) == "revoked"
+    assert snapshot.rejection_reason("widget", BEFORE, "f" * 8) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -321,4 +321,4 @@ def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
     assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 1, [("key", "")])
     assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(found.lines())
     found = replay(revoking, revoking, lines)
-    assert (found.calls, found.unknown) == (0, 2)
+    assert (found.calls, found.unknown_key) == (0, 2)

@@ -18,11 +18,10 @@ from proxy.policy.decide import KeyCaller, decide
 from proxy.policy.decide.provenance import PLAN_FIELDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
-from proxy.policytest import clock
 from proxy.policytest.cases import Given
-from proxy.policytest.harness import play
+from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json, Plan
 
 MODELS = ("small", "large", "smol", "spare")
@@ -147,7 +146,7 @@ def calls(draw: Callable[[Any], Any]) -> Given:
 def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, said: Given) -> None:
     key = snapshot.key_named(said.key)
     assert key is not None
-    call = suppose(said.body or {}, said.headers, said.at)
+    call = sample_call(said.body or {}, said.headers, said.at)
 
     outcomes: list[Plan | tuple[int, str]] = []
     for _ in range(2):
@@ -174,7 +173,7 @@ def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> No
     for said in [*series, *series]:
         key = snapshot.key_named(said.key)
         assert key is not None
-        call = suppose(said.body or {}, said.headers, said.at)
+        call = sample_call(said.body or {}, said.headers, said.at)
 
         shared = outcome(KeyCaller(snapshot, key).decide, call)
 
@@ -186,25 +185,25 @@ def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> No
 def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, said: Given) -> None:
     key = snapshot.key_named(said.key)
     assert key is not None
-    told = explain(snapshot, key, suppose(said.body or {}, said.headers, said.at))
-    last = told.reasons[-1]
+    told = explain(snapshot, key, sample_call(said.body or {}, said.headers, said.at))
+    last = told.decisions[-1]
 
-    played = clock.run(play(snapshot, said))
+    played = run_simulated(run_case(snapshot, said))
     plan = played.record.plan
 
-    if last.decided.startswith("rejected with"):
-        assert last.decided.split()[2] == str(played.status)
+    if last.result.startswith("rejected with"):
+        assert last.result.split()[2] == str(played.status)
         if plan is not None and plan.refusal is not None:
-            assert last.decided.endswith(f" by rule {plan.refusal.rule}")
+            assert last.result.endswith(f" by rule {plan.refusal.rule}")
         assert played.requests == []
     else:
         [served] = played.record.attempts
         name = f"{served.target.upstream.name}/{served.target.model}"
-        assert last.decided == f"route to {name}"
-        parts = [part for reason in told.reasons for part in reason.parts]
-        applied = [part.decided for part in parts if part.decided.endswith(" applies")]
+        assert last.result == f"route to {name}"
+        parts = [part for reason in told.decisions for part in reason.parts]
+        applied = [part.result for part in parts if part.result.endswith(" applies")]
         assert applied == [f"{rule} applies" for rule in (plan.rules if plan else ())]
         for part in parts:
-            if part.about == "parameter":
-                parameter, _, value = part.decided.partition(": ")
+            if part.subject == "parameter":
+                parameter, _, value = part.result.partition(": ")
                 assert str(played.requests[0].body.get(parameter)) == value

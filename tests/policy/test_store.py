@@ -17,8 +17,8 @@ from aiohttp import ClientSession
 
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.revocations import Revocations, read_revocations
-from proxy.policy.store import MAX_REVISIONS, PolicyFolder, PolicyStore, read_folder
+from proxy.policy.files.load import Revocations, read_revocations
+from proxy.policy.store import MAX_REVISIONS, NO_KEYS_LEFT, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
@@ -102,8 +102,7 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
     [
         (
             "tags: {team: [support]}\n",
-            "no key is left: the file with the keys is missing or half written; say keys: {} where "
-            "no key is meant to be",
+            NO_KEYS_LEFT,
         ),
         (
             "upstream: {}\n",

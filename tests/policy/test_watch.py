@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
+from proxy.policy.watch import (
+    INTERVAL_S,
+    MAX_SETTLES,
+    ChangeDebouncer,
+    FileStates,
+    FolderWatch,
+    folder_states,
+)
 from proxy.runtime.background import run_in_background
 from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
@@ -45,24 +52,24 @@ class Reloads:
         self.came.clear()
 
 
-def watch(folder: Path, known: Look, reloads: Reloads) -> FolderWatch:
+def watch(folder: Path, known: FileStates, reloads: Reloads) -> FolderWatch:
     return FolderWatch(
-        partial(look, folder), known, reloads.reload, reloads.revoke, 0.5, time.monotonic
+        partial(folder_states, folder), known, reloads.reload, reloads.revoke, 0.5, time.monotonic
     )
 
 
-def state(text: str) -> Look:
+def state(text: str) -> FileStates:
     """Return how a folder looks whose one file has a text."""
     return frozenset({(text, 1, 1, 1, 1)})
 
 
 def readings(looks: str, settle_s: float = 0.5) -> list[str]:
-    """Return what is read at each look, one letter for how the folder looks; `k` is known."""
-    stillness, read = Stillness(state("k"), settle_s), []
+    """Return what is read after each state. Each letter is a state; the first load saw `k`."""
+    stillness, read = ChangeDebouncer(state("k"), settle_s), []
     for number, letter in enumerate(looks):
-        reading = stillness.reading(state(letter), number * LOOK_S)
+        reading = stillness.next_action(state(letter), number * INTERVAL_S)
         if reading == "all":
-            stillness.read(state(letter))
+            stillness.mark_loaded(state(letter))
         read.append({"nothing": "-", "revocations": "r", "all": "A"}[reading])
     return read
 
@@ -99,7 +106,7 @@ def test_waits_for_settled_folder(looks: str, settle_s: float, read: str) -> Non
 def test_a_folder_that_is_never_still_is_read_in_the_end() -> None:
     read = readings("".join(map(chr, range(200, 266))), settle_s=0.5)
 
-    assert read.index("A") * LOOK_S == LONGEST_SETTLES * 0.5
+    assert read.index("A") * INTERVAL_S == MAX_SETTLES * 0.5
     assert read.count("A") == 3
     assert "r" not in read
 
@@ -110,7 +117,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with run_in_background(watch(folder, look(folder), reloads).run()):
+    async with run_in_background(watch(folder, folder_states(folder), reloads).run()):
         yield folder, reloads
 
 
@@ -176,10 +183,10 @@ async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path)
         if reloading.is_set():
             revoked.set()
 
-    seen = partial(look, tmp_path)
+    seen = partial(folder_states, tmp_path)
     watching = FolderWatch(seen, seen(), reload, revoke, 0.25, time.monotonic)
     async with run_in_background(watching.run()), asyncio.timeout(PATIENCE_S):
-        watching.hurry()
+        watching.request_reload()
         await reloading.wait()
         (tmp_path / "revoked.yaml").write_text("revoked: [alice]\n")
         await revoked.wait()
@@ -189,7 +196,7 @@ async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path)
 
 
 async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> None:
-    reloads, known = Reloads(), look(tmp_path)
+    reloads, known = Reloads(), folder_states(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
     async with run_in_background(watch(tmp_path, known, reloads).run()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from proxy.prices.checking import check
+from proxy.prices.checking import check_prices
 from tests.for_each import for_each
 
 DAY = date(2026, 6, 1)
@@ -28,7 +28,9 @@ prices:
 
 def told(folder: Path, text: str, days: int | None = 60) -> list[str]:
     (folder / "p.yaml").write_text(text)
-    return [str(problem).removeprefix("p.yaml:") for problem in check(folder, DAY, days).errors]
+    return [
+        str(problem).removeprefix("p.yaml:") for problem in check_prices(folder, DAY, days).errors
+    ]
 
 
 def test_good_prices_are_good(tmp_path: Path) -> None:
@@ -114,10 +116,10 @@ def test_age_is_told_only_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_folder_that_is_wrong_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD.replace("upstream: openai", "upstream: opnai"))
 
-    assert "invalid" in check(tmp_path, DAY, None).summary
+    assert "invalid" in check_prices(tmp_path, DAY, None).summary
 
 
 def test_the_shipped_prices_are_good() -> None:
     folder = Path(__file__).parents[2] / "policies"
 
-    assert check(folder, date(2026, 11, 21), 1).errors == ()
+    assert check_prices(folder, date(2026, 11, 21), 1).errors == ()

@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import load
-from proxy.prices.listing import Listing, as_json, as_table, listing
+from proxy.prices.listing import Listing, as_json, as_table, list_prices
 
 POLICIES = """\
 upstreams:
@@ -37,12 +37,13 @@ prices:
 def told(folder: Path, day: str, model: str | None = None) -> Listing:
     (folder / "p.yaml").write_text(POLICIES)
     loaded = load(folder)
-    return listing(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
+    return list_prices(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
 
 
 def inputs(found: Listing) -> list[tuple[str, str | None, str]]:
     return [
-        (line.model, line.by, str(line.price.input) if line.price else "-") for line in found.lines
+        (line.model, line.source, str(line.price.input) if line.price else "-")
+        for line in found.lines
     ]
 
 

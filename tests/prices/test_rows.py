@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy import schema
-from proxy.prices.rows import Row, Rows, Table, in_force, merged, row_of, written
+from proxy.prices.rows import Row, Rows, Table, current_row, merge_tables, row_of, table_lines
 from tests.for_each import for_each
 
 TODAY = date(2026, 6, 1)
@@ -22,7 +22,7 @@ def table(**names: Rows) -> Table:
 
 
 def joined(had: Rows, has: Rows) -> Rows:
-    found, _ = merged(table(smol=had), table(smol=has), TODAY)
+    found, _ = merge_tables(table(smol=had), table(smol=has), TODAY)
     return found["openai"]["smol"]
 
 
@@ -73,9 +73,9 @@ def test_what_is_new_changed_and_gone_is_named() -> None:
     old = table(stays=(Row(None, OLD),), moves=(Row(None, OLD),), goes=(Row(None, OLD),))
     new = table(stays=(Row(None, OLD),), moves=(Row(None, NEW),), comes=(Row(None, NEW),))
 
-    found, changes = merged(old, new, TODAY)
+    found, changes = merge_tables(old, new, TODAY)
 
-    assert (changes.added, changes.changed, changes.gone) == (
+    assert (changes.added, changes.changed, changes.missing) == (
         ("openai comes",),
         ("openai moves",),
         ("openai goes",),
@@ -96,11 +96,11 @@ def test_history_stays_and_what_is_in_force_from_today_on_is_as_the_later_table_
     had: Rows, has: Rows, day: date
 ) -> None:
     rows = joined(had, has)
-    was, now = in_force(had, TODAY), in_force(has, TODAY)
+    was, now = current_row(had, TODAY), current_row(has, TODAY)
 
     if was is not None and day < TODAY:
-        assert in_force(rows, day) == in_force(had, day)
-    told, meant = in_force(rows, max(day, TODAY)), in_force(has, max(day, TODAY))
+        assert current_row(rows, day) == current_row(had, day)
+    told, meant = current_row(rows, max(day, TODAY)), current_row(has, max(day, TODAY))
     if now is not None:
         assert told is not None
         assert meant is not None
@@ -131,7 +131,7 @@ def test_the_latest_row_of_a_name_is_written_first() -> None:
         "4x": (),
     }
 
-    assert list(written({"openai": {n: r for n, r in rows.items() if r}})) == [
+    assert list(table_lines({"openai": {n: r for n, r in rows.items() if r}})) == [
         "prices:",
         "  openai:",
         "    smol: {input: 1}",

@@ -13,17 +13,17 @@ import pytest
 
 from proxy.money.usage import Price, Tier, Tokens
 from proxy.policy import schema
-from proxy.policy.files import load, price_table
+from proxy.policy.files import load
 
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 from genai_prices import data, types  # only a missing package in CI is a failure
 
-from proxy.prices import renewal, source
+from proxy.prices import refresh, source
 from tests.doubles import PriceBook
 from tests.for_each import for_each
 
-FOLDER = price_table.FOLDER
+FOLDER = load.PRICE_TABLE.parent
 TAKEN = date(2026, 11, 21)
 SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
 LARGE = Tokens(input=300_000, cached_input=1000, output=300)
@@ -86,16 +86,16 @@ def _hours(model: types.ModelInfo) -> Sequence[int]:
 
 
 def test_a_refresh_changes_nothing_of_the_committed_prices() -> None:
-    renewed = renewal.renewal(FOLDER, TAKEN)
+    renewed = refresh.prepare_refresh(FOLDER, TAKEN)
 
-    assert renewed.fresh
-    assert (FOLDER / renewal.FILE).read_text("utf-8") == renewed.text
+    assert renewed.is_current
+    assert (FOLDER / refresh.FILE).read_text("utf-8") == renewed.text
 
 
 def test_the_licence_of_the_prices_lies_beside_them() -> None:
     notice = metadata.distribution("genai-prices").read_text("licenses/LICENSE")
 
-    assert (FOLDER / renewal.LICENCE).read_text("utf-8") == notice
+    assert (FOLDER / refresh.LICENCE).read_text("utf-8") == notice
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o-mini-2024-07-18"])

@@ -10,7 +10,7 @@ from proxy.call.record import Record
 from proxy.errors import BadRequest
 from proxy.ledger import Ledger
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.candidate import Candidate
+from proxy.policy.review.compare import Candidate
 from proxy.runtime.background import SideTasks
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.telemetry import MAX_WAITING, Emitters

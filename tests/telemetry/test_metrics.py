@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import list_labels
 from proxy.policy.store import read_folder
 from proxy.telemetry.catalog import METRICS
 from proxy.telemetry.metrics import Metrics
@@ -142,7 +142,7 @@ async def test_what_clients_choose_mints_no_series(
     found = await scraped(proxy, 900)
     assert total(found, "headrace_requests_total") == 900
     after = await exposition(proxy)
-    known = roster(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
+    known = list_labels(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
     assert len(series(after)) <= sum(metric.max_series(known) for metric in METRICS)
     new = series(after) - series(before)
     for _, digest in known.credentials:  # the policies' own, and hex

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.upstream.local_responses import PICTURE, estimated, is_counted_here
 from tests.conftest import KEY, Proxy
@@ -160,7 +160,7 @@ COUNT = "/v1/messages/count_tokens"
 
 def asked(content: Any, path: str = COUNT, **more: Any) -> Any:
     body = {"model": "m", "messages": [{"role": "user", "content": content}], **more}
-    return suppose(body, {}, AT, path)
+    return sample_call(body, {}, AT, path)
 
 
 def plan(dialect: str) -> Plan:

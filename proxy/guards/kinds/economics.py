@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from proxy.config.scalars import PositiveUsd, Section
-from proxy.config.shapes import Requirement, names, no, some
+from proxy.config.shapes import Requirement, any_of, is_present, not_
 from proxy.guards.guard_kind import GuardContext, GuardKind, MostCost, only_under
 from proxy.money.usage import NANO
 
@@ -15,7 +15,7 @@ class EconomicsConfig(Section):
 
     REQUIREMENTS = (
         Requirement(
-            no(some(names("roles"), names("fields"), names("deadline"))),
+            not_(any_of(is_present("roles"), is_present("fields"), is_present("deadline"))),
             "must not set roles, fields or deadline, because it inspects no text",
         ),
     )

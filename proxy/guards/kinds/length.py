@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.config.scalars import Most, Section
-from proxy.config.shapes import Requirement, has, some
+from proxy.config.scalars import PositiveInt, Section
+from proxy.config.shapes import Requirement, any_of, has
 from proxy.guards.guard_kind import GuardKind
 from proxy.money.estimate import text_quarters, to_tokens
 from proxy.runtime.frozen import frozen
@@ -48,16 +48,16 @@ class LengthConfig(Section):
 
     REQUIREMENTS = (
         Requirement(
-            some(has("characters"), has("lines"), has("tokens")),
+            any_of(has("characters"), has("lines"), has("tokens")),
             "must have characters, lines or tokens",
         ),
     )
 
-    characters: Most | None = None
+    characters: PositiveInt | None = None
     """Maximum characters of one text."""
-    lines: Most | None = None
+    lines: PositiveInt | None = None
     """Maximum lines."""
-    tokens: Most | None = None
+    tokens: PositiveInt | None = None
     """Maximum tokens, estimated."""
 
 

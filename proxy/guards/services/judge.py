@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.scalars import Duration, Most, Name, Prose, Reference, Section, Share
-from proxy.config.shapes import Requirement, equals, has, needs, no
+from proxy.config.scalars import Duration, Name, PositiveInt, Prose, Reference, Section, Share
+from proxy.config.shapes import Requirement, equals, has, if_then, not_
 from proxy.dialects.detections import yes
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey, only_under
 from proxy.guards.matching import word_overlap
@@ -266,7 +266,7 @@ class ByModelConfig(Section):
     """Deployment of the judging model. Its calls have no guards, and its own limits and cost."""
     threshold: Share = 0.5
     """Minimum confidence of a finding."""
-    longest: Most = 32_000
+    longest: PositiveInt = 32_000
     """Maximum characters of all texts. The guard fails for a call with more."""
     deadline: Duration = 10.0
     """Maximum time for all texts of a call. Default 10s."""
@@ -277,12 +277,12 @@ class JudgeConfig(ByModelConfig):
 
     REQUIREMENTS = (
         Requirement(
-            needs(equals("check", "criteria"), has("criteria")),
+            if_then(equals("check", "criteria"), has("criteria")),
             "requires criteria, unless check is grounded or relevant",
         ),
         *(
             Requirement(
-                needs(equals("check", check), no(has("criteria"))),
+                if_then(equals("check", check), not_(has("criteria"))),
                 f"must have no criteria if check is {check}",
             )
             for check in ("grounded", "relevant")

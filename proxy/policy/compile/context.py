@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token
-from proxy.policy.files.load import Loaded, no_such, not_allowed, secret
+from proxy.policy.files.load import Loaded, read_secret
 from proxy.policy.files.source import KeyPath
+from proxy.policy.files.validation import does_not_exist, not_allowed
 from proxy.types import Secret, Upstream
 
 T = TypeVar("T")
-FILE = "file:"
 
 
 class CompileContext:
     """Problems are collected in the document, so that one run reports all of them.
 
     Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
-    sections that refer to them are compiled.
+    sections that refer to them are compiled. ``secret_files`` are the paths of secrets in files,
+    and the references of tokens.
     """
 
     def __init__(
@@ -29,54 +29,50 @@ class CompileContext:
         self.loaded = loaded
         self.policies = loaded.policies
         self.document = loaded.document
+        self.report = loaded.document.report
+        self.errors_at = loaded.document.errors_at
         self.tag_rules: dict[str, TagRule] = {}
         self.upstreams: dict[str, Upstream] = {}
         self.secret_files: set[str] = set()
         self._environ = environ
         self._tokens = tokens
 
-    def parts(self, section: str, compile_part: Callable[[str, Any], T]) -> dict[str, T]:
+    def compile_section(self, section: str, compile_part: Callable[[str, Any], T]) -> dict[str, T]:
         """Return each part of a section, compiled. Raise ``PolicyError`` if one fails."""
         compiled: dict[str, T] = {}
         for name, config in getattr(self.policies, section).items():
-            with self.located((section, name)):
+            with self.errors_at((section, name)):
                 compiled[name] = compile_part(name, config)
         return compiled
 
-    def located(self, path: KeyPath) -> AbstractContextManager[None]:
-        return self.document.located(path)
-
-    def complain(self, path: KeyPath, message: str) -> None:
-        self.document.complain(path, message)
-
-    def unknown(self, path: KeyPath, section: str, kind: str, name: str) -> None:
-        """Report a name that does not exist, unless its own part has an error."""
+    def check_name(self, path: KeyPath, section: str, kind: str, name: str) -> None:
+        """Report a name that does not exist, unless its part has an error."""
         names = self.document.data.get(section, {})
-        if name not in names and not self.document.may_name(section, name):
+        if name not in names and not self.document.may_define(section, name):
             hint = "" if names else f'. Add it under "{section}:".'
-            self.complain(path, no_such(kind, name, names) + hint)
+            self.report(path, does_not_exist(kind, name, names) + hint)
 
     def check_tag(self, path: KeyPath, tag: str, *values: str) -> None:
         """Report a tag that is not declared, and values that it does not allow."""
         rule = self.tag_rules.get(tag)
         if rule is None:
-            self.unknown(path, "tags", "tag", tag)
+            self.check_name(path, "tags", "tag", tag)
             return
         for value in values:
             if not rule.allows(value):
-                self.complain(path, not_allowed(value, rule.values))
+                self.report(path, not_allowed(value, rule.values))
 
     def secret(self, path: KeyPath, ref: str) -> Secret:
         """Return the secret of a reference. Report one that cannot be read."""
         if self._environ is None:
             return Secret("")
-        if ref.startswith(FILE) or is_token(ref):
-            self.secret_files.add(ref.removeprefix(FILE))
+        if ref.startswith("file:") or is_token(ref):
+            self.secret_files.add(ref.removeprefix("file:"))
         try:
-            value = self._tokens.text(ref) if is_token(ref) else secret(ref, self._environ)
+            value = self._tokens.text(ref) if is_token(ref) else read_secret(ref, self._environ)
         except ValueError as error:
-            self.complain(path, str(error))
+            self.report(path, str(error))
             return Secret("")
         if not value.isprintable() or not value.isascii():
-            self.complain(path, "must contain only printable ASCII characters")
+            self.report(path, "must contain only printable ASCII characters")
         return Secret(value)

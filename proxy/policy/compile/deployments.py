@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy.config.scalars import references
@@ -14,8 +15,7 @@ from proxy.errors.words import quoted
 from proxy.money.usage import NANO
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.compile.keys import sorted_tags
-from proxy.policy.compile.rules import RuleCompiler, cache_decision
+from proxy.policy.compile.rules import RuleCompiler, compile_cache
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.routes import Sticky
 from proxy.policy.decide.snapshot import Deployment
@@ -31,7 +31,7 @@ DEFAULT_POLICY = "default"
 
 
 class DeploymentCompiler:
-    """Compiles deployments, and checks the names by which they refer to each other."""
+    """Compiles deployments, and checks their names and references to each other."""
 
     def __init__(
         self, context: CompileContext, targets: TargetCompiler, rules: RuleCompiler
@@ -40,27 +40,27 @@ class DeploymentCompiler:
         self._targets = targets
         self._rules = rules
 
-    def deployment(self, name: str, config: schema.DeploymentConfig) -> Deployment:
+    def compile(self, name: str, config: schema.DeploymentConfig) -> Deployment:
         path: KeyPath = ("deployments", name)
         for tag, value in config.tags.items():
             self._context.check_tag((*path, "tags", tag), tag, value)
         policy = self._policy_of((*path, "policy"), config.policy)
-        limits = self._rules.limit_compiler.at((*path, "limits"), config.limits)
-        cache = cache_decision(config.cache) or (self._rules.cache(policy) if policy else None)
+        limits = self._rules.limit_compiler.limits_at((*path, "limits"), config.limits)
+        cache = compile_cache(config.cache) or (self._rules.cache(policy) if policy else None)
         balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
         return Deployment(
             name=name,
             names=frozenset({name, *config.also_known_as}),
-            tags=sorted_tags(config.tags),
+            tags=MappingProxyType(dict(sorted(config.tags.items()))),
             routes=self._targets.routes((*path, "targets"), config.targets, balanced),
             fallback=self._targets.targets((*path, "fallback"), config.fallback),
             sticky=Sticky(sticky.by or "header", sticky.header or "") if sticky else None,
             retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,
             hedge_after=config.hedge.after if config.hedge else None,
             sections=self._rules.sections(policy) if policy else (),
-            bounds=limits + (self._rules.scoped_limits(policy) if policy else ()),
-            cache=cache.by if cache else None,
-            guards=self._rules.guarding(policy) if policy else NO_GUARDS,
+            limits=limits + (self._rules.scoped_limits(policy) if policy else ()),
+            cache=cache.cache if cache else None,
+            guards=self._rules.guards(policy) if policy else NO_GUARDS,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
             passthrough=self._passthrough((*path, "passthrough"), config.passthrough),
@@ -72,7 +72,7 @@ class DeploymentCompiler:
         """Return the name of a deployment's policy: its own, or the default one if it exists."""
         policies = self._context.policies.policies
         if policy is not None and policy not in policies:
-            self._context.unknown(path, "policies", "policy", policy)
+            self._context.check_name(path, "policies", "policy", policy)
             return None
         name = policy or DEFAULT_POLICY
         return name if name in policies else None
@@ -83,12 +83,12 @@ class DeploymentCompiler:
         """Return the passthrough paths. Report paths that match the same requests."""
         if not configs:
             return None
-        from proxy.types.passthrough import PassthroughPath, PassthroughPaths  # noqa: PLC0415  # few have any
+        from proxy.types.passthrough import PassthroughPath, PassthroughPaths  # noqa: PLC0415  # few have paths
 
         paths: list[PassthroughPath] = []
         first_paths: dict[tuple[str, str], PassthroughPath] = {}
         for index, config in enumerate(configs):
-            new = PassthroughPath(
+            compiled = PassthroughPath(
                 route=config.path,
                 methods=frozenset(config.methods),
                 upstream_route=config.to,
@@ -98,17 +98,17 @@ class DeploymentCompiler:
                 most_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
                 fields=None if config.fields is None else frozenset(config.fields),
             )
-            paths.append(new)
+            paths.append(compiled)
             if config.to is not None and not set(PassthroughPath(config.to).names) <= set(
-                new.names
+                compiled.names
             ):
                 message = "contains a name in braces that is not in path"
-                self._context.complain((*path, index, "to"), message)
-            for method in sorted(new.methods):
-                first = first_paths.setdefault((method, new.sample), new)
-                if first is not new:
+                self._context.report((*path, index, "to"), message)
+            for method in sorted(compiled.methods):
+                first = first_paths.setdefault((method, compiled.sample), compiled)
+                if first is not compiled:
                     message = f"repeats {method} {first.route}. Remove one of the two entries."
-                    self._context.complain((*path, index), message)
+                    self._context.report((*path, index), message)
         return PassthroughPaths.of(paths)
 
     def check_names(self) -> None:
@@ -121,20 +121,20 @@ class DeploymentCompiler:
                 if owner != name or alias == name or alias in config.also_known_as[:index]:
                     message = f"{quoted(alias)} is already a name of deployment {quoted(owner)}"
                     path = ("deployments", name, "also_known_as", index)
-                    self._context.complain(path, message)
+                    self._context.report(path, message)
 
     def check_embeddings(self, deployments: Mapping[str, Deployment]) -> None:
         """Report deployments of semantic caches that compute no embeddings."""
         for path, name in embedding_deployments(self._context.policies):
-            self._context.unknown(path, "deployments", "deployment", name)
+            self._context.check_name(path, "deployments", "deployment", name)
             deployment = deployments.get(name)
             if deployment is not None and not any(map(_embeds, deployment.routes.targets)):
                 message = f"deployment {quoted(name)} has no target that serves embeddings"
-                self._context.complain(path, message)
+                self._context.report(path, message)
 
 
 def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the deployments that semantic caches call, each with the path that names it."""
+    """Yield the deployments that compute embeddings for caches, each with the path of its name."""
     for path, part in policies.parts():
         if part.cache is not None and part.cache.semantic is not None:
             for key, name in references(part.cache.semantic, "deployment"):

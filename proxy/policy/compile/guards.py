@@ -25,7 +25,7 @@ from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import KeyPath
-from proxy.policy.schema.guards import AnyGuard, GuardConfig, Plugged
+from proxy.policy.schema.guards import AnyGuard, GuardConfig, PluginGuard
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import (
     BLOCKED,
@@ -44,14 +44,14 @@ from proxy.types.guard import (
 )
 from proxy.types.hold import partial_matcher_of
 
-PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
+PLUGIN = GuardKind(PluginGuard, lambda config, context: config.make_detector())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
 SAMPLE_CONTEXT = PromptContext(SAMPLE, SAMPLE, SAMPLE)
 
 
 @frozen
 class UnicodeTables:
-    """Tables that all guards need for text beyond ASCII."""
+    """Loads tables that all guards need for text beyond ASCII."""
 
     def prepare(self) -> None:
         compositions()
@@ -64,19 +64,19 @@ UNICODE_TABLES = UnicodeTables()
 
 
 @frozen
-class StreamHold:
-    """The part of a detector that only streams need."""
+class PreparePartialMatcher:
+    """Loads the partial matcher of a detector, which only streams need."""
 
     detector: AnyDetector
 
     def prepare(self) -> None:
-        hold = partial_matcher_of(self.detector)
-        if is_preparable(hold):
-            hold.prepare()
+        matcher = partial_matcher_of(self.detector)
+        if is_preparable(matcher):
+            matcher.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        hold = partial_matcher_of(self.detector)
-        return hold.load_rest() if is_preparable(hold) else iter(())
+        matcher = partial_matcher_of(self.detector)
+        return matcher.load_rest() if is_preparable(matcher) else iter(())
 
 
 class GuardCompiler:
@@ -87,20 +87,20 @@ class GuardCompiler:
         self._targets = targets
         self.unprepared: list[Preparable] = []
 
-    def guards(
+    def compile(
         self, path: KeyPath, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
         """Return the guards of a policy or a rule."""
         for index, config in enumerate(inputs or ()):
             if config.action == "retry":
                 message = "retry is allowed under output only"
-                self._context.complain((*path, "input", index, "action"), message)
+                self._context.report((*path, "input", index, "action"), message)
         for index, config in enumerate(outputs or ()):
-            at: KeyPath = (*path, "output", index)
+            output_path: KeyPath = (*path, "output", index)
             if config.restore:
-                self._context.complain((*at, "restore"), only_under("restore", "input"))
+                self._context.report((*output_path, "restore"), only_under("restore", "input"))
             if config.action == "route":
-                self._context.complain((*at, "action"), only_under("route", "input"))
+                self._context.report((*output_path, "action"), only_under("route", "input"))
         on_input = self._rules(path, "input", inputs)
         on_output = self._rules(path, "output", outputs)
         return RuleGuards(
@@ -114,24 +114,25 @@ class GuardCompiler:
     ) -> list[GuardRule | CostCap]:
         rules: list[GuardRule | CostCap] = []
         for index, config in enumerate(configs or ()):
-            with self._context.located((*path, stage, index)):
-                rule = self._rule((*path, stage, index), stage, config)
-                rules += () if rule is None else (rule,)
+            guard_path = (*path, stage, index)
+            with self._context.errors_at(guard_path):
+                if (rule := self._rule(guard_path, stage, config)) is not None:
+                    rules.append(rule)
         return rules
 
     def _rule(self, path: KeyPath, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
         """Return the compiled guard, or None if it has an error."""
-        kind: GuardKind[Any] = PLUGGED if isinstance(config, Plugged) else KINDS[config.guard]
+        kind: GuardKind[Any] = PLUGIN if isinstance(config, PluginGuard) else KINDS[config.guard]
         name = config.name or config.guard
         try:
-            context = self._context_of(path, stage, config)
+            context = self._guard_context(path, stage, config)
             if context is None:
                 return None
             detector = kind.make(config, context)
             restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
         except ValueError as error:
             key = (error.key,) if isinstance(error, WrongKey) else ()
-            self._context.complain((*path, *key), str(error))
+            self._context.report((*path, *key), str(error))
             return None
         if isinstance(detector, MostCost):
             return CostCap(
@@ -144,10 +145,14 @@ class GuardCompiler:
                 digest=_digest(config, context),
                 kind=config.guard,
             )
-        _run_once(detector)
+        with suppress(Exception):  # each call reports the error
+            # Load now what the detector loads at first use, so that no call waits for it.
+            bound = detector.about(SAMPLE_CONTEXT) if is_contextual(detector) else detector
+            if bound is not None and is_detector(bound):
+                bound.find(SAMPLE)
         self._prepare(detector)
         if stage == "output" and config.mode != "shadow" and config.action != "flag":
-            self._prepare(StreamHold(detector))
+            self._prepare(PreparePartialMatcher(detector))
         return GuardRule(
             name=name,
             detector=detector,
@@ -174,23 +179,27 @@ class GuardCompiler:
             if is_preparable(part) and part not in self.unprepared:
                 self.unprepared.append(part)
 
-    def _context_of(self, path: KeyPath, stage: Stage, config: GuardConfig) -> GuardContext | None:
-        """Return the objects that a guard refers to, or None if an upstream does not exist. Raise
-        ``ValueError`` if a text file cannot be read or the guard has the wrong stage."""
+    def _guard_context(
+        self, path: KeyPath, stage: Stage, config: GuardConfig
+    ) -> GuardContext | None:
+        """Return the objects that a guard refers to, or None if an upstream does not exist.
+
+        Raise ``ValueError`` if a text file cannot be read or the guard has the wrong stage.
+        """
         for key, name in references(config, "deployment"):
-            self._context.unknown((*path, key), "deployments", "deployment", name)
+            self._context.check_name((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
             if deployment is not None and deployment.only_passthrough:
                 message = f"deployment {quoted(name)} serves only passthrough paths, no chat"
-                self._context.complain((*path, key), message)
+                self._context.report((*path, key), message)
         upstreams = self._context.upstreams
         names = list(references(config, "upstream"))
         for key, name in names:
             if name not in upstreams:
-                self._context.unknown((*path, key), "upstreams", "upstream", name)
+                self._context.check_name((*path, key), "upstreams", "upstream", name)
         if any(name not in upstreams for _, name in names):
             return None
-        if stage == "input" and not isinstance(config, Plugged) and KINDS[config.guard].answers:
+        if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:
             raise ValueError(only_under(config.guard, "output"))
         document, secrets = self._context.document, references(config, "secret")
         return GuardContext(
@@ -200,14 +209,6 @@ class GuardCompiler:
             secrets={ref: self._context.secret((*path, key), ref) for key, ref in secrets},
             upstreams={name: upstreams[name] for _, name in names},
         )
-
-
-def _run_once(detector: AnyDetector) -> None:
-    """Run a detector on a sample, so that calls do not wait for what it loads at first use."""
-    with suppress(Exception):  # each call reports the error
-        bound = detector.about(SAMPLE_CONTEXT) if is_contextual(detector) else detector
-        if bound is not None and is_detector(bound):
-            bound.find(SAMPLE)
 
 
 def _digest(config: GuardConfig, context: GuardContext) -> str:
@@ -223,20 +224,17 @@ def _digest(config: GuardConfig, context: GuardContext) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def captured(config: schema.CaptureConfig) -> Capture:
+def compile_capture(config: schema.CaptureConfig) -> Capture:
     """Return the texts that traces may contain, and the guards that redact them."""
-    redact = (_masking("secrets"), _masking("pii"))
+    redact = []
+    for name in ("secrets", "pii"):
+        detector = cast(Detector, KINDS[name].make(KINDS[name].Keys(), NO_CONTEXT))
+        rule = GuardRule(name=name, detector=detector, action="mask", cased=True, kind=name)
+        redact.append(rule)
     return Capture(
         share=config.share,
         input="input" in config.fields,
         output="output" in config.fields,
         max_chars=config.max_chars,
-        redact=redact,
+        redact=tuple(redact),
     )
-
-
-def _masking(name: str) -> GuardRule:
-    """Return a rule that masks the findings of a guard kind with its default keys."""
-    kind = KINDS[name]
-    detector = cast(Detector, kind.make(kind.Keys(), NO_CONTEXT))
-    return GuardRule(name=name, detector=detector, action="mask", cased=True, kind=name)

@@ -12,13 +12,12 @@ from proxy.errors.words import quoted
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, VirtualKey
-from proxy.types import Target
 from proxy.types.target import ListedModel
 
-SEVERAL_OWNERS = "headrace"
+SHARED_OWNER = "headrace"
 """Owner of a name that leads to models of several owners."""
 _DATE = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
-ReachByModel = Mapping[str, tuple[KeyDeployment, ...]]
+DeploymentsByModel = Mapping[str, tuple[KeyDeployment, ...]]
 
 
 class KeyCompiler:
@@ -34,107 +33,104 @@ class KeyCompiler:
         tags = context.policies.tags.items()
         self._client_tags = frozenset(name for name, tag in tags if tag.caller)
 
-    def key(self, name: str, config: schema.KeyConfig) -> VirtualKey:
+    def compile(self, name: str, config: schema.KeyConfig) -> VirtualKey:
         for tag, value in config.tags.items():
             self._context.check_tag(("keys", name, "tags", tag), tag, value)
-        for index, wanted in enumerate(config.deployments):
-            if wanted not in self._deployments:
+        for index, deployment_name in enumerate(config.deployments):
+            if deployment_name not in self._deployments:
                 path = ("keys", name, "deployments", index)
-                self._context.unknown(path, "deployments", "deployment", wanted)
-        allowed = tuple(each for each in config.deployments if each in self._deployments)
+                self._context.check_name(path, "deployments", "deployment", deployment_name)
+        allowed = tuple(d for d in config.deployments if d in self._deployments)
         properties = (allowed, frozenset(config.tags.items()), frozenset(config.may))
         equal_key = self._equal_keys.get(properties)
         if equal_key is not None:
             return replace(equal_key, name=name)
-        reaches = {}
-        for each in allowed:
-            deployment = self._deployments[each]
-            tags = (
-                sorted_tags({**deployment.tags, **config.tags}) if config.tags else deployment.tags
-            )
-            reaches[each] = deployment.for_key(name, tags, self._client_tags)
-        chat = {n: reach for n, reach in reaches.items() if not reach.deployment.only_passthrough}
-        by_model = reach_by_model(chat)
+        key_deployments = {}
+        for deployment_name in allowed:
+            deployment = self._deployments[deployment_name]
+            tags = deployment.tags
+            if config.tags:
+                tags = MappingProxyType(dict(sorted({**tags, **config.tags}.items())))
+            key_deployments[deployment_name] = deployment.for_key(name, tags, self._client_tags)
+        chat = {n: d for n, d in key_deployments.items() if not d.deployment.only_passthrough}
+        by_model = deployments_by_model(chat)
         key = VirtualKey(
             name=name,
-            deployments=MappingProxyType(reaches),
-            named=MappingProxyType(by_model),
-            listing=listed_models(chat, by_model, self._models_date),
-            tags=sorted_tags(config.tags),
+            deployments=MappingProxyType(key_deployments),
+            by_model=MappingProxyType(by_model),
+            models=listed_models(chat, by_model, self._models_date),
+            tags=MappingProxyType(dict(sorted(config.tags.items()))),
             may_refresh="refresh" in config.may,
             controls_sampling="trace" in config.may,
         )
-        if not any(reach.deployment.tells_keys_apart for reach in reaches.values()):
+        if not any(d.deployment.has_key_rules for d in key_deployments.values()):
             self._equal_keys[properties] = key
         return key
 
     def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
-        """Yield the credentials of all keys, each with its own end or that of its key."""
+        """Yield the credentials of all keys. Each expires with its key, or before."""
         owners: dict[str, str] = {}
         for name, config in self._context.policies.keys.items():
             for index, secret in enumerate(config.sha256):
                 if secret.digest in owners:
-                    path = self._context.document.written(("keys", name, "sha256", index))
+                    path = self._context.document.path_in_files(("keys", name, "sha256", index))
                     message = f"is already the digest of key {quoted(owners[secret.digest])}"
-                    self._context.complain(path, message)
+                    self._context.report(path, message)
                 owners.setdefault(secret.digest, name)
-                ends = [end for end in (secret.until, config.expires) if end is not None]
-                until = min(ends, default=None)
-                yield Credential(bytes.fromhex(secret.digest), keys[name], until)
+                times = [time for time in (secret.until, config.expires) if time is not None]
+                expires_at = min(times, default=None)
+                yield Credential(bytes.fromhex(secret.digest), keys[name], expires_at)
 
 
-def sorted_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    return MappingProxyType(dict(sorted(tags.items())))
-
-
-def reach_by_model(reaches: Mapping[str, KeyDeployment]) -> dict[str, tuple[KeyDeployment, ...]]:
+def deployments_by_model(
+    deployments: Mapping[str, KeyDeployment],
+) -> dict[str, tuple[KeyDeployment, ...]]:
     """Return the deployments that serve each name.
 
     The name of a deployment leads to it alone, the name of a model to all deployments that have it.
     """
     by_model: dict[str, list[KeyDeployment]] = {}
-    for reach in reaches.values():
-        for model in reach.deployment.routes.serves:
-            by_model.setdefault(model, []).append(reach)
-    by_name = {name: (each,) for each in reaches.values() for name in each.deployment.names}
-    return {model: tuple(each) for model, each in by_model.items()} | by_name
+    for deployment in deployments.values():
+        for model in deployment.deployment.routes.by_model:
+            by_model.setdefault(model, []).append(deployment)
+    by_name = {name: (d,) for d in deployments.values() for name in d.deployment.names}
+    return {model: tuple(group) for model, group in by_model.items()} | by_name
 
 
 def listed_models(
-    reaches: Mapping[str, KeyDeployment], by_model: ReachByModel, default_date: date
+    deployments: Mapping[str, KeyDeployment], by_model: DeploymentsByModel, default_date: date
 ) -> Mapping[str, ListedModel]:
     """Return all names that a key may call: deployments, then models, each in alphabetical order.
 
     ``default_date`` is the date of a model whose name contains none.
     """
-    main_names = {name for reach in reaches.values() for name in _main_names(reach, by_model)}
+    main_names = {name for d in deployments.values() for name in _main_names(d, by_model)}
     models = {}
-    for name in sorted(by_model, key=lambda name: (name not in reaches, name)):
+    for name in sorted(by_model, key=lambda name: (name not in deployments, name)):
         targets = by_model[name][0].deployment.candidates(name).active
         if targets:
             owners = {target.upstream.provider or target.upstream.name for target in targets}
             models[name] = ListedModel(
                 id=name,
-                owner=owners.pop() if len(owners) == 1 else SEVERAL_OWNERS,
+                owner=owners.pop() if len(owners) == 1 else SHARED_OWNER,
                 created=_date_in(targets[0].model) or default_date,
                 is_main=name in main_names,
             )
     return MappingProxyType(models)
 
 
-def _main_names(reach: KeyDeployment, by_model: ReachByModel) -> Iterator[str]:
+def _main_names(key_deployment: KeyDeployment, by_model: DeploymentsByModel) -> Iterator[str]:
     """Yield the name of a deployment, and one name for each of its models that leads only to it."""
-    yield reach.deployment.name
-    targets = {target.model: target for target in reach.deployment.routes.candidates.active}
+    deployment = key_deployment.deployment
+    yield deployment.name
+    targets = {target.model: target for target in deployment.routes.candidates.active}
     for model, target in targets.items():
         prefixes = filter(None, (target.upstream.provider, target.upstream.name))
-        names = (model, *(f"{prefix}/{model}" for prefix in prefixes))
-        yield from [name for name in names if _leads_to(target, name, reach, by_model)][:1]
-
-
-def _leads_to(target: Target, name: str, reach: KeyDeployment, by_model: ReachByModel) -> bool:
-    models = {each.model for each in reach.deployment.candidates(name).active}
-    return VirtualKey.default_of(by_model[name]) is reach and models == {target.model}
+        for name in (model, *(f"{prefix}/{model}" for prefix in prefixes)):
+            models = {candidate.model for candidate in deployment.candidates(name).active}
+            if VirtualKey.default_of(by_model[name]) is key_deployment and models == {model}:
+                yield name
+                break
 
 
 def _date_in(model: str) -> date | None:

@@ -1,41 +1,119 @@
-"""Compiles targets with their prices, and the routes of deployments and rules."""
+"""Compiles upstreams, targets with their prices, and the routes of deployments and rules."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from types import MappingProxyType
-from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 from pydantic import ValidationError
 
+from proxy.dialects import DIALECTS
 from proxy.errors.words import quoted
+from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.money import usage
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.snapshot import Deployment
-from proxy.policy.files.load import note
-from proxy.policy.files.source import Finding, KeyPath
-from proxy.types import ScopedLimit, Target, Upstream
+from proxy.policy.files.cloud_tokens import is_token
+from proxy.policy.files.source import KeyPath
+from proxy.policy.files.validation import report_errors
+from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
+from proxy.types import Breaker, ScopedLimit, Secret, Target, Timeouts, Upstream
+from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS
+
+OPENAI_URL = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
+GATEWAY_HOSTS = GATEWAYS | {"gateway", "helicone", "portkey"}
+"""Words of host names."""
+
+
+def compile_upstream(
+    name: str, config: schema.UpstreamConfig, secret: Callable[[KeyPath, str], Secret]
+) -> Upstream:
+    """Return the upstream. ``secret`` returns the secret of a reference at a path."""
+    path: KeyPath = ("upstreams", name)
+    key = secret((*path, "api_key"), config.api_key) if config.api_key else None
+    key_header = "api-key" if config.dialect == AZURE else None
+    if key is not None and is_token(config.api_key or ""):
+        key, key_header = Secret(f"Bearer {key.reveal()}"), "authorization"
+    # Prices of OpenAI hold only at OpenAI, not at every server with its API.
+    providers = {AZURE: AZURE, COMPATIBLE: None}
+    dialect_provider = DIALECTS[config.api_dialect].provider
+    provider = config.provider or providers.get(config.dialect, dialect_provider)
+    traits = PROVIDERS.get(config.provider or "", OPENAI)
+    drops, is_gateway = {*config.drop}, gateway_sign(config) is not None
+    if is_gateway and "metadata" not in config.accepted:  # gateways read settings in it
+        drops.add("metadata")
+    headers, breaker = config.headers.items(), config.breaker
+    return Upstream(
+        name=name,
+        dialect=config.api_dialect,
+        base_url=_base_url(config),
+        query=urlencode(config.query, safe=":,"),
+        key_header=key_header,
+        api_key=key,
+        headers=tuple((n, secret((*path, "headers", n), ref)) for n, ref in headers),
+        timeouts=Timeouts(**config.timeouts.model_dump()),
+        provider=provider,
+        accepts=frozenset(config.accepted),
+        most=tuple((field, n) for field, n in config.accepted.items() if n is not None),
+        asks_usage=config.include_usage == "on",
+        traits=traits if config.api_dialect == traits.dialect == OPENAI.dialect else OPENAI,
+        is_gateway=is_gateway,
+        drops=frozenset(drops),
+        refuses=(NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop},
+        open_ranges=config.dialect == COMPATIBLE
+        or (config.dialect == "openai" and not OPENAI_URL.search(config.base_url)),
+        max_answer_bytes=config.max_answer_bytes,
+        max_answer_values=config.max_answer_values,
+        propagate_trace=config.propagate_trace,
+        max_concurrency=config.max_concurrency,
+        breaker=None if breaker.off else Breaker(breaker.failures, breaker.rest),
+    )
+
+
+def _base_url(config: schema.UpstreamConfig) -> str:
+    """Return the URL before the path of an endpoint.
+
+    Azure has two APIs: with a version, each deployment has a URL; without, it is like OpenAI's.
+    """
+    base = config.base_url.rstrip("/")
+    if config.dialect != AZURE or urlsplit(base).path:
+        return config.base_url
+    has_version = "api-version" in config.query
+    return base + ("/openai/deployments/{model}" if has_version else "/openai/v1")
+
+
+def gateway_sign(config: schema.UpstreamConfig) -> str | None:
+    """Return the setting that makes an upstream a gateway, or None if it is none."""
+    if config.gateway is not None:
+        return "gateway: true" if config.gateway else None
+    if config.provider in GATEWAYS:
+        return f"provider: {config.provider}"
+    host = urlsplit(config.base_url).hostname or ""
+    return None if GATEWAY_HOSTS.isdisjoint(re.split("[.-]", host)) else f"host {host}"
+
 
 WeightedTarget = tuple[Target, int | None]
+TargetLists = dict[KeyPath, list[tuple[KeyPath, Target]]]
 REMEDY = "Give all targets a weight, set balance, or move this one to fallback."
 
 
 class TargetCompiler:
-    """Compiles targets. ``by_path`` are all of them; ``uses_table`` is True if a price table was
-    needed."""
+    """Compiles targets, which are in ``by_path`` afterwards."""
 
     def __init__(self, context: CompileContext) -> None:
         self._context = context
         self.by_path: dict[KeyPath, Target] = {}
-        self.uses_table = context.loaded.brings_prices
+        self._uses_table = context.loaded.has_price_table
 
     @property
     def table_date(self) -> date | None:
-        """Date of the price table, if it is used."""
-        return self._context.loaded.priced.price_table.as_of if self.uses_table else None
+        """Date of the price table, or None if it is not used."""
+        return self._context.loaded.priced.price_table.as_of if self._uses_table else None
 
     def routes(
         self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False
@@ -51,66 +129,76 @@ class TargetCompiler:
     def _target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
         upstream = self._context.upstreams.get(config.upstream)
         if upstream is None:
-            self._context.unknown((*path, "upstream"), "upstreams", "upstream", config.upstream)
+            self._context.check_name((*path, "upstream"), "upstreams", "upstream", config.upstream)
             return None
         target = Target(
             upstream=upstream,
             model=config.model,
             endpoint=config.endpoint,
-            prices=tuple(map(price_of, config.price)) or self._listed(upstream, config.model),
+            prices=tuple(map(compile_price, config.price)) or self._prices(upstream, config.model),
         )
         self.by_path[path] = target
         return target
 
-    def _listed(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
+    def _prices(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
         """Return the prices of a model in the table. Rows of other models are not validated."""
         if upstream.provider is None:
             return ()
         rows = self._context.loaded.priced.prices.get(upstream.provider, {})
-        name = usage.listed(rows, model)
+        name = usage.find_listed(rows, model)
         if name is None:
             return ()
-        self.uses_table = True
+        self._uses_table = True
         value = rows[name]
         dated = enumerate(value) if isinstance(value, list) else [(0, value)]
-        prices = (self._row(("prices", upstream.provider, name, n), row) for n, row in dated)
-        return tuple(price for price in prices if price is not None)
+        prices = []
+        for index, row in dated:
+            try:
+                prices.append(compile_price(schema.PriceConfig.model_validate(row)))
+            except ValidationError as error:
+                path = ("prices", upstream.provider, name, index)
+                report_errors(self._context.document, error, schema.PriceConfig, path)
+        return tuple(prices)
 
-    def _row(self, path: KeyPath, value: Any) -> usage.Price | None:
-        try:
-            return price_of(schema.PriceConfig.model_validate(value))
-        except ValidationError as error:
-            note(self._context.document, error, schema.PriceConfig, path)
-            return None
+    def check_prices(self, deployments: Mapping[str, Deployment]) -> None:
+        """Report the targets under a limit in USD that lack a price.
 
-    def unpriced(self, deployments: Mapping[str, Deployment]) -> Iterator[Finding]:
-        """Yield the targets without a whole price that are under a limit in USD.
-
-        A cost that is unknown is never counted, so such a limit would not bound it.
+        An unknown cost is never counted, so such a limit would not bound it.
         """
         document = self._context.document
         without_prices = ("keys", "tags", "caller_tags", "cors")
-        if not document.whole or any(p[0] not in without_prices for p in document.left_out):
+        if not document.is_complete or any(p[0] not in without_prices for p in document.left_out):
             return  # a part that is missing may declare a price
-        lists: dict[KeyPath, list[tuple[KeyPath, Target]]] = {}
+        lists: TargetLists = {}
         for path, target in self.by_path.items():
             lists.setdefault(path[:-1], []).append((path, target))
         for name, deployment in deployments.items():
-            own = _targets_below(lists, ("deployments", name))
+            own_targets = _targets_below(lists, ("deployments", name))
             detours = deployment.guards.route_targets
             routed = [p for p in self.by_path.items() if p[1] in detours] if detours else []
-            yield from _unpriced((*own, *routed), deployment.bounds)
+            self._check_prices((*own_targets, *routed), deployment.limits)
             for rule in deployment.rules:
                 if rule.shadow:
                     continue
                 if rule.routes is None:
-                    yield from _unpriced(own, rule.bounds)
-                scoped = (*deployment.bounds, *rule.bounds)
-                counted = [each for each in scoped if each.limit.name not in rule.without]
-                yield from _unpriced(_targets_below(lists, rule.path), counted)
+                    self._check_prices(own_targets, rule.limits)
+                limits = (*deployment.limits, *rule.limits)
+                counting = [s for s in limits if s.limit.name not in rule.without_limits]
+                self._check_prices(_targets_below(lists, rule.path), counting)
 
-    def unreachable(self, deployments: Iterable[Deployment]) -> Iterator[Finding]:
-        """Yield the targets that no call of any deployment can reach."""
+    def _check_prices(
+        self, targets: Iterable[tuple[KeyPath, Target]], limits: Iterable[ScopedLimit]
+    ) -> None:
+        limit = next((scoped.limit.name for scoped in limits if scoped.needs_prices), None)
+        for path, target in targets if limit is not None else ():
+            missing = target.missing_price()
+            if missing is not None:
+                message = f"model {quoted(target.model)} has {missing}, but limit "
+                message += f'{quoted(str(limit))} is in USD. Add "price:" to this target, or set '
+                self._context.report(path, f'{message}"unpriced: allow" on the limit.')
+
+    def check_reachable(self, deployments: Iterable[Deployment]) -> None:
+        """Report the targets that no call of any deployment can reach."""
         is_reachable: dict[int, bool] = {}
         for deployment in deployments:
             rule_routes = [rule.routes for rule in deployment.rules if rule.routes is not None]
@@ -120,7 +208,7 @@ class TargetCompiler:
         for path, target in self.by_path.items():
             if not is_reachable.get(id(target), True):
                 message = "can never be used, because earlier targets have all its names."
-                yield path, f"{message} {REMEDY}"
+                self._context.report(path, f"{message} {REMEDY}")
 
 
 def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:
@@ -129,9 +217,9 @@ def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes
     for target, weight in weighted:
         for name in target.names if weight != 0 else ():
             by_name.setdefault(name, []).append((target, weight))
-    serves = {name: _candidates(targets, balanced) for name, targets in by_name.items()}
+    by_model = {name: _candidates(targets, balanced) for name, targets in by_name.items()}
     targets = tuple(target for target, _ in weighted)
-    return Routes(targets, _candidates(weighted, balanced), MappingProxyType(serves))
+    return Routes(targets, _candidates(weighted, balanced), MappingProxyType(by_model))
 
 
 def _candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidates:
@@ -147,35 +235,19 @@ def named_targets(
     routes: Routes, deployment_names: Collection[str]
 ) -> Iterator[tuple[Target, frozenset[str]]]:
     """Yield the targets that only calls for their models reach, each with the names that lead to
-    it. Without weights or balancing, the first target takes all calls for the deployment."""
+    it. Without weights or balance, the first target gets all calls for the deployment."""
     if routes.candidates.weights or routes.candidates.balanced:
         return
     for target in routes.targets[1:]:
         names = target.names.difference(deployment_names)
-        yield target, frozenset({n for n in names if routes.serves[n].targets[0] is target})
+        yield target, frozenset({n for n in names if routes.by_model[n].targets[0] is target})
 
 
-def price_of(config: schema.PriceConfig) -> usage.Price:
+def compile_price(config: schema.PriceConfig) -> usage.Price:
     fields = config.model_dump(exclude={"tiers"})
     tiers = tuple(usage.Tier(**tier.model_dump()) for tier in config.tiers)
     return usage.Price(**fields, tiers=tiers)
 
 
-def _targets_below(
-    lists: Mapping[KeyPath, list[tuple[KeyPath, Target]]], path: KeyPath
-) -> list[tuple[KeyPath, Target]]:
+def _targets_below(lists: TargetLists, path: KeyPath) -> list[tuple[KeyPath, Target]]:
     return [pair for key in ("targets", "fallback") for pair in lists.get((*path, key), ())]
-
-
-def _unpriced(
-    targets: Iterable[tuple[KeyPath, Target]], scoped: Iterable[ScopedLimit]
-) -> Iterator[Finding]:
-    limit = next((each.limit.name for each in scoped if each.needs_prices), None)
-    for path, target in targets if limit is not None else ():
-        missing = target.missing_price()
-        if missing is not None:
-            yield (
-                path,
-                f"model {quoted(target.model)} has {missing}, but limit {quoted(str(limit))} is in "
-                'USD. Add "price:" to this target, or set "unpriced: allow" on the limit.',
-            )

@@ -1,23 +1,25 @@
-"""Decides calls. ``decide`` is pure, and the only way in which a call is decided: the server,
-``explain``, ``test``, ``diff`` and the candidate all use it."""
+"""Decides calls: routes, limits, guards and cache, or a refusal.
+
+``decide`` is pure. The server, ``explain``, ``test``, ``diff`` and the candidate all use it.
+"""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import InvalidField, NotFound, Unauthorized
 from proxy.errors.words import ascii_word
-from proxy.policy.decide import pricing
+from proxy.policy.decide import model_calls as pricing
 from proxy.policy.decide.conditions import facts_of
-from proxy.policy.decide.model_calls import effects_by, rule_model_call
+from proxy.policy.decide.model_calls import merge_rules_by_effect, rule_model_call
 from proxy.policy.decide.provenance import Basis, DecidedPlan
-from proxy.policy.decide.rules import NO_EFFECTS, Effects, guards_of, limits_of, unlike
-from proxy.policy.decide.selection import join_tags, listed_models, select_deployment
-from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, Snapshot, VirtualKey
+from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, distinct
+from proxy.policy.decide.selection import list_models, merge_tags, select_deployment
+from proxy.policy.decide.snapshot import Credential, Deployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import NO_GUARDS
@@ -31,7 +33,7 @@ MAX_PLANS = 4096
 
 @frozen
 class ActivePolicy:
-    """A snapshot as the pipeline uses it."""
+    """The snapshot that decides a call."""
 
     snapshot: Snapshot
     revision: str = field(init=False)
@@ -49,51 +51,47 @@ class KeyCaller:
     """A virtual key under one revision."""
 
     snapshot: Snapshot
-    known: VirtualKey
+    virtual_key: VirtualKey
     credential: str | None = None
     key: str = field(init=False)
     controls_sampling: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.known.name)
-        object.__setattr__(self, "controls_sampling", self.known.controls_sampling)
+        object.__setattr__(self, "key", self.virtual_key.name)
+        object.__setattr__(self, "controls_sampling", self.virtual_key.controls_sampling)
 
     def decide(self, call: Call) -> Plan:
-        """Return the plan that ``decide`` returns. Calls for which it is the same share it."""
+        """Return the plan of a call. Calls with the same plan share it."""
         if call.state_ref is not None:
-            return decide(self.snapshot, self.known, call)
+            return decide(self.snapshot, self.virtual_key, call)
         head = call.head
         request = call.requested_models, call.deployment, call.stream, head.deployment
-        shared_by = self.key, *request, head.dialect, head.endpoint, head.received_at.date()
+        cache_key = self.key, *request, head.dialect, head.endpoint, head.received_at.date()
         plans = self.snapshot.plans
         is_unique = head.tags or head.bypass_cache or head.alternatives or call.background
-        shared = None if is_unique else plans.get(shared_by)
-        if shared is not None:
-            return shared
-        plan = decide(self.snapshot, self.known, call)
+        cached_plan = None if is_unique else plans.get(cache_key)
+        if cached_plan is not None:
+            return cached_plan
+        plan = decide(self.snapshot, self.virtual_key, call)
         if isinstance(plan, DecidedPlan) and not call.background and _can_share(plan, head):
             if len(plans) >= MAX_PLANS:
                 plans.clear()
-            plans[shared_by] = plan.without_basis()
+            plans[cache_key] = plan.without_basis()
         return plan
 
 
 def _can_share(plan: DecidedPlan, head: RequestHead) -> bool:
-    """Return True if a plan depends only on what ``KeyCaller.decide`` looks it up by.
+    """Return True if a plan depends only on the cache key of ``KeyCaller.decide``.
 
-    The policy bounds the number of such plans: the model must be one that it names.
+    The model must be in the policy, which bounds the number of shared plans.
     """
-    _, key, reach, call, _, _ = plan.basis
-    if (
-        head.tags
-        or head.bypass_cache
-        or len(call.requested_models) != 1
-        or call.requested_models[0] not in key.named
-    ):
+    _, key, key_deployment, call, _, _ = plan.basis
+    if head.tags or head.bypass_cache or head.passthrough is not None:
         return False
-    if head.passthrough is not None:
+    if len(call.requested_models) != 1 or call.requested_models[0] not in key.by_model:
         return False
-    return not reach.deployment.routes.drawn and (reach.chain is None or reach.chain.steady)
+    chain = key_deployment.chain
+    return not key_deployment.deployment.routes.is_drawn and (chain is None or chain.is_steady)
 
 
 def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
@@ -108,14 +106,14 @@ def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
         if revoked is not None:
             raise Unauthorized("revoked", revoked.key.name)
         raise Unauthorized("revoked" if digest.hex() in snapshot.revoked else "unknown")
-    if credential.until is not None and not credential.is_in_force(head.received_at):
+    if not credential.is_valid(head.received_at):
         raise Unauthorized("expired", credential.key.name)
     return credential
 
 
 @frozen
 class GuardPolicies:
-    """The policies for calls that guards and caches make. ``current`` returns the snapshot."""
+    """The policies for calls that guards and caches make."""
 
     current: Callable[[], Snapshot]
 
@@ -154,16 +152,15 @@ class GuardCaller:
     key: str
     deployment: Deployment
     credential: None = None
-    controls_sampling: bool = False  # it is sampled with the call that it inspects
+    controls_sampling: bool = False  # sampled with the inspected call
 
     def decide(self, call: Call) -> Plan:
-        """Return the plan under the rules and limits of the deployment.
-
-        Guards do not apply, so that none calls itself. The cache does not apply either.
-        """
-        client_tags = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
-        reach = self.deployment.for_key(self.key, self.deployment.tags, client_tags)
-        plan = decide(self.snapshot, reach.only_key(self.key), call)
+        """Return the plan under the rules and limits of the deployment, without a cache, and
+        without guards, so that none calls itself."""
+        tags = self.snapshot.tags.items()
+        client_tags = frozenset(tag for tag, rule in tags if rule.set_by_clients)
+        key_deployment = self.deployment.for_key(self.key, self.deployment.tags, client_tags)
+        plan = decide(self.snapshot, key_deployment.only_key(self.key), call)
         return replace(plan, guards=NO_GUARDS, cache=None)
 
 
@@ -171,21 +168,20 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """Return the plan for a call of a key.
 
     The plan is a ``DecidedPlan``, except for a list of models. A rejection by a rule is part of the
-    plan. A call that uses stored state gets only the targets that have it. Raise ``Refused`` if
-    the call cannot be served under any rule.
+    plan. A call that uses stored state gets only the targets that have it. Raise ``RequestError``
+    if the call cannot be served under any rule.
     """
-    pin = call.state_ref
-    if pin is not None:
-        from proxy.policy.decide import pins  # noqa: PLC0415  # few calls use stored state
+    state_ref = call.state_ref
+    if state_ref is None:
+        return _decide(snapshot, key, call)
+    from proxy.policy.decide import stored_state  # noqa: PLC0415  # few calls use stored state
 
-        call = pins.select_pinned(call, pin)
-        pins.check_pin(key, call, pin)
-        return pins.pinned_plan(_decide(snapshot, key, call), call, pin)
-    return _decide(snapshot, key, call)
+    call = stored_state.select_drawn(call, state_ref)
+    stored_state.check_access(key, call, state_ref)
+    return stored_state.keep_state_targets(_decide(snapshot, key, call), call, state_ref)
 
 
 def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
-    """Return the plan for a call, whatever state it uses."""
     head = call.head
     warnings: tuple[str, ...] = ()
     if head.bypass_cache and not key.may_refresh:
@@ -197,14 +193,14 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             deployment=None,
             tags=key.tags,
             model_calls=(),
-            model_list=listed_models(key, head),
+            model_list=list_models(key, head),
             warnings=warnings,
         )
-    reach, path = select_deployment(key, call)
-    deployment, tags = reach.deployment, reach.tags
+    key_deployment, path = select_deployment(key, call)
+    deployment, tags = key_deployment.deployment, key_deployment.tags
     dropped: tuple[str, ...] = ()
     if head.tags:
-        tags, dropped = join_tags(snapshot, reach, head)
+        tags, dropped = merge_tags(snapshot, key_deployment, head)
         warnings += tuple(
             f"tag {ascii_word(tag)} ignored: clients may not set this value" for tag in dropped
         )
@@ -212,40 +208,46 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
     facts = facts_of(key.name, call, tags)
     models = call.requested_models or (deployment.name,)
-    ruled = [rule_model_call(reach, call, facts, model) for model in models]
-    basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
-    return _plan(basis, path, tags, warnings)
+    ruled = [rule_model_call(key_deployment, call, facts, model) for model in models]
+    basis = Basis(
+        snapshot=snapshot,
+        key=key,
+        key_deployment=key_deployment,
+        call=call,
+        dropped_tags=dropped,
+        ruled=ruled,
+    )
+    return _build_plan(basis, path, tags, warnings)
 
 
-def _plan(
+def _build_plan(
     basis: Basis, path: PassthroughPath | None, tags: Mapping[str, str], warnings: tuple[str, ...]
 ) -> DecidedPlan:
     """Return the plan of a call, given the effects of rules on each of its models."""
-    snapshot, key, reach, call, dropped, ruled = basis
-    deployment = reach.deployment
-    model_calls = tuple([each.model_call for each in ruled])
-    if len(ruled) == 1:  # nearly every call
-        where, firsts, every = ruled[0].where, ruled[0].first, ruled[0].every
-    else:
-        where = _union(reach, unlike([each.where for each in ruled]))
-        firsts = unlike([effects for each in ruled for effects in each.first])
-        every = unlike([effects for each in ruled for effects in each.every])
-    first, any_ = _union(reach, firsts), _union(reach, every)
-    refusal = where.refusal
-    limits = limits_of(deployment.bounds, first, firsts)
-    guards = guards_of(deployment.guards, any_, every)
-    cache = deployment.cache if first.cache is None else first.cache.by
+    snapshot, key, key_deployment, call, dropped_tags, ruled = basis
+    deployment, chain = key_deployment.deployment, key_deployment.chain
+    model_calls = tuple([part.model_call for part in ruled])
+    first_effects = distinct([effects for part in ruled for effects in part.first_effects])
+    all_effects = distinct([effects for part in ruled for effects in part.all_effects])
+    route = first = every = NO_EFFECTS
+    if chain is not None:
+        route = chain.union(distinct([part.route_effects for part in ruled]))
+        first, every = chain.union(first_effects), chain.union(all_effects)
+    refusal = route.refusal
+    limits = combine_limits(deployment.limits, first, first_effects)
+    guards = combine_guards(deployment.guards, every, all_effects)
+    cache = deployment.cache if first.cache is None else first.cache.cache
     if path is not None:  # passthrough requests are sent once and unchanged
         model_calls = tuple(
-            replace(each, overrides=UNCHANGED, target_overrides={}) for each in model_calls
+            replace(part, overrides=UNCHANGED, target_overrides={}) for part in model_calls
         )
     unpriced: tuple[ModelCall, ...] = ()
-    reason = pricing.required_by(deployment, limits)
+    reason = pricing.price_requirement(deployment, limits)
     if reason is not None:
         model_calls, unpriced = pricing.priced_model_calls(model_calls, call)
         guards = pricing.priced_guards(guards, call)
         if unpriced:
-            refusal = refusal or pricing.refusal(ascii_word(unpriced[0].model), reason)
+            refusal = refusal or pricing.unpriced_refusal(ascii_word(unpriced[0].model), reason)
     creates_state = call.background or call.head.endpoint == "conversations"
     is_uncached = path is not None or call.background or call.head.endpoint in UNBILLED
     return DecidedPlan(
@@ -254,7 +256,7 @@ def _plan(
         deployment=deployment.name,
         tags=tags,
         model_calls=model_calls,
-        dropped_tags=len(dropped),
+        dropped_tags=len(dropped_tags),
         warnings=warnings,
         retry=deployment.retry,
         hedge_after=None if creates_state or path is not None else deployment.hedge_after,
@@ -263,12 +265,8 @@ def _plan(
         cache=None if is_uncached else cache,
         may_refresh=key.may_refresh,
         guards=guards,
-        rule_by_effect=effects_by(where, first, any_),
+        rule_by_effect=merge_rules_by_effect(route, first, every),
         passed=path,
         basis=basis,
         unpriced=unpriced,
     )
-
-
-def _union(reach: KeyDeployment, effects_list: Sequence[Effects]) -> Effects:
-    return NO_EFFECTS if reach.chain is None else reach.chain.union(effects_list)

@@ -1,7 +1,6 @@
 """Conditions of rules: pure functions of the facts of a call.
 
-A missing fact, such as a tag that is not set, matches no value, so only ``not`` holds for it.
-``explain`` shows the mismatch of a condition that does not hold.
+A missing fact, such as a tag that is not set, matches no value, so only ``not`` matches it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from proxy.types import Call
 
 
 class Facts(NamedTuple):
-    """The facts of a call and of one of its models. ``names`` are all names that may mean the
-    model. ``received_at`` is in UTC."""
+    """The facts of a call and of one of its models. ``names`` are all names of the model.
+    ``received_at`` is in UTC."""
 
     key: str
     dialect: str
@@ -26,12 +25,12 @@ class Facts(NamedTuple):
     stream: bool
     tags: Mapping[str, str]
     headers: Mapping[str, str]
-    at: datetime
+    received_at: datetime
 
 
-Test = Callable[[Facts], bool]
+Matcher = Callable[[Facts], bool]
 Fact = Literal["key", "dialect", "endpoint", "model", "tag", "header", "stream", "time"]
-NAMELESS: frozenset[str] = frozenset()
+NO_NAMES: frozenset[str] = frozenset()
 
 
 def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
@@ -41,22 +40,22 @@ def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
         key=key,
         dialect=head.dialect,
         endpoint=head.endpoint,
-        names=NAMELESS,
+        names=NO_NAMES,
         stream=call.stream,
         tags=tags,
         headers=head.headers,
-        at=head.received_at,
+        received_at=head.received_at,
     )
 
 
 @frozen
-class KnownFacts:
-    """Facts that all calls of a key to a deployment share. Clients may add the ``open`` tags, but
-    may not change ``tags``."""
+class StaticFacts:
+    """Facts that all calls of a key to a deployment share. Clients may add ``client_tags``, but may
+    not change ``tags``."""
 
     key: str
     tags: Mapping[str, str]
-    open: frozenset[str]
+    client_tags: frozenset[str]
 
 
 class Condition:
@@ -64,26 +63,26 @@ class Condition:
 
     __slots__ = ()
 
-    def test(self) -> Test:
-        """Return a function that is created once and evaluated for each call."""
+    def matcher(self) -> Matcher:
+        """Return a function that is created once and called for each call."""
         raise NotImplementedError
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        """Return the result if ``known`` determines it, otherwise None."""
+    def static_result(self, static: StaticFacts) -> bool | None:
+        """Return the result if static facts determine it, otherwise None."""
         return None
 
-    def why_not(self, facts: Facts) -> str:
-        """Return the mismatch in a few words, for facts that do not match."""
+    def mismatch(self, facts: Facts) -> str:
+        """Return the reason why facts do not match, in a few words."""
         raise NotImplementedError
 
 
 class Values(Protocol):
-    """Allowed values: ``OneOf``, ``Both`` or a ``Glob``. ``allow`` returns a membership test."""
+    """Allowed values: ``OneOf``, ``Intersection`` or a ``Glob``."""
 
     @property
     def text(self) -> str: ...
 
-    def allow(self) -> Callable[[str], bool]: ...
+    def matcher(self) -> Callable[[str], bool]: ...
 
 
 @frozen
@@ -96,12 +95,12 @@ class OneOf:
     def text(self) -> str:
         return " or ".join(sorted(self.values))
 
-    def allow(self) -> Callable[[str], bool]:
+    def matcher(self) -> Callable[[str], bool]:
         return self.values.__contains__
 
 
 @frozen
-class Both:
+class Intersection:
     """Values that are in several sets."""
 
     parts: tuple[Values, ...]
@@ -110,41 +109,41 @@ class Both:
     def text(self) -> str:
         return " and ".join(part.text for part in self.parts)
 
-    def allow(self) -> Callable[[str], bool]:
-        tests = [part.allow() for part in self.parts]
-        return lambda value: all(test(value) for test in tests)
+    def matcher(self) -> Callable[[str], bool]:
+        matchers = [part.matcher() for part in self.parts]
+        return lambda value: all(matches(value) for matches in matchers)
 
 
 @frozen
-class Compare(Condition):
+class Comparison(Condition):
     """A comparison of a fact. ``name`` is that of a tag or a header.
 
-    Of a model any of its names may match. Header values belong to the client and are never shown.
+    Any name of a model may match. Header values are never shown: they may contain client data.
     """
 
     fact: Fact
     values: Values
     name: str = ""
 
-    def test(self) -> Test:
-        name, allow = self.name, self.values.allow()
+    def matcher(self) -> Matcher:
+        name, matches = self.name, self.values.matcher()
         if self.fact == "model":
-            return lambda facts: any(map(allow, facts.names))
+            return lambda facts: any(map(matches, facts.names))
         if self.fact == "tag":
-            return lambda facts: (value := facts.tags.get(name)) is not None and allow(value)
+            return lambda facts: (value := facts.tags.get(name)) is not None and matches(value)
         if self.fact == "header":
-            return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
+            return lambda facts: (value := facts.headers.get(name)) is not None and matches(value)
         read: Callable[[Facts], str] = attrgetter(self.fact)
-        return lambda facts: allow(read(facts))
+        return lambda facts: matches(read(facts))
 
-    def fixed(self, known: KnownFacts) -> bool | None:
+    def static_result(self, static: StaticFacts) -> bool | None:
         if self.fact == "key":
-            return self.values.allow()(known.key)
-        if self.fact != "tag" or self.name in known.open - known.tags.keys():
+            return self.values.matcher()(static.key)
+        if self.fact != "tag" or self.name in static.client_tags - static.tags.keys():
             return None
-        return self.name in known.tags and self.values.allow()(known.tags[self.name])
+        return self.name in static.tags and self.values.matcher()(static.tags[self.name])
 
-    def why_not(self, facts: Facts) -> str:
+    def mismatch(self, facts: Facts) -> str:
         expected = f"expected {self.values.text}"
         if self.fact == "model":
             return f"model is {' or '.join(sorted(facts.names))}, {expected}"
@@ -157,22 +156,22 @@ class Compare(Condition):
 
 
 @frozen
-class Streamed(Condition):
-    """Whether the response is streamed."""
+class IsStreamed(Condition):
+    """The response is streamed, or not if ``stream`` is False."""
 
     stream: bool
 
-    def test(self) -> Test:
+    def matcher(self) -> Matcher:
         stream = self.stream
         return lambda facts: facts.stream is stream
 
-    def why_not(self, facts: Facts) -> str:
+    def mismatch(self, facts: Facts) -> str:
         return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
 @frozen
-class Between(Condition):
-    """A time of day in minutes, on days of the week (Monday is 0) in a time zone.
+class TimeOfDay(Condition):
+    """A time span in minutes of the day, on days of the week (Monday is 0) in a time zone.
 
     A span past midnight belongs to the day on which it begins.
     """
@@ -183,11 +182,11 @@ class Between(Condition):
     zone: tzinfo
     text: str
 
-    def test(self) -> Test:
+    def matcher(self) -> Matcher:
         return self._matches
 
     def _matches(self, facts: Facts) -> bool:
-        local = facts.at.astimezone(self.zone)
+        local = facts.received_at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin < self.end:
             return self.begin <= minute < self.end and local.weekday() in self.days
@@ -196,52 +195,49 @@ class Between(Condition):
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
-    def why_not(self, facts: Facts) -> str:
-        local = facts.at.astimezone(self.zone)
+    def mismatch(self, facts: Facts) -> str:
+        local = facts.received_at.astimezone(self.zone)
         return f"the call arrived at {local:%a %H:%M}, expected {self.text}"
 
 
 @frozen
-class All(Condition):
+class AllOf(Condition):
     """All of several conditions. Without parts it matches every call."""
 
     parts: tuple[Condition, ...]
 
-    def test(self) -> Test:
-        tests = [part.test() for part in self.parts]
-        if len(tests) == 2:  # the usual number, faster without a loop
-            one, other = tests
-            return lambda facts: one(facts) and other(facts)
-        return lambda facts: all(test(facts) for test in tests)
+    def matcher(self) -> Matcher:
+        matchers = [part.matcher() for part in self.parts]
+        return lambda facts: all(matches(facts) for matches in matchers)
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        results = [part.fixed(known) for part in self.parts]
+    def static_result(self, static: StaticFacts) -> bool | None:
+        results = [part.static_result(static) for part in self.parts]
         if False in results:
             return False
         return None if None in results else True
 
-    def why_not(self, facts: Facts) -> str:
-        return next(reason for part in self.parts if (reason := missed(part, facts)))
+    def mismatch(self, facts: Facts) -> str:
+        return next(reason for part in self.parts if (reason := find_mismatch(part, facts)))
 
 
 @frozen
-class AtLeastOne(Condition):
+class AnyOf(Condition):
     """At least one of several conditions."""
 
     parts: tuple[Condition, ...]
 
-    def test(self) -> Test:
-        tests = [part.test() for part in self.parts]
-        return lambda facts: any(test(facts) for test in tests)
+    def matcher(self) -> Matcher:
+        matchers = [part.matcher() for part in self.parts]
+        return lambda facts: any(matches(facts) for matches in matchers)
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        results = [part.fixed(known) for part in self.parts]
+    def static_result(self, static: StaticFacts) -> bool | None:
+        results = [part.static_result(static) for part in self.parts]
         if True in results:
             return True
         return None if None in results else False
 
-    def why_not(self, facts: Facts) -> str:
-        return f"no alternative matches: {'; '.join(part.why_not(facts) for part in self.parts)}"
+    def mismatch(self, facts: Facts) -> str:
+        return f"no alternative matches: {'; '.join(part.mismatch(facts) for part in self.parts)}"
 
 
 @frozen
@@ -251,34 +247,34 @@ class Not(Condition):
     part: Condition
     text: str
 
-    def test(self) -> Test:
-        test = self.part.test()
-        return lambda facts: not test(facts)
+    def matcher(self) -> Matcher:
+        matches = self.part.matcher()
+        return lambda facts: not matches(facts)
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        result = self.part.fixed(known)
+    def static_result(self, static: StaticFacts) -> bool | None:
+        result = self.part.static_result(static)
         return None if result is None else not result
 
-    def why_not(self, facts: Facts) -> str:
+    def mismatch(self, facts: Facts) -> str:
         return f"an excluded condition matches: {self.text}"
 
 
-ALWAYS = All(())
+ALWAYS = AllOf(())
 
 
-def missed(condition: Condition, facts: Facts) -> str | None:
-    """Return the mismatch of a condition in a few words, or None if it matches."""
-    return None if condition.test()(facts) else condition.why_not(facts)
+def find_mismatch(condition: Condition, facts: Facts) -> str | None:
+    """Return the reason why facts do not match a condition, or None if they do."""
+    return None if condition.matcher()(facts) else condition.mismatch(facts)
 
 
-def facts_read(condition: Condition) -> Iterator[Fact]:
+def facts_used(condition: Condition) -> Iterator[Fact]:
     """Yield the facts that a condition depends on."""
-    if isinstance(condition, All | AtLeastOne):
+    if isinstance(condition, AllOf | AnyOf):
         for part in condition.parts:
-            yield from facts_read(part)
+            yield from facts_used(part)
     elif isinstance(condition, Not):
-        yield from facts_read(condition.part)
-    elif isinstance(condition, Compare):
+        yield from facts_used(condition.part)
+    elif isinstance(condition, Comparison):
         yield condition.fact
     else:
-        yield "time" if isinstance(condition, Between) else "stream"
+        yield "time" if isinstance(condition, TimeOfDay) else "stream"

@@ -1,4 +1,4 @@
-"""Applies rules to one model of a call.
+"""Applies rules to each model of a call, and removes targets without a known price.
 
 A target has many names: its own, that with its upstream or provider, those of the deployment, and
 any name in a call that selects the deployment by a header. The effects of rules must not depend on
@@ -13,22 +13,35 @@ target's own names and by all names that the call may mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from proxy.policy.decide.conditions import NAMELESS, Facts
-from proxy.policy.decide.routes import Routes, draw
-from proxy.policy.decide.rules import NO_EFFECTS, Effects, RuleChain, evaluate, guards_of, unlike
+from proxy.money.usage import price_on
+from proxy.policy.decide.conditions import NO_NAMES, Facts
+from proxy.policy.decide.routes import Routes, random_number
+from proxy.policy.decide.rules import (
+    NO_EFFECTS,
+    Effects,
+    RuleChain,
+    combine_guards,
+    distinct,
+    evaluate,
+)
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
-from proxy.types import Call, ModelCall, Target
+from proxy.types import UNBILLED, Call, ModelCall, RuleRefusal, ScopedLimit, Target
+from proxy.types.guard import GuardPlan
+from proxy.types.target import missing_price
 
 Names = frozenset[str]
 Targets = tuple[Target, ...]
 EffectsByTarget = Mapping[str, tuple[Effects, ...]]
-CHANGES = ("set ", "cap ")
-WHERE = ("targets", "fallback", "model", "refusal")
-FIRST = ("cache", "limit ", "no limit ", *CHANGES)
-EVERY = ("guard ", "no guard ")
+PARAMETER_EFFECTS = ("set ", "cap ")
+ROUTE_EFFECTS = ("targets", "fallback", "model", "refusal")
+FIRST_TARGET_EFFECTS = ("cache", "limit ", "no limit ", *PARAMETER_EFFECTS)
+ANY_TARGET_EFFECTS = ("guard ", "no guard ")
+FREE_OUTPUT = frozenset({"embeddings", "passthrough"})
+"""Endpoints whose output may be free."""
 
 
 class LeftOut(NamedTuple):
@@ -39,64 +52,73 @@ class LeftOut(NamedTuple):
 
 
 class RuledModelCall(NamedTuple):
-    """A model call, and the effects that decide it: ``where`` it goes, those of the ``first``
-    targets, and those of ``every`` target. The first ``chosen`` targets are no fallback."""
+    """A model call and the effects that decide it: those on its route, those for its first targets,
+    and those for all targets. The first ``chosen_count`` targets are no fallback."""
 
     model_call: ModelCall
-    where: Effects
-    first: tuple[Effects, ...]
-    every: tuple[Effects, ...]
-    chosen: int
+    route_effects: Effects
+    first_effects: tuple[Effects, ...]
+    all_effects: tuple[Effects, ...]
+    chosen_count: int
     left_out: tuple[LeftOut, ...] = ()
 
 
-def rule_model_call(reach: KeyDeployment, call: Call, facts: Facts, model: str) -> RuledModelCall:
+def rule_model_call(
+    key_deployment: KeyDeployment, call: Call, facts: Facts, model: str
+) -> RuledModelCall:
     """Apply the rules of a deployment to one model. ``facts`` have no names."""
-    if reach.chain is not None and reach.chain.by_model:
-        return _ByTarget(reach, reach.chain, call, facts, model).ruled()
-    effects = evaluate(reach.chain, facts) if reach.chain is not None else NO_EFFECTS
-    deployment = reach.deployment
+    deployment, chain = key_deployment.deployment, key_deployment.chain
+    if chain is not None and chain.depends_on_model:
+        return _ByTarget(deployment, chain, call, facts, model).rule()
+    effects = evaluate(chain, facts) if chain is not None else NO_EFFECTS
     routes = effects.routes or deployment.routes
-    targets, pool = ordered(deployment, routes, effects.model or model, facts.key, call)
+    targets, pool_size = order_targets(deployment, routes, effects.model or model, facts.key, call)
     model_call = ModelCall(
         model=model,
         targets=targets + _fallback(deployment, effects),
-        pool_size=pool,
+        pool_size=pool_size,
         overrides=effects.changes,
         rules=effects.rules,
         shadow_rules=effects.shadow_rules,
-        rule_by_effect=effects.by,
+        rule_by_effect=effects.rule_by_effect,
     )
     return RuledModelCall(
         model_call=model_call,
-        where=effects,
-        first=(effects,),
-        every=(effects,),
-        chosen=len(targets),
+        route_effects=effects,
+        first_effects=(effects,),
+        all_effects=(effects,),
+        chosen_count=len(targets),
     )
 
 
-def ordered(
+def order_targets(
     deployment: Deployment, routes: Routes, model: str, key: str, call: Call
 ) -> tuple[Targets, int]:
     """Return the targets for a name in the order in which they are tried, and the number of equal
     targets at the start."""
     candidates = deployment.candidates(model, routes)
-    if candidates.fixed is not None:
-        return candidates.fixed, candidates.pool
-    return candidates.order(draw(deployment.name, deployment.sticky, key, call)), candidates.pool
+    order = candidates.order
+    if order is None:
+        number = random_number(deployment.name, deployment.sticky, key, call)
+        order = candidates.draw_order(number)
+    return order, candidates.pool_size
 
 
-def effects_by(where: Effects, first: Effects, every: Effects) -> Mapping[str, str]:
+def merge_rules_by_effect(route: Effects, first: Effects, every: Effects) -> Mapping[str, str]:
     """Return the rule behind each effect, each from the effects that decide it."""
-    if where is first and first is every:
-        return where.by
-    parts = ((every, CHANGES), (where, WHERE), (first, FIRST), (every, EVERY))
+    if route is first and first is every:
+        return route.rule_by_effect
+    parts = (
+        (every, PARAMETER_EFFECTS),
+        (route, ROUTE_EFFECTS),
+        (first, FIRST_TARGET_EFFECTS),
+        (every, ANY_TARGET_EFFECTS),
+    )
     return {
         effect: rule
-        for effects, kinds in parts
-        for effect, rule in effects.by.items()
-        if effect.startswith(kinds)
+        for effects, prefixes in parts
+        for effect, rule in effects.rule_by_effect.items()
+        if effect.startswith(prefixes)
     }
 
 
@@ -107,77 +129,79 @@ def _fallback(deployment: Deployment, effects: Effects) -> Targets:
     return deployment.fallback if effects.routes is None else ()
 
 
-def _flat(by_target: EffectsByTarget) -> tuple[Effects, ...]:
-    return unlike(effects for effects_list in by_target.values() for effects in effects_list)
+def _flatten(by_target: EffectsByTarget) -> tuple[Effects, ...]:
+    return distinct(effects for effects_list in by_target.values() for effects in effects_list)
 
 
 class _ByTarget:
     """Evaluates the rules of one model call for each target."""
 
     def __init__(
-        self, reach: KeyDeployment, chain: RuleChain, call: Call, facts: Facts, model: str
+        self, deployment: Deployment, chain: RuleChain, call: Call, facts: Facts, model: str
     ) -> None:
-        self._deployment = reach.deployment
+        self._deployment = deployment
         self._chain = chain
         self._call = call
         self._facts = facts
         self._model = model
-        self._call_names = frozenset({model, reach.deployment.name})
+        self._call_names = frozenset({model, deployment.name})
         self._effects_by_names: dict[Names, Effects] = {}
         self._left_out: list[LeftOut] = []
 
-    def ruled(self) -> RuledModelCall:
-        candidates, pool = self._ordered(self._deployment.routes, self._model)
-        served = tuple(each for each in candidates if not self._is_refused(each)) or candidates
-        first_targets = tuple(each for each in served if each in candidates[:pool]) or served[:1]
-        where = self._joined(served[0])
-        if where.refusal is not None:
+    def rule(self) -> RuledModelCall:
+        candidates, pool_size = self._order(self._deployment.routes, self._model)
+        served = tuple(t for t in candidates if not self._is_refused(t)) or candidates
+        first_targets = tuple(t for t in served if t in candidates[:pool_size]) or served[:1]
+        route = self._union(served[0])
+        if route.refusal is not None:
             self._left_out.clear()
-        chosen, pool = self._chosen(where, served, first_targets)
-        targets = chosen + self._fallback(where)
-        by_target = {each.id: self._effects(each, first_targets) for each in targets}
-        first = unlike(effects for each in targets[:pool] for effects in by_target[each.id])
+        chosen, pool_size = self._choose(route, served, first_targets)
+        targets = chosen + self._fallback(route)
+        by_target = {t.id: self._effects(t, first_targets) for t in targets}
+        first = distinct(effects for t in targets[:pool_size] for effects in by_target[t.id])
         while detours := self._detours(by_target):
-            by_target |= {each.id: self._effects(each, first_targets) for each in detours}
-        every = _flat(by_target)
-        decided_by = where, self._chain.union(first), self._chain.union(every)
+            by_target |= {t.id: self._effects(t, first_targets) for t in detours}
+        every = _flatten(by_target)
+        unions = route, self._chain.union(first), self._chain.union(every)
         return RuledModelCall(
-            model_call=self._model_call(targets, pool, decided_by, by_target),
-            where=where,
-            first=first,
-            every=every,
-            chosen=len(chosen),
+            model_call=self._model_call(targets, pool_size, unions, by_target),
+            route_effects=route,
+            first_effects=first,
+            all_effects=every,
+            chosen_count=len(chosen),
             left_out=tuple(self._left_out),
         )
 
-    def _ordered(self, routes: Routes, model: str) -> tuple[Targets, int]:
-        return ordered(self._deployment, routes, model, self._facts.key, self._call)
+    def _order(self, routes: Routes, model: str) -> tuple[Targets, int]:
+        return order_targets(self._deployment, routes, model, self._facts.key, self._call)
 
-    def _chosen(
-        self, where: Effects, served: Targets, first_targets: Targets
+    def _choose(
+        self, route: Effects, served: Targets, first_targets: Targets
     ) -> tuple[Targets, int]:
         """Return the targets before the fallback, and the number of equal ones at the start.
 
         Targets that a rule chooses are the choice of the policy, so their own rules do not exclude
         them.
         """
-        if where.routes is not None or where.model is not None:
-            routes = where.routes or self._deployment.routes
-            return self._ordered(routes, where.model or self._model)
-        if where.refusal is not None:
+        if route.routes is not None or route.model is not None:
+            routes = route.routes or self._deployment.routes
+            return self._order(routes, route.model or self._model)
+        if route.refusal is not None:
             return served, len(first_targets)
-        targets = tuple(each for each in served if self._is_served(each, self._joined(each)))
-        return targets, len([each for each in first_targets if each in targets])
+        targets = tuple(t for t in served if self._is_served(t, self._union(t)))
+        return targets, len([t for t in first_targets if t in targets])
 
-    def _fallback(self, where: Effects) -> Targets:
-        fallback = _fallback(self._deployment, where)
-        if where.fallback is not None or where.refusal is not None:
+    def _fallback(self, route: Effects) -> Targets:
+        fallback = _fallback(self._deployment, route)
+        if route.fallback is not None or route.refusal is not None:
             return fallback
-        return tuple(each for each in fallback if self._may_follow(each))
+        return tuple(t for t in fallback if self._may_follow(t))
 
     def _is_refused(self, target: Target) -> bool:
-        effects = self._joined(target)
-        return effects.refusal is not None and self._leave_out(target, effects.by["refusal"])
+        effects = self._union(target)
+        if effects.refusal is None:
+            return False
+        return self._leave_out(target, effects.rule_by_effect["refusal"])
 
     def _is_served(self, target: Target, effects: Effects) -> bool:
         """Return True if the rules of a target do not choose others instead."""
@@ -186,20 +210,22 @@ class _ByTarget:
         candidates = self._deployment.candidates(effects.model or self._model, effects.routes)
         if target in candidates.targets:
             return True
-        return not self._leave_out(target, effects.by.get("targets") or effects.by["model"])
+        rules = effects.rule_by_effect
+        return not self._leave_out(target, rules.get("targets") or rules["model"])
 
     def _may_follow(self, target: Target) -> bool:
-        """Return True if the own rules of a fallback neither refuse it nor choose others."""
+        """Return True if the rules of a fallback neither refuse it nor choose others."""
         effects = self._effects_for(self._names(target))
+        rules = effects.rule_by_effect
         if effects.refusal is not None:
-            return not self._leave_out(target, effects.by["refusal"])
+            return not self._leave_out(target, rules["refusal"])
         if effects.routes is not None and target not in effects.routes.targets:
-            return not self._leave_out(target, effects.by["targets"])
+            return not self._leave_out(target, rules["targets"])
         if effects.model is None or effects.model in target.names | self._deployment.names:
             return True
-        if effects.model not in (effects.routes or self._deployment.routes).serves:
+        if effects.model not in (effects.routes or self._deployment.routes).by_model:
             return True  # no target has this name
-        return not self._leave_out(target, effects.by["model"])
+        return not self._leave_out(target, rules["model"])
 
     def _leave_out(self, target: Target, rule: str) -> bool:
         self._left_out.append(LeftOut(target, rule))
@@ -208,7 +234,7 @@ class _ByTarget:
     def _names(self, target: Target) -> Names:
         """Return the names of a target, and those of a call for the deployment."""
         is_for_deployment = self._model in self._deployment.names
-        return target.names | (self._call_names if is_for_deployment else NAMELESS)
+        return target.names | (self._call_names if is_for_deployment else NO_NAMES)
 
     def _effects_for(self, names: Names) -> Effects:
         effects = self._effects_by_names.get(names)
@@ -225,44 +251,47 @@ class _ByTarget:
         names, call_names = self._names(target), self._call_names
         if target not in first_targets:
             call_names = call_names.union(*map(self._names, first_targets))
-        return unlike((self._effects_for(names), self._effects_for(names | call_names)))
+        return distinct((self._effects_for(names), self._effects_for(names | call_names)))
 
-    def _joined(self, target: Target) -> Effects:
+    def _union(self, target: Target) -> Effects:
         """Return the effects for a first target."""
         return self._chain.union(self._effects(target, (target,)))
 
     def _detours(self, by_target: EffectsByTarget) -> list[Target]:
         """Return the targets to which guards may route the call, and that have no effects yet."""
-        every = _flat(by_target)
-        guards = guards_of(self._deployment.guards, self._chain.union(every), every)
-        return [each for each in guards.route_targets if each.id not in by_target]
+        every = _flatten(by_target)
+        guards = combine_guards(self._deployment.guards, self._chain.union(every), every)
+        return [t for t in guards.route_targets if t.id not in by_target]
 
     def _model_call(
         self,
         targets: Targets,
-        pool: int,
-        decided_by: tuple[Effects, Effects, Effects],
+        pool_size: int,
+        unions: tuple[Effects, Effects, Effects],
         by_target: EffectsByTarget,
     ) -> ModelCall:
-        """Return the model call. ``decided_by`` are the effects that decide where it goes, those of
-        the first targets, and those of every target."""
-        where, first, every = decided_by
-        changes_by_target = {
-            title: self._chain.union(effects).changes for title, effects in by_target.items()
+        """Return the model call. ``unions`` are the effects on its route, those for the first
+        targets, and those for all targets."""
+        route, first, every = unions
+        overrides_by_target = {
+            target_id: self._chain.union(effects).changes
+            for target_id, effects in by_target.items()
         }
-        changes = changes_by_target[targets[0].id]
-        applied = self._chain.union(unlike((where, first)))
-        by = {f"left out {target.id}": rule for target, rule in self._left_out}
+        overrides = overrides_by_target[targets[0].id]
+        applied = self._chain.union(distinct((route, first)))
+        left_out = {f"left out {target.id}": rule for target, rule in self._left_out}
         return ModelCall(
             model=self._model,
             targets=targets,
-            pool_size=pool,
-            overrides=changes,
+            pool_size=pool_size,
+            overrides=overrides,
             rules=self._applied(applied.rules, every.rules),
             shadow_rules=self._applied(applied.shadow_rules, every.shadow_rules),
-            rule_by_effect={**effects_by(where, first, every), **by},
+            rule_by_effect={**merge_rules_by_effect(route, first, every), **left_out},
             target_overrides={
-                title: each for title, each in changes_by_target.items() if each != changes
+                target_id: changes
+                for target_id, changes in overrides_by_target.items()
+                if changes != overrides
             },
         )
 
@@ -273,3 +302,58 @@ class _ByTarget:
         rules = self._chain.rules
         later = {name for name in every if rules[name].changes or any(rules[name].guards)}
         return self._chain.in_order({*first, *later})
+
+
+def is_priced(target: Target, call: Call) -> bool:
+    """Return True if all prices are known for the endpoint and the day of a call."""
+    if target.always_priced or call.head.endpoint in UNBILLED:
+        return True
+    price = price_on(target.prices, call.head.received_at.date())
+    return price is not None and missing_price(price, call.head.endpoint in FREE_OUTPUT) is None
+
+
+def price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
+    """Return the reason why a call needs a known price, or None if it needs none."""
+    if deployment.refuse_unpriced:
+        return "this deployment requires one"
+    for scoped in limits:
+        if scoped.needs_prices and not scoped.limit.shadow:
+            return f'limit "{scoped.limit.name}" is in USD'
+    return None
+
+
+def priced_model_calls(
+    model_calls: Sequence[ModelCall], call: Call
+) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
+    """Return the model calls with only their priced targets, and those that have no such target.
+
+    The latter keep their targets.
+    """
+    priced, unpriced = [], []
+    for model_call in model_calls:
+        targets = tuple([t for t in model_call.targets if is_priced(t, call)])
+        if not targets:
+            unpriced.append(model_call)
+        if not targets or len(targets) == len(model_call.targets):
+            priced.append(model_call)
+            continue
+        pool = [t for t in model_call.targets[: model_call.pool_size] if is_priced(t, call)]
+        priced.append(replace(model_call, targets=targets, pool_size=len(pool) or 1))
+    return tuple(priced), tuple(unpriced)
+
+
+def priced_guards(guards: GuardPlan, call: Call) -> GuardPlan:
+    """Return the guards with only the priced targets of the action ``route``."""
+    if not any(rule.route_targets for rule in guards.input):
+        return guards
+    rules = tuple(
+        replace(rule, route_targets=tuple(t for t in rule.route_targets if is_priced(t, call)))
+        for rule in guards.input
+    )
+    return replace(guards, input=rules)
+
+
+def unpriced_refusal(model: str, reason: str) -> RuleRefusal:
+    """Return the refusal of a model without a priced target. ``model`` must be printable ASCII."""
+    message = f'No price is known for model "{model}", but {reason}. The operator can add it.'
+    return RuleRefusal("unpriced", message, 403)

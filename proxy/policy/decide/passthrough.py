@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound, RequestTooLarge
 from proxy.errors.field_problems import ambiguous, no_deployment, no_model, too_large
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
@@ -15,49 +13,44 @@ def find_path(
     key: VirtualKey, call: Call, request: PassthroughRequest
 ) -> tuple[KeyDeployment, PassthroughPath]:
     """Return the deployment that a call names, otherwise the only one, or the only default one,
-    that lists the path and serves the model. Raise ``Refused`` if there is none."""
-    name, candidates = call.head.deployment, list(_listing(key, call.head.method, request))
-    if not candidates:
+    that lists the path and serves the model. Raise ``RequestError`` if there is none, if the body
+    is too large or the query too long."""
+    name = call.head.deployment
+    paths = [
+        (key_deployment, path)
+        for key_deployment in key.deployments.values()
+        if (listed := key_deployment.deployment.passthrough) is not None
+        and (path := listed.find(call.head.method, request.path)) is not None
+    ]
+    if not paths:
         raise NotFound("No deployment of this key lists this path under passthrough.")
     if name is not None:
-        candidates = [each for each in candidates if each[0] is key.by_name.get(name)]
-        if not candidates:
+        paths = [pair for pair in paths if pair[0] is key.by_name.get(name)]
+        if not paths:
             raise NotFound(no_deployment(name, "does not list this path"), param="deployment")
     elif call.requested_models:
-        candidates = [
-            each for each in candidates if _serves(key, each[0], call.requested_models[0])
-        ]
-        if not candidates:
+        paths = [pair for pair in paths if _serves(key, pair[0], call.requested_models[0])]
+        if not paths:
             raise ModelNotFound(no_model(call.requested_models, " on this path"), param="model")
-    default = key.default_of([reach for reach, _ in candidates])
+    default = key.default_of([key_deployment for key_deployment, _ in paths])
     if default is None:
-        names = [reach.deployment.name for reach, _ in candidates]
+        names = [key_deployment.deployment.name for key_deployment, _ in paths]
         raise InvalidField("deployment", ambiguous("this path", names))
-    path = next(path for reach, path in candidates if reach is default)
+    path = next(path for key_deployment, path in paths if key_deployment is default)
     _check_size(path, call, request)
     return default, path
 
 
-def _listing(
-    key: VirtualKey, method: str, request: PassthroughRequest
-) -> Iterator[tuple[KeyDeployment, PassthroughPath]]:
-    """Yield the deployments that list the path of a request."""
-    for reach in key.deployments.values():
-        paths = reach.deployment.passthrough
-        path = paths.find(method, request.path) if paths else None
-        if path is not None:
-            yield reach, path
-
-
-def _serves(key: VirtualKey, reach: KeyDeployment, model: str) -> bool:
-    named = key.by_name.get(model)
-    return model in reach.deployment.routes.serves if named is None else named is reach
-
-
 def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
-    """Raise ``RequestTooLarge`` for a large body, or ``BadRequest`` for a long query."""
-    max_bytes, upload = path.most_bytes, call.upload
+    upload, max_bytes = call.upload, path.most_bytes
     if upload is not None and upload.length is not None and upload.length > max_bytes:
         raise RequestTooLarge(too_large(max_bytes))
     if len(request.query) > MOST_QUERY:
         raise BadRequest(f"The query string must not exceed {MOST_QUERY} characters.")
+
+
+def _serves(key: VirtualKey, key_deployment: KeyDeployment, model: str) -> bool:
+    named = key.by_name.get(model)
+    if named is not None:
+        return named is key_deployment
+    return model in key_deployment.deployment.routes.by_model

@@ -16,20 +16,20 @@ class Candidates:
     """Targets that can serve the same name.
 
     With ``weights``, both are sorted by falling weight and a draw decides. ``balanced`` targets are
-    equal. Otherwise the first target serves all calls. ``fixed`` is the order if there is no draw;
-    its first ``pool`` targets are equal.
+    equal. Otherwise the first target serves all calls. ``order`` is the order if there is no draw;
+    its first ``pool_size`` targets are equal.
     """
 
     targets: tuple[Target, ...]
     weights: tuple[int, ...] = ()
     balanced: bool = False
-    fixed: tuple[Target, ...] | None = field(init=False, repr=False, compare=False)
-    pool: int = field(init=False, repr=False, compare=False)
+    order: tuple[Target, ...] | None = field(init=False, repr=False, compare=False)
+    pool_size: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        fixed = self.targets if self.balanced else self.targets[:1]
-        object.__setattr__(self, "fixed", None if self.drawn else fixed)
-        object.__setattr__(self, "pool", len(self.targets) if self.balanced else 1)
+        order = self.targets if self.balanced else self.targets[:1]
+        object.__setattr__(self, "order", None if self.is_drawn else order)
+        object.__setattr__(self, "pool_size", len(self.targets) if self.balanced else 1)
 
     @property
     def active(self) -> tuple[Target, ...]:
@@ -39,37 +39,36 @@ class Candidates:
         return tuple([t for t, weight in zip(self.targets, self.weights, strict=True) if weight])
 
     @property
-    def drawn(self) -> bool:
+    def is_drawn(self) -> bool:
         """True if a draw decides."""
         return not self.balanced and sum(self.weights) > 0
 
-    def order(self, draw: int) -> tuple[Target, ...]:
+    def draw_order(self, number: int) -> tuple[Target, ...]:
         """Return the drawn target, then the others. Targets of weight 0 are never tried.
 
-        ``draw`` is uniform and has many more bits than the sum of weights.
+        ``number`` is uniform and has many more bits than the sum of weights.
         """
-        point = draw % sum(self.weights)
-        drawn = 0
-        while point >= self.weights[drawn]:
-            point -= self.weights[drawn]
-            drawn += 1
-        others = (t for i, t in enumerate(self.targets) if i != drawn and self.weights[i])
-        return (self.targets[drawn], *others)
+        point, index = number % sum(self.weights), 0
+        while point >= self.weights[index]:
+            point -= self.weights[index]
+            index += 1
+        others = (t for i, t in enumerate(self.targets) if i != index and self.weights[i])
+        return (self.targets[index], *others)
 
 
 @frozen
 class Routes:
-    """The targets of a deployment or a rule in declared order. ``serves`` are the candidates by the
-    name of a model."""
+    """The targets of a deployment or a rule in declared order, and the candidates by the name of a
+    model."""
 
     targets: tuple[Target, ...]
     candidates: Candidates
-    serves: Mapping[str, Candidates]
-    drawn: bool = field(init=False, repr=False, compare=False)
+    by_model: Mapping[str, Candidates]
+    is_drawn: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        candidates = (self.candidates, *self.serves.values())
-        object.__setattr__(self, "drawn", any(each.drawn for each in candidates))
+        is_drawn = any(c.is_drawn for c in (self.candidates, *self.by_model.values()))
+        object.__setattr__(self, "is_drawn", is_drawn)
 
 
 @frozen
@@ -80,7 +79,7 @@ class Sticky:
     header: str = ""
 
     def seed(self, key: str, call: Call) -> str | None:
-        """Return the value that the calls share, or None if a call has none."""
+        """Return the shared value of a call, or None if it has none."""
         if self.by == "key":
             return key
         if self.by == "header":
@@ -89,8 +88,8 @@ class Sticky:
         return str(user) if user else None
 
 
-def draw(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
-    """Return a uniform number: the same for calls that stay together, otherwise new for each call.
+def random_number(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
+    """Return a uniform 128-bit number, the same for calls that stay at one target.
 
     Clients can influence it only by their user name and by a header that the policy names.
     """

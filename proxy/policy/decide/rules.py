@@ -1,4 +1,4 @@
-"""Compiled rules, and their joint effects on a call.
+"""Compiled rules, and their combined effects on a call.
 
 The rules of a policy come before those of the policies it extends. Under ``match: first`` the first
 matching rule of a policy applies, under ``match: all`` every matching rule. If two rules set the
@@ -15,7 +15,14 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from proxy.dialects.bounds import BOUNDS
-from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, facts_read
+from proxy.policy.decide.conditions import (
+    ALWAYS,
+    Condition,
+    Facts,
+    Matcher,
+    StaticFacts,
+    facts_used,
+)
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import KeyPath
 from proxy.runtime.frozen import frozen
@@ -38,15 +45,14 @@ class RuleGuards(NamedTuple):
 
 @frozen
 class CacheDecision:
-    """A decision about the cache: its rule, or None to turn it off."""
+    """A decision of a rule about the cache: how to cache, or None for not at all."""
 
-    by: CacheRule | None
+    cache: CacheRule | None
 
 
 @frozen
 class Rule:
-    """A rule. ``name`` is ``policy/rule``. None means that the rule leaves something unchanged;
-    ``without`` and ``unguarded`` are the names of limits and guards that it removes."""
+    """A rule. ``name`` is ``policy/rule``. None means that the rule leaves a value unchanged."""
 
     name: str
     when: Condition
@@ -56,20 +62,20 @@ class Rule:
     model: str | None = None
     changes: ParameterOverrides = UNCHANGED
     refusal: RuleRefusal | None = None
-    bounds: tuple[ScopedLimit, ...] = ()
-    without: frozenset[str] = frozenset()
+    limits: tuple[ScopedLimit, ...] = ()
+    without_limits: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
-    guards: RuleGuards = RuleGuards()  # it is frozen
-    unguarded: frozenset[str] = frozenset()
+    guards: RuleGuards = RuleGuards()
+    without_guards: frozenset[str] = frozenset()
     path: KeyPath = ()
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Targets that it chooses, without the fallback."""
+        """Targets that the rule chooses, without the fallback."""
         return self.routes.targets if self.routes else ()
 
     def effects(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each effect, as ``origins`` uses it, and its text."""
+        """Yield the name of each effect, as in ``rules_by_effect``, and its text."""
         if self.refusal is not None:
             yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
@@ -79,14 +85,14 @@ class Rule:
         if self.model is not None:
             yield "model", f"model {self.model}"
         if self.cache is not None:
-            yield "cache", "cache" if self.cache.by else "cache off"
+            yield "cache", "cache" if self.cache.cache else "cache off"
         for kind, values in (("set", self.changes.set), ("cap", self.changes.cap)):
             yield from ((f"{kind} {name}", f"{kind} {name} {v}") for name, v in values.items())
         lists = (
-            ("limit", [scoped.limit.name for scoped in self.bounds]),
-            ("no limit", sorted(self.without)),
+            ("limit", [scoped.limit.name for scoped in self.limits]),
+            ("no limit", sorted(self.without_limits)),
             ("guard", [guard.name for guards in self.guards for guard in guards]),
-            ("no guard", sorted(self.unguarded)),
+            ("no guard", sorted(self.without_guards)),
         )
         for kind, names in lists:
             text = kind.replace("no ", "without ")
@@ -95,16 +101,15 @@ class Rule:
 
 @frozen
 class PolicyRules:
-    """The rules of one policy. With ``first`` only the first matching rule applies."""
+    """The rules of one policy. With ``first_only`` only the first matching rule applies."""
 
     policy: str
     rules: tuple[Rule, ...]
-    first: bool = False
+    first_only: bool = False
 
 
 class Effects(NamedTuple):
-    """The joint effects of rules on one model of a call. ``by`` is the rule behind each effect,
-    by the name that ``origins`` uses."""
+    """The combined effects of rules on one model of a call."""
 
     rules: tuple[str, ...] = ()
     shadow_rules: tuple[str, ...] = ()
@@ -113,37 +118,37 @@ class Effects(NamedTuple):
     model: str | None = None
     changes: ParameterOverrides = UNCHANGED
     refusal: RuleRefusal | None = None
-    bounds: tuple[ScopedLimit, ...] = ()
-    without: frozenset[str] = frozenset()
+    limits: tuple[ScopedLimit, ...] = ()
+    without_limits: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
     guards: RuleGuards = RuleGuards()
-    unguarded: frozenset[str] = frozenset()
-    by: Mapping[str, str] = MappingProxyType({})
+    without_guards: frozenset[str] = frozenset()
+    rule_by_effect: Mapping[str, str] = MappingProxyType({})
 
 
 NO_EFFECTS = Effects()
 
 
 class RuleGroup(NamedTuple):
-    """The rules of a policy that may match calls of a key to a deployment, with their tests."""
+    """The rules of a policy that may match calls of a key to a deployment, with their matchers."""
 
-    first: bool
-    tests: tuple[tuple[Test, Rule], ...]
+    first_only: bool
+    rules: tuple[tuple[Matcher, Rule], ...]
 
 
 class RuleChain(NamedTuple):
     """The rules of a key and a deployment, in order of precedence.
 
-    ``join`` returns the effects of rules and rules in shadow mode by their names, and caches them.
-    ``by_model`` is True if a rule depends on the requested model. ``steady`` is True if no rule
-    depends on a header, the time or a random draw.
+    ``combine`` returns the effects of rules and rules in shadow mode by their names, from a cache.
+    ``depends_on_model`` is True if a rule depends on the requested model. ``is_steady`` is True if
+    no rule depends on a header, the time or a random draw.
     """
 
     groups: tuple[RuleGroup, ...]
-    join: Callable[[tuple[str, ...], tuple[str, ...]], Effects]
+    combine: Callable[[tuple[str, ...], tuple[str, ...]], Effects]
     rules: Mapping[str, Rule]
-    by_model: bool
-    steady: bool
+    depends_on_model: bool
+    is_steady: bool
 
     def union(self, effects_list: Sequence[Effects]) -> Effects:
         """Return the effects of the rules that match any model of a call.
@@ -154,42 +159,42 @@ class RuleChain(NamedTuple):
             return effects_list[0]
         rules = {name for effects in effects_list for name in effects.rules}
         shadow_rules = {name for effects in effects_list for name in effects.shadow_rules}
-        return self.join(self.in_order(rules), self.in_order(shadow_rules))
+        return self.combine(self.in_order(rules), self.in_order(shadow_rules))
 
     def in_order(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names of rules in their order of precedence."""
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
-def unlike(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
-    """Return different effects. Equal effects of one chain are the same object."""
+def distinct(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
+    """Return each of several effects once. Equal effects of one chain are the same object."""
     return tuple({id(effects): effects for effects in effects_list}.values())
 
 
-def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain | None:
-    """Return the rules that may match calls with the known facts, or None if there are none."""
+def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleChain | None:
+    """Return the rules that may match calls with these facts, or None if there are none."""
     groups = []
     for section in sections:
-        tests = []
+        matchers = []
         for rule in section.rules:
-            fixed = rule.when.fixed(known)
-            if fixed is not False:
-                tests.append((ALWAYS.test() if fixed else rule.when.test(), rule))
-            if fixed and section.first and not rule.shadow:
+            result = rule.when.static_result(static)
+            if result is not False:
+                matchers.append((ALWAYS.matcher() if result else rule.when.matcher(), rule))
+            if result and section.first_only and not rule.shadow:
                 break
-        if tests:
-            groups.append(RuleGroup(section.first, tuple(tests)))
+        if matchers:
+            groups.append(RuleGroup(section.first_only, tuple(matchers)))
     if not groups:
         return None
-    rules = {rule.name: rule for group in groups for _, rule in group.tests}
-    facts = {fact for rule in rules.values() for fact in facts_read(rule.when)}
-    is_drawn = any(rule.routes is not None and rule.routes.drawn for rule in rules.values())
+    rules = {rule.name: rule for group in groups for _, rule in group.rules}
+    facts = {fact for rule in rules.values() for fact in facts_used(rule.when)}
+    is_drawn = any(rule.routes is not None and rule.routes.is_drawn for rule in rules.values())
     return RuleChain(
         groups=tuple(groups),
-        join=lru_cache(MAX_EFFECTS)(partial(joined, rules)),
+        combine=lru_cache(MAX_EFFECTS)(partial(combine_effects, rules)),
         rules=rules,
-        by_model="model" in facts,
-        steady=not is_drawn and facts.isdisjoint({"header", "time"}),
+        depends_on_model="model" in facts,
+        is_steady=not is_drawn and facts.isdisjoint({"header", "time"}),
     )
 
 
@@ -197,65 +202,63 @@ def evaluate(chain: RuleChain, facts: Facts) -> Effects:
     """Return the effects of the rules that match."""
     rules: list[str] = []
     shadow_rules: list[str] = []
-    for first, tests in chain.groups:
-        for matches, rule in tests:
+    for first_only, matchers in chain.groups:
+        for matches, rule in matchers:
             if matches(facts):
-                if rule.shadow:
-                    shadow_rules.append(rule.name)
-                else:
-                    rules.append(rule.name)
-                    if first:
-                        break
-    return chain.join(tuple(rules), tuple(shadow_rules))
+                (shadow_rules if rule.shadow else rules).append(rule.name)
+                if first_only and not rule.shadow:
+                    break
+    return chain.combine(tuple(rules), tuple(shadow_rules))
 
 
-def joined(
+def combine_effects(
     rules: Mapping[str, Rule], names: tuple[str, ...], shadow_rules: tuple[str, ...]
 ) -> Effects:
-    """Return the joint effects of rules, given in order of precedence."""
-    effects = Effects(names, shadow_rules, by=origins([rules[name] for name in names]))
-    for rule in map(rules.__getitem__, names):
+    """Return the combined effects of rules, given in order of precedence."""
+    matching = [rules[name] for name in names]
+    effects = Effects(names, shadow_rules, rule_by_effect=rules_by_effect(matching))
+    for rule in matching:
         # The rule that chooses the targets also decides about their fallback.
         has_fallback = effects.fallback is not None or effects.routes is not None
         effects = effects._replace(
             routes=rule.routes if effects.routes is None else effects.routes,
             fallback=effects.fallback if has_fallback else rule.fallback,
             model=rule.model if effects.model is None else effects.model,
-            changes=_merged(effects.changes, rule.changes),
+            changes=_merge_changes(effects.changes, rule.changes),
             refusal=rule.refusal if effects.refusal is None else effects.refusal,
-            bounds=effects.bounds + rule.bounds,
-            without=effects.without | rule.without,
+            limits=effects.limits + rule.limits,
+            without_limits=effects.without_limits | rule.without_limits,
             cache=rule.cache if effects.cache is None else effects.cache,
             guards=RuleGuards(
                 effects.guards.input + rule.guards.input,
                 effects.guards.output + rule.guards.output,
                 effects.guards.cost_caps + rule.guards.cost_caps,
             ),
-            unguarded=effects.unguarded | rule.unguarded,
+            without_guards=effects.without_guards | rule.without_guards,
         )
     return effects
 
 
-def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
-    """Return the rule behind each joint effect.
+def rules_by_effect(rules: Sequence[Rule]) -> Mapping[str, str]:
+    """Return the rule behind each combined effect.
 
     The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name
     ``set``, ``cap``, ``limit``, ``no limit``, ``guard`` and ``no guard``, as in ``set seed``.
     """
-    by: dict[str, str] = {}
+    by_effect: dict[str, str] = {}
     caps: dict[str, float] = {}
     for rule in rules:
         for effect, _ in rule.effects():
-            if effect != "fallback" or by.get("targets", rule.name) == rule.name:
-                by.setdefault(effect, rule.name)
+            if effect != "fallback" or by_effect.get("targets", rule.name) == rule.name:
+                by_effect.setdefault(effect, rule.name)
         for name, cap in rule.changes.cap.items():
             if cap < caps.get(name, cap):
-                by[f"cap {name}"] = rule.name
+                by_effect[f"cap {name}"] = rule.name
             caps[name] = min(cap, caps.get(name, cap))
-    return by
+    return by_effect
 
 
-def _merged(first: ParameterOverrides, later: ParameterOverrides) -> ParameterOverrides:
+def _merge_changes(first: ParameterOverrides, later: ParameterOverrides) -> ParameterOverrides:
     """Return the changes of two rules. A value that ``first`` sets wins, by any of its names."""
     if not first or not later:
         return first or later
@@ -268,62 +271,59 @@ def _merged(first: ParameterOverrides, later: ParameterOverrides) -> ParameterOv
     return ParameterOverrides({**values, **first.set}, caps)
 
 
-def limits_of(
-    limits: tuple[ScopedLimit, ...], whole: Effects, effects_list: Sequence[Effects]
+def combine_limits(
+    limits: tuple[ScopedLimit, ...], union: Effects, effects_list: Sequence[Effects]
 ) -> tuple[ScopedLimit, ...]:
-    """Return the limits of a call: those of its deployment and of its rules.
+    """Return the limits of a call: ``limits`` of its deployment, and those of its rules.
 
-    ``whole`` is the union of ``effects_list``, which has the effects for each model and target.
+    ``union`` is the union of ``effects_list``, which has the effects for each model and target.
     """
-    if not (whole.bounds or whole.without):
+    if not (union.limits or union.without_limits):
         return limits
-    by_model = [(effects.bounds, effects.without) for effects in effects_list]
-    return _remaining(limits, whole.bounds, by_model, lambda scoped: scoped.limit.name)
+    changes = [(effects.limits, effects.without_limits) for effects in effects_list]
+    return _apply(limits, union.limits, changes, lambda scoped: scoped.limit.name)
 
 
-def guards_of(guards: GuardPlan, whole: Effects, effects_list: Sequence[Effects]) -> GuardPlan:
-    """Return the guards of a call: those of its deployment and of its rules.
+def combine_guards(guards: GuardPlan, union: Effects, effects_list: Sequence[Effects]) -> GuardPlan:
+    """Return the guards of a call: ``guards`` of its deployment, and those of its rules.
 
-    ``whole`` is the union of ``effects_list``, which has the effects for each model and target.
+    ``union`` is the union of ``effects_list``, which has the effects for each model and target.
     """
-    if not (whole.unguarded or any(whole.guards)):
+    if not (union.without_guards or any(union.guards)):
         return guards
-    inputs = [(effects.guards.input, effects.unguarded) for effects in effects_list]
-    outputs = [(effects.guards.output, effects.unguarded) for effects in effects_list]
-    cost_caps = [(effects.guards.cost_caps, effects.unguarded) for effects in effects_list]
-    added = whole.guards
+
+    def name(guard: GuardRule | CostCap) -> str:
+        return guard.name
+
+    inputs = [(effects.guards.input, effects.without_guards) for effects in effects_list]
+    outputs = [(effects.guards.output, effects.without_guards) for effects in effects_list]
+    cost_caps = [(effects.guards.cost_caps, effects.without_guards) for effects in effects_list]
     return replace(
         guards,
-        input=_remaining(guards.input, added.input, inputs, _guard_name),
-        output=_remaining(guards.output, added.output, outputs, _guard_name),
-        cost_caps=_remaining(guards.cost_caps, added.cost_caps, cost_caps, _guard_name),
+        input=_apply(guards.input, union.guards.input, inputs, name),
+        output=_apply(guards.output, union.guards.output, outputs, name),
+        cost_caps=_apply(guards.cost_caps, union.guards.cost_caps, cost_caps, name),
     )
 
 
-def _guard_name(guard: GuardRule | CostCap) -> str:
-    return guard.name
-
-
-def _remaining(
-    own: tuple[Part, ...],
-    added: tuple[Part, ...],
-    by_model: Sequence[tuple[Sequence[Part], frozenset[str]]],
+def _apply(
+    parts: tuple[Part, ...],
+    additions: tuple[Part, ...],
+    changes: Sequence[tuple[Sequence[Part], frozenset[str]]],
     name: Callable[[Part], str],
 ) -> tuple[Part, ...]:
-    """Return the parts of the deployment and those that rules add, each once.
+    """Return ``parts`` of the deployment and the ``additions`` of rules, each once.
 
-    ``by_model`` are the parts that rules add for each model, and the names of those that they
-    remove. A part is removed only if it is removed for each model that has it.
+    ``changes`` are the parts that rules add for each model and target, and the names of those that
+    they remove. A part is removed only if it is removed for all that have it.
     """
-    parts = dict.fromkeys((*own, *added))
-    if len(by_model) == 1:  # nearly every call
-        removed = by_model[0][1]
-        return tuple([part for part in parts if name(part) not in removed])
     return tuple(
-        part
-        for part in parts
-        if any(
-            name(part) not in removed and (part in own or part in additions)
-            for additions, removed in by_model
-        )
+        [
+            part
+            for part in dict.fromkeys((*parts, *additions))
+            if any(
+                name(part) not in removed and (part in parts or part in added)
+                for added, removed in changes
+            )
+        ]
     )

@@ -23,85 +23,81 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
     """Return the deployment of a call, and the path of a passthrough call.
 
     A call may name its deployment. Otherwise it is the only one that serves all models of the call,
-    or the only default one of these.
+    or the only default one of these. Raise ``RequestError`` if there is none.
     """
     head = call.head
     if head.deployment is not None and head.alternatives:
         # One of these was drawn. The key needs all of them, or only some of its calls would fail.
-        for drawn in (head.deployment, *head.alternatives):
-            if drawn not in key.by_name:
-                raise BadRequest(no_deployment(drawn), param="deployment")
+        for alternative in (head.deployment, *head.alternatives):
+            if alternative not in key.by_name:
+                raise BadRequest(no_deployment(alternative), param="deployment")
     if head.passthrough is not None:
-        from proxy.policy.decide.passthrough import find_path  # noqa: PLC0415  # few calls are such
+        from proxy.policy.decide.passthrough import find_path  # noqa: PLC0415  # few calls need it
 
         return find_path(key, call, head.passthrough)
     name = head.deployment or call.deployment
     if name is not None:
-        return _named(key, name, head), None
-    return _only_serving(key, call), None
+        return _select_named(key, name, head), None
+    return _select_by_model(key, call), None
 
 
-def _only_serving(key: VirtualKey, call: Call) -> KeyDeployment:
-    """Return the deployment that serves the models of a call. A call without models creates a
-    conversation."""
-    if not call.requested_models:
-        from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such
+def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
+    if not call.requested_models:  # the call creates a conversation
+        from proxy.policy.decide.stored_state import select_store  # noqa: PLC0415  # few need it
 
-        return find_keeper(key)
-    candidates = key.serving(call.requested_models)
-    reach = key.default_of(candidates)
-    if reach is not None:
-        return reach
+        return select_store(key)
+    candidates = key.deployments_for(call.requested_models)
+    key_deployment = key.default_of(candidates)
+    if key_deployment is not None:
+        return key_deployment
     if not candidates:
         raise ModelNotFound(no_model(call.requested_models), param="model")
-    names = [each.deployment.name for each in candidates]
+    names = [candidate.deployment.name for candidate in candidates]
     raise InvalidField("model", ambiguous(listed(call.requested_models), names))
 
 
-def _named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
-    """Return the deployment that a call names. Raise ``NotFound`` if the key may not use it."""
-    reach = key.by_name.get(name)
+def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
+    key_deployment = key.by_name.get(name)
     param = HEADER if HEADER in head.headers else "deployment"
-    if reach is None:
+    if key_deployment is None:
         raise NotFound(no_deployment(name), param=param)
-    if reach.deployment.only_passthrough:
+    if key_deployment.deployment.only_passthrough:
         message = f'Deployment "{ascii_word(name)}" serves only its passthrough paths.'
         raise NotFound(message, param=param)
-    return reach
+    return key_deployment
 
 
-def listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
+def list_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     """Return the models of a key, each by one name, or by all names if the request asks for them.
     Raise ``ModelNotFound`` if it names a model that the key may not use."""
     model, names = head.parameter("model"), head.parameter("names")
     if model is not None:
-        if model not in key.listing:
+        if model not in key.models:
             raise ModelNotFound(no_model([model]), param="model")
-        return (key.listing[model],)
+        return (key.models[model],)
     if names not in (None, "all"):
         raise InvalidField("names", "must be all")
-    return tuple(each for each in key.listing.values() if each.is_main or names == "all")
+    return tuple(m for m in key.models.values() if m.is_main or names == "all")
 
 
-def join_tags(
-    snapshot: Snapshot, reach: KeyDeployment, head: RequestHead
+def merge_tags(
+    snapshot: Snapshot, key_deployment: KeyDeployment, head: RequestHead
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Return the tags of a call, and the names of the client's tags that are not allowed.
 
     The client may not change a tag of the key or of the deployment.
     """
-    tags = dict(reach.tags)
+    tags = dict(key_deployment.tags)
     dropped: list[str] = []
-    for name, given in head.tags:
-        value = "true" if given is None else given
+    for name, text in head.tags:
+        value = "true" if text is None else text
         rule = snapshot.tags.get(name)
-        is_allowed = rule is not None and rule.caller and rule.allows(value)
+        is_allowed = rule is not None and rule.set_by_clients and rule.allows(value)
         if is_allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            raise InvalidField(
-                "tags", f'clients may not set tag "{ascii_word(name)}" to this value'
-            )
+            message = f'clients may not set tag "{ascii_word(name)}" to this value'
+            raise InvalidField("tags", message)
         else:
             dropped.append(name)
     return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)

@@ -1,7 +1,7 @@
-"""Short-lived credentials of clouds, which are fetched with their libraries and renewed.
+"""Fetches and renews short-lived credentials of clouds with their libraries.
 
 The libraries find the identity of the machine in its environment, its metadata server, or a file
-that a variable names. No source that is used here runs a command. The libraries are extras, and
+that a variable names. No source used here runs a command. The libraries are extras, and are
 imported for the first token.
 
 Sources: the documents of azure-identity, google-auth and aws-bedrock-token-generator.
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 
 TIMEOUT_S = 5
-MARGIN_S = 300.0  # a token is renewed so long before it expires, but not before half its time
+MARGIN_S = 300.0  # renewal before expiry, but not before half of the lifetime
 RETRY_S = 30.0
 AWS_S = 600  # minimum lifetime of credentials that botocore returns
 REF = re.compile(r"(azure|google|aws):(\S+)")
@@ -33,7 +33,7 @@ class CloudToken(NamedTuple):
     """A credential and its lifetime."""
 
     text: str
-    lasts_s: float
+    lifetime_s: float
 
 
 Fetch = Callable[[], CloudToken]
@@ -46,12 +46,12 @@ def azure(scope: str, environ: Environ) -> Fetch:
     identity in the environment."""
     identity: Any = import_module("azure.identity")
     bounds = {"connection_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retry_total": 1}
-    ways = [identity.EnvironmentCredential(**bounds)]
+    sources = [identity.EnvironmentCredential(**bounds)]
     if environ.get("AZURE_FEDERATED_TOKEN_FILE"):
-        ways.append(identity.WorkloadIdentityCredential(**bounds))
+        sources.append(identity.WorkloadIdentityCredential(**bounds))
     client_id = environ.get("AZURE_CLIENT_ID")
-    ways.append(identity.ManagedIdentityCredential(client_id=client_id, **bounds))
-    credential = identity.ChainedTokenCredential(*ways)
+    sources.append(identity.ManagedIdentityCredential(client_id=client_id, **bounds))
+    credential = identity.ChainedTokenCredential(*sources)
 
     def fetch() -> CloudToken:
         token = credential.get_token(scope)
@@ -76,17 +76,16 @@ def google(scope: str, environ: Environ) -> Fetch:
     file = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     if file:
         kind = orjson.loads(Path(file).read_bytes())["type"]
-        module, of_file = GOOGLE_FILES[kind]
-        make = getattr(import_module(module).Credentials, of_file)
-        credentials = make(file, scopes=[scope])
+        module, method = GOOGLE_FILES[kind]
+        credentials = getattr(import_module(module).Credentials, method)(file, scopes=[scope])
     else:
         credentials = import_module("google.auth.compute_engine").Credentials(scopes=[scope])
     request = partial(transport.Request(), timeout=TIMEOUT_S)
 
     def fetch() -> CloudToken:
         credentials.refresh(request)
-        lasts = credentials.expiry.replace(tzinfo=UTC) - datetime.now(UTC)
-        return CloudToken(credentials.token, lasts.total_seconds())
+        lifetime = credentials.expiry.replace(tzinfo=UTC) - datetime.now(UTC)
+        return CloudToken(credentials.token, lifetime.total_seconds())
 
     return fetch
 
@@ -118,100 +117,94 @@ def is_token(ref: str) -> bool:
     return REF.fullmatch(ref) is not None
 
 
-def _cloud(ref: str) -> str:
-    return ref.partition(":")[0]
-
-
 @dataclass
-class HeldToken:
-    """The token of a reference, or the ``reason`` why there is none. ``lock`` is held while it is
-    fetched, next at ``due_at``. ``fetched`` counts tokens."""
+class TokenSlot:
+    """The token of a reference, or the ``reason`` why there is none. ``lock`` is held while a token
+    is fetched, next at ``due_at``. ``fetch_count`` changes with each new token."""
 
     fetch: Fetch | None = None
     token: CloudToken | None = None
     reason: str = ""
     due_at: float = float("-inf")
-    fetched: int = 0
+    fetch_count: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-def ignore(ref: str, reason: str) -> None:
-    """Report nothing."""
 
 
 class CloudTokens:
     """The tokens of a process. Only the thread that fetches a token waits for its cloud.
 
-    The libraries read more variables than those in ``environ``. ``tell`` is called with the
-    reference and the reason if a token cannot be renewed.
+    The libraries read more variables than those in ``environ``. ``on_failure`` is called with
+    the reference and the reason if a token cannot be renewed.
     """
 
     def __init__(
         self,
         environ: Environ,
-        tell: Callable[[str, str], None] = ignore,
+        on_failure: Callable[[str, str], None] = lambda ref, reason: None,
         now: Callable[[], float] = time.monotonic,
         makers: Mapping[str, Maker] = MAKERS,
     ) -> None:
         self._environ = environ
         self._now = now
         self._makers = makers
-        self._tell = tell
-        self._held: dict[str, HeldToken] = {}
+        self._on_failure = on_failure
+        self._slots: dict[str, TokenSlot] = {}
 
     def text(self, ref: str) -> str:
         """Return the current token, or fetch the first one. Raise ``ValueError`` if there is none;
         the next attempt is made after ``RETRY_S``."""
-        held = self._held.setdefault(ref, HeldToken())
-        if held.token is None:
-            with held.lock:
-                if held.token is None and self._now() >= held.due_at:
-                    self._fetch(ref, held)
-        if held.token is None:
-            raise ValueError(held.reason)
-        return held.token.text
+        slot = self._slots.setdefault(ref, TokenSlot())
+        if slot.token is None:
+            with slot.lock:
+                if slot.token is None and self._now() >= slot.due_at:
+                    self._fetch(ref, slot)
+        if slot.token is None:
+            raise ValueError(slot.reason)
+        return slot.token.text
 
-    def look(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
+    def state(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
         """Return a value that changes with each new token, like the state of files. Drop tokens
         without a reference."""
-        wanted = [ref for ref in refs if is_token(ref)]
-        if not wanted and not self._held:
+        token_refs = [ref for ref in refs if is_token(ref)]
+        if not token_refs and not self._slots:
             return frozenset()
-        self._held = {ref: self._held.get(ref) or HeldToken() for ref in wanted}
-        return frozenset((ref, 0, 0, held.fetched, 0) for ref, held in self._held.items())
+        self._slots = {ref: self._slots.get(ref) or TokenSlot() for ref in token_refs}
+        return frozenset((ref, 0, 0, slot.fetch_count, 0) for ref, slot in self._slots.items())
 
     def due(self) -> frozenset[str]:
         """Return the clouds with a token to fetch."""
         now = self._now()
-        return frozenset(_cloud(ref) for ref, held in [*self._held.items()] if now >= held.due_at)
+        return frozenset(
+            ref.partition(":")[0] for ref, slot in [*self._slots.items()] if now >= slot.due_at
+        )
 
     def renew(self, cloud: str) -> None:
         """Fetch the due tokens of a cloud, one after the other. Old tokens are used meanwhile."""
-        for ref, held in [*self._held.items()]:
-            if _cloud(ref) != cloud:
+        for ref, slot in [*self._slots.items()]:
+            if not ref.startswith(f"{cloud}:"):
                 continue
-            with held.lock:
-                if self._now() >= held.due_at and not self._fetch(ref, held):
-                    self._tell(ref, held.reason)
+            with slot.lock:
+                if self._now() >= slot.due_at and not self._fetch(ref, slot):
+                    self._on_failure(ref, slot.reason)
 
-    def _fetch(self, ref: str, held: HeldToken) -> bool:
+    def _fetch(self, ref: str, slot: TokenSlot) -> bool:
         """Fetch a token. Return True if there is a new one."""
-        word, _, what = ref.partition(":")
-        began = self._now()
+        cloud, _, scope = ref.partition(":")
+        started_at = self._now()
         try:
-            if held.fetch is None:
-                held.fetch = self._makers[word](what, self._environ)
-            held.token = held.fetch()
+            if slot.fetch is None:
+                slot.fetch = self._makers[cloud](scope, self._environ)
+            slot.token = slot.fetch()
         except ImportError:
-            held.reason = (
-                f"tokens of {word} need an extra package. Run: pip install 'headrace[{word}]'"
+            slot.reason = (
+                f"tokens of {cloud} need an extra package. Run: pip install 'headrace[{cloud}]'"
             )
         except Exception as error:  # noqa: BLE001  # messages of the libraries may contain secrets
-            held.reason = f"fetching a token from {word} failed with {type(error).__name__}"
+            slot.reason = f"fetching a token from {cloud} failed with {type(error).__name__}"
         else:
-            left = held.token.lasts_s
-            held.due_at = began + max(left - MARGIN_S, left / 2, 1.0)
-            held.fetched += 1
+            lifetime = slot.token.lifetime_s
+            slot.due_at = started_at + max(lifetime - MARGIN_S, lifetime / 2, 1.0)
+            slot.fetch_count += 1
             return True
-        held.due_at = self._now() + RETRY_S
+        slot.due_at = self._now() + RETRY_S
         return False

@@ -40,9 +40,20 @@ class Problem:
     path: str
     message: str
 
+    @staticmethod
+    def located(place: SourceLocation, path: KeyPath, message: str) -> Problem:
+        """Return the problem of the part at ``path``."""
+        return Problem(
+            file=place.file,
+            line=place.line,
+            column=place.column,
+            path=path_text(path),
+            message=message,
+        )
+
     def __str__(self) -> str:
-        where = f"{self.path}: " if self.path else ""
-        return f"{self.file}:{self.line}:{self.column}: {where}{self.message}"
+        path = f"{self.path}: " if self.path else ""
+        return f"{self.file}:{self.line}:{self.column}: {path}{self.message}"
 
 
 class PolicyError(Exception):
@@ -71,44 +82,43 @@ class Document:
     """Data of one or several files, with the location of each key and value by its path.
 
     ``folder`` is its name, the location of problems in no file. ``texts`` are the text files that
-    it names, or their problems. ``unread`` are the texts of files with syntax errors (None if
-    unknown), and ``keys`` the words in them that may be keys. ``left_out`` are the paths of invalid
-    parts, ``altered`` those of parts that contain one, and ``numbers`` the original indexes of
-    their list items. ``empty`` are the sections that are ``{}``.
+    it names, or their problems. ``unread_texts`` are the texts of files with syntax errors (None if
+    unknown), and ``possible_keys`` the words in them that may be keys. ``left_out`` are the paths
+    of invalid parts, ``incomplete`` those of parts that contain one, and ``original_indexes`` the
+    indexes of the list items that remain. ``empty_sections`` are those that are ``{}``.
     """
 
     folder: str = "policies"
     data: dict[str, Any] = field(default_factory=dict)
-    places: dict[KeyPath, SourceLocation] = field(default_factory=dict)
+    locations: dict[KeyPath, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     texts: dict[str, str | ValueError] = field(default_factory=dict)
-    unread: list[str | None] = field(default_factory=list)
-    keys: set[str] = field(default_factory=set)
+    unread_texts: list[str | None] = field(default_factory=list)
+    possible_keys: set[str] = field(default_factory=set)
     left_out: set[KeyPath] = field(default_factory=set)
-    altered: set[KeyPath] = field(default_factory=set)
-    numbers: dict[KeyPath, list[int]] = field(default_factory=dict)
-    empty: set[str] = field(default_factory=set)
+    incomplete: set[KeyPath] = field(default_factory=set)
+    original_indexes: dict[KeyPath, list[int]] = field(default_factory=dict)
+    empty_sections: set[str] = field(default_factory=set)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if every file was read to its end."""
-        return not self.unread
+        return not self.unread_texts
 
-    def may_name(self, section: str, name: str) -> bool:
+    def may_define(self, section: str, name: str) -> bool:
         """Return True if a section may contain a name in a file that was not read."""
-        return None in self.unread or (section,) in self.left_out or name in self.keys
+        is_left_out = (section,) in self.left_out
+        return None in self.unread_texts or is_left_out or name in self.possible_keys
 
-    def may_hold(self, name: str) -> bool:
+    def may_mention(self, name: str) -> bool:
         """Return True if a name may occur in parts that are left out or were not read."""
-        texts = (text for path in self.left_out for text in _texts_in(self._at(path)))
-        return name in texts or any(text is None or name in text for text in self.unread)
-
-    def _at(self, path: KeyPath) -> Any:
-        """Return the value at a path, or None for a missing field."""
-        value: Any = self.data
-        for part in path:
-            value = value.get(part) if isinstance(value, dict) else value[part]
-        return value
+        for path in self.left_out:
+            value: Any = self.data
+            for part in path:
+                value = value.get(part) if isinstance(value, dict) else value[part]
+            if name in _texts_in(value):
+                return True
+        return any(text is None or name in text for text in self.unread_texts)
 
     def text(self, name: str) -> str:
         """Return the content of a text file. Raise ``ValueError`` with its problem."""
@@ -117,39 +127,33 @@ class Document:
             raise text
         return text
 
-    def place(self, path: KeyPath) -> SourceLocation:
+    def location(self, path: KeyPath) -> SourceLocation:
         """Return the location of a path, or of its nearest parent that has one."""
-        while path and path not in self.places:
+        while path and path not in self.locations:
             path = path[:-1]
-        return self.places.get(path, SourceLocation(self.folder, 1, 1))
+        return self.locations.get(path, SourceLocation(self.folder, 1, 1))
 
-    def written(self, path: KeyPath) -> KeyPath:
+    def path_in_files(self, path: KeyPath) -> KeyPath:
         """Return a path as in the files, which may use a short form with fewer levels."""
-        kept: KeyPath = ()
+        located: KeyPath = ()
         for part in path:
-            kept = (*kept, part) if (*kept, part) in self.places else kept
-        return kept
+            located = (*located, part) if (*located, part) in self.locations else located
+        return located
 
     def leave_out(self, path: KeyPath) -> None:
         """Record a part that is left out."""
         self.left_out.add(path)
-        self.altered.update(path[:length] for length in range(1, len(path) + 1))
+        self.incomplete.update(path[:length] for length in range(1, len(path) + 1))
 
-    def numbered(self, path: KeyPath) -> KeyPath:
-        """Return a path with the original indexes of list items."""
+    def original_path(self, path: KeyPath, *, only_located: bool = False) -> KeyPath:
+        """Return a path with the original indexes of list items, and with ``only_located`` without
+        the levels that the files do not contain."""
         original: KeyPath = ()
         for part in path:
-            indexes = self.numbers.get(original)
-            original = (*original, indexes[part] if indexes and isinstance(part, int) else part)
-        return original
-
-    def origin(self, path: KeyPath) -> KeyPath:
-        """Return the path in the files of a part that is not left out."""
-        original: KeyPath = ()
-        for part in path:
-            indexes = self.numbers.get(original)
+            indexes = self.original_indexes.get(original)
             step = indexes[part] if indexes and isinstance(part, int) else part
-            original = (*original, step) if (*original, step) in self.places else original
+            if not only_located or (*original, step) in self.locations:
+                original = (*original, step)
         return original
 
     def raise_problems(self) -> None:
@@ -158,7 +162,7 @@ class Document:
             raise PolicyError(self.problems)
 
     @contextmanager
-    def located(self, path: KeyPath) -> Iterator[None]:
+    def errors_at(self, path: KeyPath) -> Iterator[None]:
         """Convert an unexpected error to a ``PolicyError`` that names the part at ``path``, of
         nested parts the innermost."""
         try:
@@ -166,33 +170,27 @@ class Document:
         except PolicyError:
             raise
         except Exception as error:
-            self.refuse(self.place(path), path, unexpected(error))
+            self.add_problem(self.location(path), path, unexpected(error))
             raise PolicyError(self.problems) from error
 
-    def complain(self, path: KeyPath, message: str) -> None:
+    def report(self, path: KeyPath, message: str) -> None:
         """Report a problem of a part. A part that lacks something may be invalid only because of
         that, so its problem is not reported."""
-        path = self.numbered(path)
-        if path not in self.altered:
-            self.refuse(self.place(path), path, message)
+        path = self.original_path(path)
+        if path not in self.incomplete:
+            self.add_problem(self.location(path), path, message)
 
-    def give_up(
-        self, at: SourceLocation, path: KeyPath, message: str, text: str | None = None
+    def stop_reading(
+        self, location: SourceLocation, path: KeyPath, message: str, text: str | None = None
     ) -> None:
         """Report a problem that prevents reading the rest of a file, whose ``text`` may be known,
-        or a folder."""
-        self.unread.append(text)
-        self.keys.update(KEY.findall(text or ""))
-        self.refuse(at, path, message)
+        or of a folder."""
+        self.unread_texts.append(text)
+        self.possible_keys.update(KEY.findall(text or ""))
+        self.add_problem(location, path, message)
 
-    def refuse(self, at: SourceLocation, path: KeyPath, message: str) -> None:
-        self.problems.append(problem_at(at, path, message))
-
-
-def problem_at(at: SourceLocation, path: KeyPath, message: str) -> Problem:
-    return Problem(
-        file=at.file, line=at.line, column=at.column, path=path_text(path), message=message
-    )
+    def add_problem(self, location: SourceLocation, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem.located(location, path, message))
 
 
 def path_text(path: KeyPath) -> str:

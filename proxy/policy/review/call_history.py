@@ -1,8 +1,7 @@
-"""Keeps the last calls without their texts, and explains them on request.
+"""Stores the last calls without their texts, and explains them on request.
 
-The history stores the facts that decided a call. ``explain`` decides the call again under the
-revision that was active then, so the explanation always matches the decision. All text of a client
-that is stored of one call is bounded.
+``explain`` decides a call again, from the stored facts and under the revision that was active then,
+so the explanation always matches the decision. The stored text of clients is bounded.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from proxy.call import summary
@@ -21,8 +20,9 @@ from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
 from proxy.money.usage import usd_text
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
-from proxy.policy.review.explain import CallExplanation, Reason, explain
+from proxy.policy.review.explain import CallExplanation, Decision, explain
 from proxy.policy.schema.rules import Cap, Set
+from proxy.runtime.frozen import frozen
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResults
 from proxy.types.limit import Claim, Limit
@@ -33,8 +33,8 @@ CallId = tuple[str, str | None]
 MAX_CALLS = 1000
 MAX_UNAUTHORIZED = 20
 MAX_BYTES = 16 * 1024
-"""Maximum size of the text of a client that is stored of one call."""
-MAX_UNMEASURED = 8  # so many texts of MAX_NAME characters are smaller than MAX_BYTES
+"""Maximum size of the stored client text of one call."""
+MAX_UNMEASURED = 8  # this many texts of MAX_NAME characters are smaller than MAX_BYTES
 PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
 
 
@@ -42,16 +42,16 @@ class PastAttempt(NamedTuple):
     """An attempt. A target is stored by its name, because it would keep old credentials alive."""
 
     target: str
-    why: str
+    reason: str
     status: int | None
     error: str | None
     cause: str | None
     system_text: str | None
     seconds: float
-    lost: bool
+    lost_hedge: bool
 
 
-@dataclass(slots=True, init=False)
+@frozen
 class PastCall:
     """A call that has ended. ``call`` is None if it failed before its body was read, and if it is
     ``too_large``. ``limits`` are limits and the amounts that the call reserved."""
@@ -107,7 +107,7 @@ class CallHistory:
 
     def callers(self, request_id: str) -> list[str]:
         """Return the names of the keys that used a request id, the last one first."""
-        return [key for known, key in reversed(self._calls) if known == request_id and key]
+        return [key for id_, key in reversed(self._calls) if id_ == request_id and key]
 
     def explain(self, request_id: str, caller: str | None = None) -> CallExplanation | None:
         """Explain the last call with a request id, of the key ``caller`` or of the last caller.
@@ -119,26 +119,26 @@ class CallHistory:
         past = (self._unauthorized if key is None else self._calls).get((request_id, key))
         if past is None:
             return None
-        reasons = (*self._decisions(past), _outcome(past))
-        return CallExplanation(past.revision or "none", reasons)
+        decisions = (*self._decisions(past), _outcome(past))
+        return CallExplanation(past.revision or "none", decisions)
 
-    def _decisions(self, past: PastCall) -> Iterator[Reason]:
+    def _decisions(self, past: PastCall) -> Iterator[Decision]:
         """Yield the decisions on a call, and the differences under the candidate."""
         snapshot = self._find(past.revision or "")
         if snapshot is None:
-            yield Reason("result", "unknown", "the policy revision is no longer in memory")
+            yield Decision("result", "unknown", "the policy revision is no longer in memory")
             return
         if past.too_large:
-            yield Reason("result", "unknown", "the request is too large to be kept")
+            yield Decision("result", "unknown", "the request is too large to be kept")
             return
         key, call = snapshot.key_named(past.key), past.call
         if key is None or call is None:
-            yield Reason("key", key.name if key else "unknown")
+            yield Decision("key", key.name if key else "unknown")
             return
-        yield from explain(snapshot, key, call).reasons
+        yield from explain(snapshot, key, call).decisions
         if call.state_ref is not None:
-            why = "this target stores the state that the call uses"
-            yield Reason("pinned to", call.state_ref.target, why)
+            reason = "this target stores the state that the call uses"
+            yield Decision("pinned to", call.state_ref.target, reason)
         if self._candidate is None:
             return
         candidate = self._candidate()
@@ -146,45 +146,46 @@ class CallHistory:
             snapshot, candidate, call, key, credential=past.credential, is_admitted=True
         )
         parts = tuple(
-            Reason(each.kind, each.text, f"by {each.rule}" if each.rule else None)
-            for each in first_items(differences)
+            Decision(d.kind, d.text, f"by {d.rule}" if d.rule else None)
+            for d in first_items(differences)
         )
         text = "different decision" if parts else "same decision"
-        yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
+        yield Decision("candidate", text, f"revision {candidate.revision}", parts=parts)
 
 
 def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
     facts, attempts = record.facts or summary.summarize(record), record.attempts
     call = None if record.call is None else without_texts(record.call, headers)
     claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
-    past = PastCall()
-    past.revision = record.revision
-    past.key = record.key
-    past.credential = record.credential
-    past.too_large = call is not None and _is_too_large(call)
-    past.call = None if past.too_large else call
-    past.outcome = facts.outcome
-    past.status = record.status
-    past.error = _error_text(record.error) if record.error is not None else None
-    past.cost = facts.cost if attempts else None
-    past.attempts = [
-        PastAttempt(
-            target=attempt.target.id,
-            why=attempt.reason,
-            status=attempt.status,
-            error=attempt.error,
-            cause=attempt.cause,
-            system_text=attempt.system_text,
-            seconds=(attempt.ended or attempt.started) - attempt.started,
-            lost=attempt.lost_hedge,
-        )
-        for attempt in attempts[:MAX_WORDS]
-    ]
-    past.skips = [(skip.target.id, skip.reason) for skip in record.skips[:MAX_WORDS]]
-    past.limits = [(claim.limit, claim.amount) for claim in claims]
-    past.readings = record.limit_decision.readings if record.limit_decision is not None else ()
-    past.guards = first_items(_guard_texts(facts.each_verdict)) if facts.each_verdict else ()
-    return past
+    too_large = call is not None and _is_too_large(call)
+    return PastCall(
+        revision=record.revision,
+        key=record.key,
+        credential=record.credential,
+        call=None if too_large else call,
+        too_large=too_large,
+        outcome=facts.outcome,
+        status=record.status,
+        error=_error_text(record.error) if record.error is not None else None,
+        cost=facts.cost if attempts else None,
+        attempts=[
+            PastAttempt(
+                target=attempt.target.id,
+                reason=attempt.reason,
+                status=attempt.status,
+                error=attempt.error,
+                cause=attempt.cause,
+                system_text=attempt.system_text,
+                seconds=(attempt.ended or attempt.started) - attempt.started,
+                lost_hedge=attempt.lost_hedge,
+            )
+            for attempt in attempts[:MAX_WORDS]
+        ],
+        skips=[(skip.target.id, skip.reason) for skip in record.skips[:MAX_WORDS]],
+        limits=[(claim.limit, claim.amount) for claim in claims],
+        readings=record.limit_decision.readings if record.limit_decision is not None else (),
+        guards=first_items(_guard_texts(facts.each_verdict)) if facts.each_verdict else (),
+    )
 
 
 def without_texts(call: Call, headers: frozenset[str]) -> Call:
@@ -193,10 +194,10 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
     It contains the short parameters that rules may change, and the given ``headers``. Every field
     is copied by name, so that a new field of a call is not stored by accident.
     """
-    head, body, pin = call.head, call.body, call.state_ref
+    head, body, state_ref = call.head, call.body, call.state_ref
     passed, parameters = None, {}
     if head.endpoint == "passthrough":
-        from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls are such
+        from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls need it
 
         passed = sample_request(head.route)
     for name in body:
@@ -205,7 +206,7 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
             is_text = isinstance(value, str) and len(value) <= MAX_NAME
             if is_text or type(value) in (int, float, bool):
                 parameters[name] = value
-    is_drawn = pin is not None and pin.deployment in head.alternatives
+    is_drawn = state_ref is not None and state_ref.deployment in head.alternatives
     return Call(
         head=RequestHead(
             dialect=head.dialect,
@@ -213,7 +214,7 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
             route=head.route,
             request_id=head.request_id,
             call_id=head.call_id,
-            deployment=pin.deployment if pin is not None and is_drawn else head.deployment,
+            deployment=state_ref.deployment if state_ref and is_drawn else head.deployment,
             tags=head.tags,
             user=head.user,
             bypass_cache=head.bypass_cache,
@@ -226,26 +227,16 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
         requested_models=call.requested_models,
         deployment=call.deployment,
         stream=call.stream,
-        state_ref=None if pin is None else replace(pin, id=""),
+        state_ref=None if state_ref is None else replace(state_ref, id=""),
         background=call.background,
     )
 
 
 def _is_too_large(call: Call) -> bool:
-    """Return True if the stored text of a client exceeds ``MAX_BYTES``."""
-    head = call.head
-    if (
-        not (head.tags or head.headers)
-        and len(call.requested_models) + len(call.body) <= MAX_UNMEASURED
-    ):
+    head, models = call.head, call.requested_models
+    if not (head.tags or head.headers) and len(models) + len(call.body) <= MAX_UNMEASURED:
         return False
-    texts = [
-        *call.requested_models,
-        call.deployment,
-        head.deployment,
-        head.user,
-        *call.body.values(),
-    ]
+    texts = [*models, call.deployment, head.deployment, head.user, *call.body.values()]
     for group in (head.headers.values(), *head.tags):
         texts += group
     return sum(map(sys.getsizeof, texts)) > MAX_BYTES
@@ -253,9 +244,8 @@ def _is_too_large(call: Call) -> bool:
 
 def _error_text(error: ProxyError) -> str:
     """Return the message of an error. An upstream's message is left out: it may quote a prompt."""
-    if error.upstream_message is None and not isinstance(
-        error, UpstreamRejected | BlockedByUpstream
-    ):
+    is_from_upstream = isinstance(error, UpstreamRejected | BlockedByUpstream)
+    if error.upstream_message is None and not is_from_upstream:
         return error.message
     status = error.upstream_status
     return error.code if status is None else f"{error.code}, upstream status {status}"
@@ -265,24 +255,23 @@ def _guard_texts(verdicts: GuardResults) -> Iterator[tuple[str, str | None]]:
     """Yield the verdict of each guard that did not pass, and the counts of its findings."""
     for stage, result in verdicts:
         if result.verdict != "passed":
-            counts = ", ".join(
-                f"{kind}: {count}" for kind, count in first_items(result.findings.items())
-            )
+            findings = first_items(result.findings.items())
+            counts = ", ".join(f"{kind}: {count}" for kind, count in findings)
             shadow = " (shadow mode)" if result.shadow else ""
             text = f"{stage} {result.guard} {result.verdict}{shadow}"
             yield text, result.error or counts or None
 
 
-def _outcome(past: PastCall) -> Reason:
-    guards = (Reason("guard", text, why) for text, why in past.guards)
-    skips = (Reason("attempt", f"{target} skipped", why) for target, why in past.skips)
+def _outcome(past: PastCall) -> Decision:
+    guards = (Decision("guard", text, reason) for text, reason in past.guards)
+    skips = (Decision("attempt", f"{target} skipped", reason) for target, reason in past.skips)
     parts = (*_limits(past), *guards, *map(_attempt, past.attempts), *skips)
     cost = None if past.cost is None else f"{usd_text(past.cost)} USD"
-    why = ", ".join(text for text in (past.error, cost) if text) or None
-    return Reason("outcome", f"{past.outcome}, status {past.status}", why, parts=parts)
+    reason = ", ".join(text for text in (past.error, cost) if text) or None
+    return Decision("outcome", f"{past.outcome}, status {past.status}", reason, parts=parts)
 
 
-def _limits(past: PastCall) -> Iterator[Reason]:
+def _limits(past: PastCall) -> Iterator[Decision]:
     """Yield each limit with the reserved amount and the state of its counter at that time."""
     claims = [Claim(limit, "", amount) for limit, amount in past.limits]
     decision = LimitDecision(True, claims, past.readings)
@@ -293,16 +282,16 @@ def _limits(past: PastCall) -> Iterator[Reason]:
         if refuses:
             text = "would reject (shadow mode)" if limit.shadow else "rejected the call"
         figure = limit.kind.figure
-        why = f"this call reserved {figure(claim.amount)}; "
-        why += f"{figure(used)} of {figure(limit.capacity)} used"
-        yield Reason("limit", f"{limit.name} {text}", why)
+        reason = f"this call reserved {figure(claim.amount)}; "
+        reason += f"{figure(used)} of {figure(limit.capacity)} used"
+        yield Decision("limit", f"{limit.name} {text}", reason)
 
 
-def _attempt(attempt: PastAttempt) -> Reason:
+def _attempt(attempt: PastAttempt) -> Decision:
     status = f"returned status {attempt.status}"
     ended = f"failed with {attempt.error}" if attempt.error else status
     cause = f" ({attempt.cause})" if attempt.cause else ""
-    lost = ", another attempt was faster" if attempt.lost else ""
-    why = f"{attempt.why}, {attempt.seconds * 1000:.0f} ms"
-    why += f", {attempt.system_text}" if attempt.system_text else ""
-    return Reason("attempt", f"{attempt.target} {ended}{cause}{lost}", why)
+    lost = ", another attempt was faster" if attempt.lost_hedge else ""
+    reason = f"{attempt.reason}, {attempt.seconds * 1000:.0f} ms"
+    reason += f", {attempt.system_text}" if attempt.system_text else ""
+    return Decision("attempt", f"{attempt.target} {ended}{cause}{lost}", reason)

@@ -1,19 +1,23 @@
-"""Decides calls under two policy snapshots and lists the differences, by kind and by rule."""
+"""Decides calls under two policy snapshots and lists the differences, by kind and by rule.
+
+``Candidate`` compares each call of a running proxy with a candidate policy, after the call ends.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+from proxy.call.record import Record
 from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.upstream_request import parameters
-from proxy.errors import ProxyError
-from proxy.errors.words import word
-from proxy.policy.decide import decide
+from proxy.errors import ProxyError, Unauthorized
+from proxy.errors.words import counted, word
+from proxy.policy.decide import ActivePolicy, decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.explain import limit_text
+from proxy.policy.review.explain import CallExplanation, Decision, limit_text
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
 from proxy.types.target import titles
@@ -23,14 +27,16 @@ Kind = Literal[
     "guards",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Decision = Plan | ProxyError
+PlanOrError = Plan | ProxyError
 RulesByEffect = Mapping[str, str]
 MAX_EXAMPLE_CHARS = 500
+MAX_EXAMPLES = 5
+MAX_CHANGES = 200
 
 
 @frozen
 class Difference:
-    """A difference between two decisions. ``rule`` is its cause, as ``policy/rule``, or empty."""
+    """A difference between two decisions. ``rule`` is its cause as ``policy/rule``, or empty."""
 
     kind: Kind
     before: str
@@ -42,7 +48,7 @@ class Difference:
         return f"{self.before} -> {self.after}"
 
 
-def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> Decision:
+def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> PlanOrError:
     """Return the plan of a call, or the error that rejects it."""
     try:
         return decide(snapshot, key, call)
@@ -51,7 +57,7 @@ def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> Decision:
 
 
 def key_difference(name: str, before: str | None, after: str | None) -> Difference:
-    """Return the difference for a key that one snapshot rejects, for the given reason."""
+    """Return the difference for a key. ``before`` and ``after`` are reasons for its rejection."""
     return Difference("key", before or f"key {name}", after or f"key {name}")
 
 
@@ -66,14 +72,14 @@ def compare_snapshots(
 ) -> list[Difference]:
     """Decide a call under two snapshots. ``old`` accepts the key of a call that ``is_admitted``."""
     received_at = call.head.received_at
-    before = None if is_admitted else old.lapse_of(key.name, received_at)
-    after = new.lapse_of(key.name, received_at, credential)
+    before = None if is_admitted else old.rejection_reason(key.name, received_at)
+    after = new.rejection_reason(key.name, received_at, credential)
     if before is not None or after is not None:
         return [key_difference(key.name, before, after)]
     return compare(call, decide_call(old, key, call), decide_call(new, new.keys[key.name], call))
 
 
-def compare(call: Call, before: Decision, after: Decision) -> list[Difference]:
+def compare(call: Call, before: PlanOrError, after: PlanOrError) -> list[Difference]:
     """Return the differences between two decisions on a call."""
     if isinstance(before, Plan) and isinstance(after, Plan):
         return list(_compare_plans(call, before, after))
@@ -84,7 +90,7 @@ def compare(call: Call, before: Decision, after: Decision) -> list[Difference]:
 
 @dataclass(slots=True)
 class ChangeCount:
-    """Number of calls with a change, and examples: the request id and the change of a call."""
+    """Number of calls with a change, and examples as request id and change."""
 
     calls: int = 0
     examples: list[tuple[str, str]] = field(default_factory=list)
@@ -127,7 +133,7 @@ class ChangeTally:
 def _compare_plans(call: Call, before: Plan, after: Plan) -> Iterator[Difference]:
     old_texts, new_texts = dict(_plan_texts(before)), dict(_plan_texts(after))
     model_calls = zip(before.model_calls, after.model_calls, strict=True)
-    differences = [each for pair in model_calls for each in _compare_model_calls(call, *pair)]
+    differences = [d for pair in model_calls for d in _compare_model_calls(call, *pair)]
     for kind, name in sorted({*old_texts, *new_texts}):
         old, new = (texts.get((kind, name), "none") for texts in (old_texts, new_texts))
         if old == new:
@@ -138,7 +144,7 @@ def _compare_plans(call: Call, before: Plan, after: Plan) -> Iterator[Difference
             effect = f"{kind.removesuffix('s')} {name}" if name else kind
             rule = _cause(before.rule_by_effect, after.rule_by_effect, effect, f"no {effect}")
         differences.append(Difference(kind=kind, before=old, after=new, rule=rule))
-    yield from sorted(differences, key=lambda each: KINDS.index(each.kind))
+    yield from sorted(differences, key=lambda difference: KINDS.index(difference.kind))
 
 
 def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
@@ -166,25 +172,19 @@ def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
 
 def _compare_model_calls(call: Call, before: ModelCall, after: ModelCall) -> Iterator[Difference]:
     """Yield the differences in the targets of a model, and in their parameters."""
-    if titles(before.targets) != titles(after.targets):
-        left_out = sorted(
-            each
-            for each in {*before.rule_by_effect, *after.rule_by_effect}
-            if each.startswith("left out ")
-        )
-        rule = _cause(
-            before.rule_by_effect, after.rule_by_effect, "targets", "model", "fallback", *left_out
-        )
-        old, new = titles(before.targets), titles(after.targets)
+    old, new = titles(before.targets), titles(after.targets)
+    if old != new:
+        effects = {*before.rule_by_effect, *after.rule_by_effect}
+        left_out = sorted(effect for effect in effects if effect.startswith("left out "))
+        effects_on_targets = "targets", "model", "fallback", *left_out
+        rule = _cause(before.rule_by_effect, after.rule_by_effect, *effects_on_targets)
         yield Difference(kind="targets", before=old, after=new, rule=rule)
     pairs = [(before.targets[0], after.targets[0])]
-    if (
-        before.target_overrides or after.target_overrides
-    ):  # rules change later targets in another way than the first
-        by_title = {target.id: target for target in before.targets}
-        pairs += [(by_title[each.id], each) for each in after.targets if each.id in by_title]
-    found = (each for pair in pairs for each in _compare_parameters(call, before, after, *pair))
-    yield from dict.fromkeys(found)
+    if before.target_overrides or after.target_overrides:
+        by_id = {target.id: target for target in before.targets}
+        pairs += [(by_id[t.id], t) for t in after.targets if t.id in by_id]
+    differences = (d for pair in pairs for d in _compare_parameters(call, before, after, *pair))
+    yield from dict.fromkeys(differences)
 
 
 def _compare_parameters(
@@ -206,12 +206,12 @@ def _compare_parameters(
 
 
 def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str:
-    """Return a parameter with its value. The text of a client is never shown."""
+    """Return a parameter with its value. Text of a client is never shown."""
     value = body.get(name)
     if value is None:
         return f"no {name}"
     changes = (model_call.overrides, *model_call.target_overrides.values())
-    is_set_by_rule = any(name in each.set for each in changes)
+    is_set_by_rule = any(name in overrides.set for overrides in changes)
     is_shown = is_set_by_rule or isinstance(value, (bool, int, float))
     return f"{name} {value}" if is_shown else f"{name} as requested"
 
@@ -224,13 +224,74 @@ def _cause(before: RulesByEffect, after: RulesByEffect, *effects: str) -> str:
     return next((after[effect] for effect in effects if effect in after), "")
 
 
-def _status(decision: Decision) -> str:
+def _status(decision: PlanOrError) -> str:
     if isinstance(decision, ProxyError):
         return f"{decision.status} {decision.code}"
     return f"{decision.refusal.status} by rule" if decision.refusal else "allowed"
 
 
-def _refusing_rule(before: Decision, after: Decision) -> str:
+def _refusing_rule(before: PlanOrError, after: PlanOrError) -> str:
     """Return the rule that refuses the call in ``after``, otherwise in ``before``."""
-    refusals = (each.refusal for each in (after, before) if isinstance(each, Plan))
+    refusals = (plan.refusal for plan in (after, before) if isinstance(plan, Plan))
     return next((refusal.rule for refusal in refusals if refusal is not None), "")
+
+
+class Candidate:
+    """Sink that decides each call under a candidate snapshot too, and counts the differences.
+
+    ``count`` gets the kind and the rule of each change of a call, or ``same`` and an empty rule.
+    """
+
+    name: ClassVar[str] = "candidate"
+
+    def __init__(self, current: Callable[[], Snapshot], count: Callable[[str, str], None]) -> None:
+        self.current = current
+        self._count = count
+        self._tally = ChangeTally(MAX_EXAMPLES, max_changes=MAX_CHANGES, keep_newest=True)
+
+    def end(self, record: Record) -> None:
+        differences = self._compare(record)
+        if differences is None or record.head is None:
+            return
+        for kind, rule in self._tally.add(record.head.request_id, differences):
+            self._count(kind, rule)
+        if not differences:
+            self._count("same", "")
+
+    def _compare(self, record: Record) -> list[Difference] | None:
+        """Return the differences for a call, or None if no policy decided it."""
+        head, call, snapshot = record.head, record.call, self.current()
+        if head is None or head.internal_key is not None:  # the candidate has no internal keys
+            return None
+        try:
+            key = ActivePolicy(snapshot).identify(head).virtual_key
+        except Unauthorized:
+            key = None
+        if call is None:
+            if key is None or not isinstance(record.error, Unauthorized):
+                return None
+            return [key_difference(key.name, "unknown", None)]
+        decision = record.original_plan or record.plan or record.error
+        if decision is None:
+            return None
+        if key is None:
+            name = str(record.key)
+            reason = snapshot.rejection_reason(name, head.received_at, record.credential)
+            return [key_difference(name, None, reason or "unknown")]
+        return compare(call, decision, decide_call(snapshot, key, call))
+
+    def explain(self) -> CallExplanation:
+        """Return the changes that affected calls, the latest first, each with its last calls."""
+        decisions = [
+            Decision(
+                kind,
+                f"differs for {counted(count.calls, 'call')}",
+                f"changed by rule {rule}" if rule else None,
+                parts=tuple(
+                    Decision("call", request_id, text)
+                    for request_id, text in reversed(count.examples)
+                ),
+            )
+            for (kind, rule), count in reversed(self._tally.by_change.items())
+        ]
+        return CallExplanation(self.current().revision, tuple(decisions))

@@ -30,9 +30,15 @@ ENDPOINTS = ("chat", "completions", "responses", "embeddings")
 MAX_CHARS = 80
 
 
-def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
+def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
     """Yield a line for each changed part, followed by its details."""
-    before, after = _plain(old), _plain(new)
+    before, after = (
+        policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
+        for policies in (old, new)
+    )
+    for section in PoliciesConfig.model_fields:
+        before.setdefault(section, {})
+        after.setdefault(section, {})
     names = {section: sorted({*before[section], *after[section]}) for section in SECTIONS}
     changed = {
         (section, name)
@@ -49,12 +55,7 @@ def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
     for section in ("caller_tags", "cors", "price_table", "revoked"):
-        yield from _walk(section, before[section], after[section])
-
-
-def _plain(policies: PoliciesConfig) -> dict[str, Any]:
-    data = policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
-    return {name: data.get(name, {}) for name in PoliciesConfig.model_fields}
+        yield from _compare(section, before[section], after[section])
 
 
 def _details(
@@ -63,11 +64,11 @@ def _details(
     if name not in before:
         yield "added"
         if section == "prices":  # reviewers must see the prices of a new model
-            yield from _walk("", {}, after[name])
+            yield from _compare("", {}, after[name])
     elif name not in after:
         yield "removed"
     else:
-        yield from _walk("", before[name], after[name])
+        yield from _compare("", before[name], after[name])
 
 
 def _indirect_changes(
@@ -99,28 +100,28 @@ def _upstreams(part: Any) -> Iterator[str]:
             yield from _upstreams(inner)
 
 
-def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
-    """Yield every difference below a path. Items of lists are matched by name and by order."""
+def _compare(path: str, before: Any, after: Any) -> Iterator[str]:
+    """Yield every difference below a path. Items of lists are compared by name and by order."""
     if before == after:
         return
-    old, new = _by_name(before), _by_name(after)
+    old, new = _parts_by_name(before), _parts_by_name(after)
     if old is None or new is None:
-        yield f"{path}: {_shown(after)} (was {_shown(before)})"
+        yield f"{path}: {_format(after)} (was {_format(before)})"
         return
     for name in dict.fromkeys([*old, *new]):
-        inside = f"{path}.{name}" if path else str(name)
+        inner = f"{path}.{name}" if path else str(name)
         if name not in old:
-            yield f"{inside}: {_shown(new[name])} (added)"
+            yield f"{inner}: {_format(new[name])} (added)"
         elif name not in new:
-            yield f"{inside}: {_shown(old[name])} (removed)"
+            yield f"{inner}: {_format(old[name])} (removed)"
         else:
-            yield from _walk(inside, old[name], new[name])
+            yield from _compare(inner, old[name], new[name])
     order = [[name for name in names if name in old and name in new] for names in (old, new)]
     if isinstance(before, list) and order[0] != order[1]:
         yield f"{path}: new order {', '.join(map(str, new))}"
 
 
-def _by_name(value: Any) -> dict[str, Any] | None:
+def _parts_by_name(value: Any) -> dict[str, Any] | None:
     """Return the parts of a value by their names, or None if a part has no unique name."""
     if isinstance(value, dict):
         return value
@@ -141,7 +142,7 @@ def _name(part: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     """Return a value on one line. Long text is cut, numbers are not."""
     if isinstance(value, str):
         return value if len(value) <= MAX_CHARS else f"{value[:MAX_CHARS]}…"
@@ -150,15 +151,16 @@ def _shown(value: Any) -> str:
 
 @dataclass(slots=True)
 class Replay:
-    """Result of a replay. ``unsized`` counts calls whose line has no parameters, ``undecided``
-    calls without a model or of another endpoint, ``unknown`` calls whose key is not in OLD."""
+    """Result of a replay. Counts lines that are no calls (``invalid``), calls without recorded
+    parameters, calls without a model or of another endpoint (``unsupported``), and calls whose key
+    is not in the old policies (``unknown_key``)."""
 
     calls: int = 0
     changed: int = 0
-    unread: int = 0
-    undecided: int = 0
-    unsized: int = 0
-    unknown: int = 0
+    invalid: int = 0
+    unsupported: int = 0
+    without_parameters: int = 0
+    unknown_key: int = 0
     tally: ChangeTally = field(default_factory=lambda: ChangeTally(MAX_EXAMPLES))
 
     def lines(self) -> Iterator[str]:
@@ -168,17 +170,17 @@ class Replay:
             by = f" by {rule}" if rule else ""
             examples = "; ".join(f"{request_id} ({text})" for request_id, text in count.examples)
             yield f"    {kind}{by}: {counted(count.calls, 'call')}, for example {examples}"
-        if self.unsized:
-            lines = counted(self.unsized, "line has", "lines have")
+        if self.without_parameters:
+            lines = counted(self.without_parameters, "line has", "lines have")
             yield f"{lines} no parameters, so changes by set and cap are not compared"
-        if self.unread:
-            yield counted(self.unread, "line is not a call", "lines are not calls")
-        if self.undecided:
-            calls = counted(self.undecided, "call was", "calls were")
+        if self.invalid:
+            yield counted(self.invalid, "line is not a call", "lines are not calls")
+        if self.unsupported:
+            calls = counted(self.unsupported, "call was", "calls were")
             reason = "no model was read, or the endpoint is not one of"
             yield f"{calls} skipped: {reason} {', '.join(ENDPOINTS)}"
-        if self.unknown:
-            calls = counted(self.unknown, "call was", "calls were")
+        if self.unknown_key:
+            calls = counted(self.unknown_key, "call was", "calls were")
             yield f"{calls} skipped: OLD does not accept the key"
 
 
@@ -188,27 +190,27 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
     for line in lines:
         recorded = read_call(line)
         if recorded is None:
-            result.unread += bool(line.strip())
+            result.invalid += bool(line.strip())
             continue
         if not recorded.models or recorded.endpoint not in ENDPOINTS:
-            result.undecided += 1
+            result.unsupported += 1
             continue
         key = old.key_named(recorded.key)
-        lapses = [each.lapse_of(str(recorded.key), recorded.time) for each in (old, new)]
-        if key is None or None not in lapses:
-            result.unknown += 1
+        reasons = [s.rejection_reason(str(recorded.key), recorded.time) for s in (old, new)]
+        if key is None or None not in reasons:
+            result.unknown_key += 1
             continue
         result.calls += 1
         call = recorded.call(old, key)
         differences = compare_snapshots(old, new, call, key)
         if recorded.body is None and recorded.parameters is None:
-            result.unsized += 1
-            differences = [each for each in differences if each.kind != "parameters"]
+            result.without_parameters += 1
+            differences = [d for d in differences if d.kind != "parameters"]
         result.changed += bool(result.tally.add(call.head.request_id, differences))
     return result
 
 
-def _in_utc(time: datetime) -> datetime:
+def _as_utc(time: datetime) -> datetime:
     if not 1 < time.year < MAXYEAR:  # another time zone may have no such time
         raise ValueError("out of range")
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
@@ -221,7 +223,7 @@ class RecordedCall(BaseModel):
     model_config = ConfigDict(strict=True)
 
     event: Literal["call"]
-    time: Annotated[datetime, AfterValidator(_in_utc)]
+    time: Annotated[datetime, AfterValidator(_as_utc)]
     request_id: str | None = None
     key: str | None = None
     dialect: str | None = None
@@ -255,16 +257,16 @@ class RecordedCall(BaseModel):
         decision = decide_call(old, key, call)
         if self.deployment and getattr(decision, "deployment", None) != self.deployment:
             head = replace(head, deployment=self.deployment)
-        reach = key.deployments.get(self.deployment or "")
-        if reach is not None:
+        key_deployment = key.deployments.get(self.deployment or "")
+        if key_deployment is not None:
             tags = (self.tags or {}).items()
-            client_tags = (tag for tag in tags if reach.tags.get(tag[0]) != tag[1])
+            client_tags = (tag for tag in tags if key_deployment.tags.get(tag[0]) != tag[1])
             head = replace(head, tags=tuple(client_tags))
         return replace(call, head=head)
 
 
 def read_call(line: bytes) -> RecordedCall | None:
-    """Return the call of a line, or None for any other line."""
+    """Return the call of a line, or None if the line is no call."""
     try:
         read_distinct(line)
         return RecordedCall.model_validate_json(line)

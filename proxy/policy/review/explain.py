@@ -32,26 +32,27 @@ EMPTY_TEXTS: Mapping[str, Json] = {
 
 
 @frozen
-class Reason:
+class Decision:
     """A decision: its subject, its result, the reason, and the ``file:line`` that declares it."""
 
-    about: str
-    decided: str
-    why: str | None = None
-    at: str | None = None
-    parts: tuple[Reason, ...] = ()
+    subject: str
+    result: str
+    reason: str | None = None
+    source: str | None = None
+    parts: tuple[Decision, ...] = ()
 
     def data(self) -> dict[str, Any]:
-        data = {"about": self.about, "decided": self.decided, "why": self.why, "at": self.at}
+        data = {"about": self.subject, "decided": self.result, "why": self.reason}
+        data["at"] = self.source
         parts = {"parts": [part.data() for part in self.parts]} if self.parts else {}
         return {name: value for name, value in data.items() if value is not None} | parts
 
     def line(self, heading: str = "") -> str:
         """Return one line of text, without the subject below a heading such as ``rules``."""
-        about = "" if f"{self.about}s" == heading else f"{self.about}: "
-        why = f" ({self.why})" if self.why else ""
-        at = f"  [{self.at}]" if self.at else ""
-        return f"{about}{self.decided}{why}{at}"
+        subject = "" if f"{self.subject}s" == heading else f"{self.subject}: "
+        reason = f" ({self.reason})" if self.reason else ""
+        source = f"  [{self.source}]" if self.source else ""
+        return f"{subject}{self.result}{reason}{source}"
 
 
 @frozen
@@ -59,41 +60,43 @@ class CallExplanation:
     """All decisions on a call, in the order in which they are made."""
 
     revision: str
-    reasons: tuple[Reason, ...]
+    decisions: tuple[Decision, ...]
 
     def data(self) -> dict[str, Any]:
-        decisions = [reason.data() for reason in self.reasons]
+        decisions = [decision.data() for decision in self.decisions]
         return {"revision": self.revision, "decisions": decisions}
 
     def text(self) -> str:
-        return "\n".join([f"policy revision {self.revision}", *_tree(self.reasons, "")])
+        return "\n".join([f"policy revision {self.revision}", *_tree(self.decisions, "")])
 
 
-def _tree(reasons: Sequence[Reason], indent: str, heading: str = "") -> Iterator[str]:
-    for number, reason in enumerate(reasons, start=1):
-        is_last = number == len(reasons)
-        yield f"{indent}{'└─' if is_last else '├─'} {reason.line(heading)}"
-        yield from _tree(reason.parts, f"{indent}{'  ' if is_last else '│ '} ", reason.about)
+def _tree(decisions: Sequence[Decision], indent: str, heading: str = "") -> Iterator[str]:
+    for number, decision in enumerate(decisions, start=1):
+        is_last = number == len(decisions)
+        yield f"{indent}{'└─' if is_last else '├─'} {decision.line(heading)}"
+        yield from _tree(decision.parts, f"{indent}{'  ' if is_last else '│ '} ", decision.subject)
 
 
 def explain(
-    snapshot: Snapshot, key: VirtualKey, call: Call, *, is_over: bool = True
+    snapshot: Snapshot, key: VirtualKey, call: Call, *, is_past: bool = True
 ) -> CallExplanation:
-    """Explain a call of a key. The guards have inspected a call that ``is_over``."""
-    return CallExplanation(snapshot.revision, tuple(_reasons(snapshot, key, call, is_over)))
+    """Explain a call of a key. Guards have not inspected a call that is not ``is_past``."""
+    return CallExplanation(snapshot.revision, tuple(_decisions(snapshot, key, call, is_past)))
 
 
 def preview(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call that was not made yet. A revoked or expired key is rejected."""
-    lapse = snapshot.lapse_of(key.name, call.head.received_at)
-    if lapse is None:
-        return explain(snapshot, key, call, is_over=False)
-    text = lapse if lapse.startswith("expired") else f"is {lapse}"
+    reason = snapshot.rejection_reason(key.name, call.head.received_at)
+    if reason is None:
+        return explain(snapshot, key, call, is_past=False)
+    text = reason if reason.startswith("expired") else f"is {reason}"
     rejected = _rejected(Unauthorized(), f"key {key.name} {text}")
     return CallExplanation(snapshot.revision, (_key(snapshot, key), rejected))
 
 
-def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> Iterator[Reason]:
+def _decisions(
+    snapshot: Snapshot, key: VirtualKey, call: Call, is_past: bool
+) -> Iterator[Decision]:
     yield _key(snapshot, key)
     try:
         plan = decide(snapshot, key, call)
@@ -101,99 +104,99 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> 
         yield _rejected(error, error.message)
         return
     if isinstance(plan, DecidedPlan):
-        origin = plan.origin_of_deployment()
-        yield Reason(about="deployment", decided=str(plan.deployment), why=origin.why, at=origin.at)
+        reason, source = plan.origin_of_deployment()
+        yield Decision("deployment", str(plan.deployment), reason, source=source)
         yield _tags(plan)
         if plan.passed is not None and call.head.passthrough is not None:
-            method, why = call.head.method, "retried after a failure"
+            method, reason = call.head.method, "retried after a failure"
             if not plan.passed.may_repeat(method):
-                why = "retried only if the upstream did not receive the request"
-            yield Reason("passthrough", f"{method} {plan.passed.route}", why)
+                reason = "retried only if the upstream did not receive the request"
+            yield Decision("passthrough", f"{method} {plan.passed.route}", reason)
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
         if more := plan.model_calls[MAX_LISTED:]:
-            yield Reason("models", f"{len(more)} more, not shown")
+            yield Decision("models", f"{len(more)} more, not shown")
         yield from (_guards(plan, call), _limits(plan, call), _cache(plan))
         if (capture := plan.guards.capture) is not None:
             text = f"{capture.share:.0%} of traces include the text of prompt and response"
-            yield Reason("capture", text, f"up to {capture.max_chars} characters each, redacted")
-    yield _result(plan, call, is_over)
+            yield Decision("capture", text, f"up to {capture.max_chars} characters each, redacted")
+    yield _result(plan, call, is_past)
 
 
-def _key(snapshot: Snapshot, key: VirtualKey) -> Reason:
-    return Reason("key", key.name, at=snapshot.at("keys", key.name))
+def _key(snapshot: Snapshot, key: VirtualKey) -> Decision:
+    return Decision("key", key.name, source=snapshot.source_of("keys", key.name))
 
 
-def _rejected(error: ProxyError, why: str) -> Reason:
-    return Reason("result", f"rejected with {error.status} {error.code}", why)
+def _rejected(error: ProxyError, reason: str) -> Decision:
+    return Decision("result", f"rejected with {error.status} {error.code}", reason)
 
 
-def _tags(plan: DecidedPlan) -> Reason:
+def _tags(plan: DecidedPlan) -> Decision:
     parts = []
     for tag, value in plan.tags.items():
-        why, at = plan.origin_of_tag(tag)
-        parts.append(Reason(about="tag", decided=f"{tag}={value}", why=why, at=at))
-    for tag in plan.basis.dropped:
+        reason, source = plan.origin_of_tag(tag)
+        parts.append(Decision("tag", f"{tag}={value}", reason, source=source))
+    for tag in plan.basis.dropped_tags:
         rule = plan.basis.snapshot.tags.get(tag)
         if rule is None:
-            why = "the policies do not declare this tag"
-        elif not rule.caller:
-            why = "clients may not set this tag; to allow it, add `caller: true` to the tag"
+            reason = "the policies do not declare this tag"
+        elif not rule.set_by_clients:
+            reason = "clients may not set this tag; to allow it, add `caller: true` to the tag"
         else:
-            why = "clients may not set this value, or the key or deployment sets another one"
-        parts.append(Reason("tag", f"{tag[:64]!a} dropped", why))
-    return Reason("tags", str(len(plan.tags)), parts=tuple(parts))
+            reason = "clients may not set this value, or the key or deployment sets another one"
+        parts.append(Decision("tag", f"{tag[:64]!a} dropped", reason))
+    return Decision("tags", str(len(plan.tags)), parts=tuple(parts))
 
 
-def _limits(plan: DecidedPlan, call: Call) -> Reason:
+def _limits(plan: DecidedPlan, call: Call) -> Decision:
     claims, snapshot = _computable_claims(plan, call), plan.basis.snapshot
     parts = []
     for scoped in plan.limits:
         limit = scoped.limit
         amounts = [claim.amount for claim in claims if claim.limit is limit]
-        at = snapshot.at(*snapshot.limits.get(limit.name, ()))
-        why = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
-        parts.append(Reason(about="limit", decided=limit_text(scoped), why=why, at=at))
-    return Reason("limits", str(len(parts)), parts=tuple(parts))
+        source = snapshot.source_of(*snapshot.limits.get(limit.name, ()))
+        reason = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
+        parts.append(Decision("limit", limit_text(scoped), reason, source=source))
+    return Decision("limits", str(len(parts)), parts=tuple(parts))
 
 
-def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
+def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
     model_call = plan.model_calls[index]
     text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
     rules = tuple(_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
     applied = len(model_call.rules)
     verb = "applies" if applied == 1 else "apply"
-    yield Reason("rules", f"{text}{applied} of {len(rules)} {verb}", parts=rules)
+    yield Decision("rules", f"{text}{applied} of {len(rules)} {verb}", parts=rules)
     yield from _parameters(plan, index, call, text)
     targets = []
-    for target, (why, at) in plan.origins_of_targets(index):
+    for target, (reason, source) in plan.origins_of_targets(index):
         price = price_on(target.prices, call.head.received_at.date())
         if price is None:
             cost = "price unknown"
         else:
             prices = {"input": price.input, "output": price.output}
-            known = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
-            cost = f"USD per million tokens: {known}"
-        targets.append(Reason(about="target", decided=target.id, why=f"{why}; {cost}", at=at))
-    for target, why in plan.left_out(index):
-        targets.append(Reason("target", f"{target.id} excluded", why))
-    yield Reason("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
+            texts = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
+            cost = f"USD per million tokens: {texts}"
+        targets.append(Decision("target", target.id, f"{reason}; {cost}", source=source))
+    for target, reason in plan.left_out(index):
+        targets.append(Decision("target", f"{target.id} excluded", reason))
+    yield Decision("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
 
 
-def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
-    rule, at, why = outcome
+def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
+    rule, source, reason = outcome
     verb = "does not apply"
-    if why is None and rule.shadow:
+    if reason is None and rule.shadow:
         verb = "would apply"
-        why = f"shadow mode: {'; '.join(text for _, text in rule.effects())}"
-    elif why is None:
+        reason = f"shadow mode: {'; '.join(text for _, text in rule.effects())}"
+    elif reason is None:
         verb = "applies"
         effects = ((text, plan.overruled(index, rule, effect)) for effect, text in rule.effects())
-        why = "; ".join(f"{text} ({but})" if but else text for text, but in effects)
-    return Reason(about="rule", decided=f"{rule.name} {verb}", why=why, at=at)
+        reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
+    return Decision("rule", f"{rule.name} {verb}", reason, source=source)
 
 
-def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Reason]:
+def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Decision]:
     """Yield the parameters of the request to the first target that rules change."""
     target = plan.model_calls[index].targets[0]
     if not _has_texts(call):
@@ -201,10 +204,10 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
     try:
         changes = rule_changes(call, target, plan.model_calls[index].overrides_for(target))
     except InvalidField as error:
-        yield Reason("parameters", f"{text}not supported by {target.id}", str(error))
+        yield Decision("parameters", f"{text}not supported by {target.id}", str(error))
         return
     parts = [
-        Reason(
+        Decision(
             "parameter",
             f"{name}: {'removed' if new is None else new}",
             f"without rules: {'not set' if old is None else old}",
@@ -212,10 +215,10 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
         for name, (old, new) in changes.items()
     ]
     if parts:
-        yield Reason("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
+        yield Decision("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
 
 
-def _guards(plan: Plan, call: Call) -> Reason:
+def _guards(plan: Plan, call: Call) -> Decision:
     guards = plan.guards
     parts = []
     for stage, rules in (("input", guards.input), ("output", guards.output)):
@@ -226,21 +229,21 @@ def _guards(plan: Plan, call: Call) -> Reason:
             scope = f"only {', '.join(included)}" if included else None
             if not included and rule.roles_left_out:
                 scope = f"except {', '.join(sorted(rule.roles_left_out))}"
-            parts.append(Reason("guard", f"{stage} {rule.name}: {action}", scope))
+            parts.append(Decision("guard", f"{stage} {rule.name}: {action}", scope))
     for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""
         text = f"input {cap.name}: {cap.action} above {usd_text(cap.max_nano_usd)} USD{shadow}"
-        why = None
+        reason = None
         if _has_texts(call):
             cost = estimate_cost(plan, call)
-            why = "the maximum cost of this call is unknown"
-            why = why if cost is None else f"this call may cost up to {usd_text(cost)} USD"
-        parts.append(Reason("guard", text, why))
+            reason = "the maximum cost of this call is unknown"
+            reason = reason if cost is None else f"this call may cost up to {usd_text(cost)} USD"
+        parts.append(Decision("guard", text, reason))
     if rejects_opaque(guards):
-        why = "guards cannot inspect them; `opaque: allow` accepts them"
-        parts.append(Reason("guard", "images, audio and files: rejected", why))
+        reason = "guards cannot inspect them; `opaque: allow` accepts them"
+        parts.append(Decision("guard", "images, audio and files: rejected", reason))
     count = len(guards.input) + len(guards.output) + len(guards.cost_caps)
-    return Reason("guards", str(count), parts=tuple(parts))
+    return Decision("guards", str(count), parts=tuple(parts))
 
 
 def rejects_opaque(guards: GuardPlan) -> bool:
@@ -249,7 +252,7 @@ def rejects_opaque(guards: GuardPlan) -> bool:
 
 
 def _has_texts(call: Call) -> bool:
-    """Return True if the texts of a call are known. The texts of past calls are not stored."""
+    """Return True if the call has its texts. The texts of past calls are not stored."""
     return any(name in call.body for name in ("messages", "prompt", "input"))
 
 
@@ -262,15 +265,15 @@ def _computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
     return [claim for claim in estimate_claims(plan, call) if claim.limit.is_budget]
 
 
-def _cache(plan: Plan) -> Reason:
+def _cache(plan: Plan) -> Decision:
     rule = plan.cache
     if rule is None:
-        return Reason("cache", "off")
+        return Decision("cache", "off")
     if len(plan.model_calls) > 1:
-        return Reason("cache", "skipped", "calls with several models are not cached")
+        return Decision("cache", "skipped", "calls with several models are not cached")
     text = f"responses are cached for {rule.ttl:g} s in {rule.store}"
     text += f"; {rule.semantic}" if rule.semantic is not None else ""
-    return Reason("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
+    return Decision("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 
 def limit_text(scoped: ScopedLimit) -> str:
@@ -281,23 +284,23 @@ def limit_text(scoped: ScopedLimit) -> str:
     return f"{limit.name}: {limit.kind.describe(limit)}{per}{shadow}"
 
 
-def _result(plan: Plan, call: Call, is_over: bool) -> Reason:
+def _result(plan: Plan, call: Call, is_past: bool) -> Decision:
     """Return the route of a call, or its rejection by a rule or by a limit that it exceeds."""
     if plan.model_list is not None:
         names = counted(len(plan.model_list), "name")
-        return Reason("result", "list the models of the key", names)
+        return Decision("result", "list the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
-        return Reason("result", text, plan.refusal.message)
+        return Decision("result", text, plan.refusal.message)
     for claim in _computable_claims(plan, call):
         if claim.amount > claim.limit.capacity and not claim.limit.shadow:
             cached = "; a cached response is still served" if plan.cache is not None else ""
-            why = f"this call exceeds the whole limit{cached}"
-            return Reason("result", f"rejected with 429 by limit {claim.limit.name}", why)
-    first = " and ".join(each.targets[0].id for each in plan.model_calls[:MAX_LISTED])
+            reason = f"this call exceeds the whole limit{cached}"
+            return Decision("result", f"rejected with 429 by limit {claim.limit.name}", reason)
+    first = " and ".join(m.targets[0].id for m in plan.model_calls[:MAX_LISTED])
     if more := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(more)} more"
     notes = [*call.warnings, *plan.warnings]
-    if not is_over and any(rule.enforces for rule in plan.guards.input):
+    if not is_past and any(rule.enforces for rule in plan.guards.input):
         notes.append("guards are listed, not evaluated")
-    return Reason("result", f"route to {first}", "; ".join(notes) or None)
+    return Decision("result", f"route to {first}", "; ".join(notes) or None)

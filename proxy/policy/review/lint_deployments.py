@@ -32,8 +32,9 @@ BINARY = frozenset({"audio", "content", "edits", "files", "uploads", "variations
 """Path segments of forms with files, and of responses with sound, pictures or files."""
 
 
-def findings(path: KeyPath, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
+def findings(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the warnings about one deployment."""
+    path: KeyPath = ("deployments", deployment.name)
     yield from _targets(deployment)
     yield from _missing_prices(path, deployment)
     yield from _target_names((*path, "targets"), deployment)
@@ -51,8 +52,8 @@ def findings(path: KeyPath, deployment: Deployment, snapshot: Snapshot) -> Itera
 
 def _targets(deployment: Deployment) -> Iterator[Finding]:
     """Yield targets without a known price, and targets without their endpoint."""
-    never = deployment.refuse_unpriced
-    effect = "it is never used" if never else "the cost of its calls is unknown"
+    is_refused = deployment.refuse_unpriced
+    effect = "it is never used" if is_refused else "the cost of its calls is unknown"
     for path, target in deployment.targets:
         missing, provider = target.missing_price(), target.upstream.traits
         if missing is not None:
@@ -87,7 +88,7 @@ def _target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     heaviest, *others_by_weight = routes.candidates.active
     models = {heaviest.model, *(target.model for target in others_by_weight)}
     rule_models = {rule.model for rule in deployment.rules}
-    if not routes.candidates.drawn or not deployment.names.isdisjoint(rule_models | models):
+    if not routes.candidates.is_drawn or not deployment.names.isdisjoint(rule_models | models):
         return
     for index, target in enumerate(routes.targets):
         weights = deployment.candidates(target.model).weights
@@ -104,7 +105,7 @@ def _hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield hedges that repeat the request to the same target although there are others."""
     candidates = deployment.routes.candidates
     has_other_target = (
-        candidates.drawn
+        candidates.is_drawn
         or candidates.balanced
         or deployment.fallback
         or any(rule.fallback or rule.routes for rule in deployment.rules)
@@ -121,7 +122,7 @@ def _stored_data(
     path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
-    stored = [each for each in paths.paths if _is_stored(each)]
+    stored = [p for p in paths.paths if _is_stored(p)]
     if not stored:
         return
     routes = _routes(paths, _is_stored)
@@ -138,13 +139,9 @@ def _stored_data(
         for _, target in deployment.targets
         for name in target.upstream.accepts
     ]
-    segments = {segment for each in stored for segment in each.route.split("/")}
-    fields = {
-        name for each in segments & REFERENCE_FIELDS.keys() for name in REFERENCE_FIELDS[each]
-    }
-    rejected = [
-        name for name in sorted(fields) if not any(each.endswith(name) for each in accepted)
-    ]
+    segments = {segment for p in stored for segment in p.route.split("/")}
+    fields = {name for s in segments & REFERENCE_FIELDS.keys() for name in REFERENCE_FIELDS[s]}
+    rejected = [name for name in sorted(fields) if not any(a.endswith(name) for a in accepted)]
     if rejected:
         yield (
             path,
@@ -155,10 +152,9 @@ def _stored_data(
         key.name
         for key in snapshot.keys.values()
         if any(
-            upstreams & _upstreams(each.deployment)
-            for each in key.deployments.values()
-            if each.deployment.passthrough
-            and any(map(_is_stored, each.deployment.passthrough.paths))
+            upstreams & _upstreams(d.deployment)
+            for d in key.deployments.values()
+            if d.deployment.passthrough and any(map(_is_stored, d.deployment.passthrough.paths))
         )
     ]
     if len(keys) > 1:
@@ -179,7 +175,7 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> It
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     credentials = _routes(
-        paths, lambda each: "POST" in each.methods and bool(CREDENTIALS.search(each.route))
+        paths, lambda p: "POST" in p.methods and bool(CREDENTIALS.search(p.route))
     )
     if credentials:
         yield (
@@ -189,16 +185,14 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> It
             "Remove these paths unless all their clients are trusted.",
         )
     guards = deployment.guards
-    binary = _routes(paths, lambda each: not BINARY.isdisjoint(each.route.split("/")))
+    binary = _routes(paths, lambda p: not BINARY.isdisjoint(p.route.split("/")))
     if binary and not guards.opaque and any(r.enforces for r in (*guards.input, *guards.output)):
         yield (
             path,
             f"rejects bodies at {binary} that are not JSON, because guards cannot inspect them. To "
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
-    undeclared = _routes(
-        paths, lambda each: each.fields is None and not each.methods <= MODEL_FREE_METHODS
-    )
+    undeclared = _routes(paths, lambda p: p.fields is None and _uses_model(p))
     gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
     if undeclared and gateways:
         yield (
@@ -213,20 +207,15 @@ def _path_costs(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
-    scoped = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
-    budgets = {each.limit.name: each.limit for each in scoped}
-    budgets = {n: each for n, each in sorted(budgets.items()) if each.is_budget and not each.shadow}
+    scoped = [*deployment.limits, *(s for rule in deployment.rules for s in rule.limits)]
+    limits = {s.limit.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
+    budgets = dict(sorted(limits.items()))
     for name, limit in budgets.items():
-        capacity = limit.capacity
-        routes = _routes(paths, lambda each: (each.most_cost or 0) > capacity)  # noqa: B023
+        routes = _routes(paths, lambda p: (p.most_cost or 0) > limit.capacity)  # noqa: B023
         if routes:
-            message = (
-                f"most_usd of {routes} exceeds limit {quoted(name)}, so every call is rejected"
-            )
-            yield path, message
-    routes = _routes(
-        paths, lambda each: each.most_cost is None and not each.methods <= MODEL_FREE_METHODS
-    )
+            message = f"most_usd of {routes} exceeds limit {quoted(name)}"
+            yield path, f"{message}, so every call is rejected"
+    routes = _routes(paths, lambda p: p.most_cost is None and _uses_model(p))
     if routes and budgets:
         yield (
             path,
@@ -237,7 +226,7 @@ def _path_costs(
 
 def _routes(paths: PassthroughPaths, applies: Callable[[PassthroughPath], bool]) -> str:
     """Return the routes of the paths to which a condition applies, each once."""
-    return ", ".join(dict.fromkeys(each.route for each in paths.paths if applies(each)))
+    return ", ".join(dict.fromkeys(p.route for p in paths.paths if applies(p)))
 
 
 def _upstreams(deployment: Deployment) -> set[str]:

@@ -10,7 +10,7 @@ from proxy.config.scalars import references
 from proxy.errors.words import listed, quoted
 from proxy.guards.stream.words import LEAST_REACH
 from proxy.policy import schema
-from proxy.policy.catalog import services_of
+from proxy.policy.catalog import guard_deployments
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, KeyPath
@@ -33,17 +33,14 @@ SAMPLE_CONTEXT = PromptContext("an example of a system prompt", "an example", "a
 
 def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     calls = {
-        name: {called for _, called in services_of(deployment)}
+        name: {target for _, target in guard_deployments(deployment)}
         for name, deployment in snapshot.deployments.items()
     }
     for path, guard in _guards(policies):
         for key, name in references(guard, "deployment"):
             if _calls_itself(calls, name):
-                message = (
-                    "has guards that call the same deployment. "
-                    "Calls made by guards are not inspected."
-                )
-                yield (*path, key), f"deployment {quoted(name)} {message}"
+                message = f"deployment {quoted(name)} has guards that call the same deployment. "
+                yield (*path, key), f"{message}Calls made by guards are not inspected."
         for key, url in references(guard, "service"):
             if is_unencrypted(url):
                 yield (*path, key), "does not use https: all texts are sent unencrypted"
@@ -104,10 +101,8 @@ def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
 
 
 def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a note on deployments that restore values where no secret makes placeholders stable."""
-    names = [
-        name for name, each in snapshot.deployments.items() if each.guards.input_stage.restores
-    ]
+    """Yield a note on deployments that restore values without a secret for stable placeholders."""
+    names = [name for name, d in snapshot.deployments.items() if d.guards.input_stage.restores]
     if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):
         yield (
             f"{listed(names)}: placeholders of restored values differ between processes, which "

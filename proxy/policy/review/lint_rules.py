@@ -1,4 +1,4 @@
-"""Warnings about rules that never apply or have no effect.
+"""Warnings about rules that have no effect, and about limits that reject a single call.
 
 A rule is hidden if an earlier condition is proven to match all of its calls. The proof compares how
 conditions are written, so it may miss hidden rules, but never reports a reachable one.
@@ -6,17 +6,23 @@ conditions are written, so it may miss hidden rules, but never reports a reachab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Set
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 
+from proxy.errors import ProxyError
 from proxy.errors.words import quoted
+from proxy.limits.claims import estimate_claims
 from proxy.policy import schema
+from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import (
     ALWAYS,
-    All,
-    AtLeastOne,
-    Both,
-    Compare,
+    AllOf,
+    AnyOf,
+    Comparison,
     Condition,
+    Intersection,
     Not,
     OneOf,
     Values,
@@ -24,7 +30,10 @@ from proxy.policy.decide.conditions import (
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
-from proxy.policy.schema.tags import Glob
+from proxy.policy.review.sample_call import chat_body, sample_call
+from proxy.policy.schema.keys import Glob
+from proxy.types import Call, ScopedLimit
+from proxy.types.limit import Claim
 
 
 def findings(snapshot: Snapshot) -> Iterator[Finding]:
@@ -34,9 +43,9 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
         for section in deployment.sections:
             sections[section.policy] = section
             deployments.setdefault(section.policy, []).append(deployment)
-    reaches = [reach for key in snapshot.keys.values() for reach in key.deployments.values()]
-    called = {section.policy for reach in reaches for section in reach.deployment.sections}
-    applicable = {name for reach in reaches if reach.chain for name in reach.chain.rules}
+    key_deployments = [d for key in snapshot.keys.values() for d in key.deployments.values()]
+    called = {section.policy for d in key_deployments for section in d.deployment.sections}
+    applicable = {name for d in key_deployments if d.chain for name in d.chain.rules}
     for section in sections.values():
         for index, rule in enumerate(section.rules):
             reasons = list(_hidden(section, index, rule))
@@ -46,7 +55,7 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
                 yield rule.path, message
             model = rule.model
             if model is not None and not any(
-                _serves(deployment, model) for deployment in deployments[section.policy]
+                _serves(d, model) for d in deployments[section.policy]
             ):
                 message = f"no deployment of this policy serves model {quoted(model)}"
                 yield (*rule.path, "model"), message
@@ -67,7 +76,7 @@ def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
     for earlier in section.rules[:index]:
         if earlier.shadow or not covers(earlier.when, rule.when):
             continue
-        if section.first:
+        if section.first_only:
             yield f"never applies, because rule {earlier.name} matches all of its calls first"
             return
         if earlier.refusal is not None:
@@ -83,7 +92,7 @@ def _serves(deployment: Deployment, model: str) -> bool:
     """Return True if the name is one of the deployment, or selects one of its targets."""
     rule_routes = (rule.routes for rule in deployment.rules if rule.routes is not None)
     return model in deployment.names or any(
-        model in routes.serves for routes in (deployment.routes, *rule_routes)
+        model in routes.by_model for routes in (deployment.routes, *rule_routes)
     )
 
 
@@ -95,7 +104,7 @@ def overriding_rule(deployment: Deployment) -> str | None:
                 continue
             if rule.when == ALWAYS and rule.routes is not None:
                 return rule.name
-            if section.first:  # the calls of this rule do not reach the next one
+            if section.first_only:  # the calls of this rule do not reach the next one
                 break
     return None
 
@@ -104,17 +113,17 @@ def covers(wide: Condition, narrow: Condition) -> bool:
     """Return True if ``wide`` is proven to match every call that ``narrow`` matches."""
     if wide == narrow:
         return True
-    if isinstance(wide, All):
+    if isinstance(wide, AllOf):
         return all(covers(part, narrow) for part in wide.parts)
-    if isinstance(narrow, AtLeastOne):
+    if isinstance(narrow, AnyOf):
         return all(covers(wide, part) for part in narrow.parts)
-    if isinstance(narrow, All) and any(covers(wide, part) for part in narrow.parts):
+    if isinstance(narrow, AllOf) and any(covers(wide, part) for part in narrow.parts):
         return True
-    if isinstance(wide, AtLeastOne):
+    if isinstance(wide, AnyOf):
         return any(covers(part, narrow) for part in wide.parts)
     if isinstance(wide, Not) and isinstance(narrow, Not):
         return covers(narrow.part, wide.part)
-    if isinstance(wide, Compare) and isinstance(narrow, Compare):
+    if isinstance(wide, Comparison) and isinstance(narrow, Comparison):
         is_same_fact = (wide.fact, wide.name) == (narrow.fact, narrow.name)
         return is_same_fact and _allows(wide.values, narrow.values)
     return False
@@ -124,10 +133,107 @@ def _allows(wide: Values, narrow: Values) -> bool:
     """Return True if ``wide`` allows every value that ``narrow`` allows."""
     if wide == narrow:
         return True
-    if isinstance(wide, Both):
+    if isinstance(wide, Intersection):
         return all(_allows(part, narrow) for part in wide.parts)
-    if isinstance(narrow, Both):
+    if isinstance(narrow, Intersection):
         return any(_allows(wide, part) for part in narrow.parts)
     if isinstance(narrow, OneOf):
-        return all(map(wide.allow(), narrow.values))
+        return all(map(wide.matcher(), narrow.values))
     return isinstance(wide, Glob) and set(wide.text) == {"*"}
+
+
+def exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Yield a warning for each limit that is less than one call without an output limit reserves.
+
+    Uses the estimate that admits calls, under the rules that always apply and, one at a time, under
+    each of the others. Of deployments with the same estimates, only the first is inspected.
+    """
+    sections = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
+    rules = [rule for section in sections.values() for rule in section.rules]
+    models = {rule.model for rule in rules} | {
+        target.model for rule in rules for target in (*rule.targets, *(rule.fallback or ()))
+    }
+    deployments: dict[Hashable, Deployment] = {}
+    for deployment in snapshot.deployments.values():
+        deployments.setdefault(_estimate_inputs(deployment, models), deployment)
+    reported: set[str] = set()
+    for deployment in deployments.values():
+        calls = list(_calls(deployment, now))
+        for variant in _rule_variants(deployment):
+            for claim in _claims(snapshot, variant, calls):
+                limit = claim.limit
+                is_exceeded = limit.kind.is_usage_based and claim.amount > limit.capacity
+                if is_exceeded and limit.name not in reported:
+                    reported.add(limit.name)
+                    amount, name = limit.kind.amount_text(claim.amount), quoted(deployment.name)
+                    message = f"is less than one call of deployment {name} without an output limit "
+                    message += f"reserves: {amount}. Raise the limit, or cap max_tokens."
+                    yield (*snapshot.limits[limit.name], limit.kind.name), message
+
+
+def _estimate_inputs(deployment: Deployment, models: Set[str | None]) -> Hashable:
+    """Return everything that the estimates of a deployment depend on.
+
+    The name of a model counts only if it is one of ``models``, which rules mention.
+    """
+    routes, numbers = deployment.routes, dict[str, object].fromkeys(deployment.names)
+    targets = []
+    for target in (*routes.targets, *routes.candidates.targets, *deployment.fallback):
+        number = len(numbers) if models.isdisjoint(target.names) else target.model
+        model = numbers.setdefault(target.model, number)
+        targets.append((target.upstream.name, target.endpoint, target.prices, model))
+    return (
+        tuple(section.policy for section in deployment.sections),
+        tuple(scoped.limit.name for scoped in deployment.limits),
+        (deployment.refuse_unpriced, deployment.only_passthrough, len(deployment.fallback)),
+        (routes.candidates.weights, routes.candidates.balanced),
+        tuple(targets),
+    )
+
+
+def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
+    """Yield a short chat call with each model of a deployment, if it serves chat."""
+    if deployment.only_passthrough:
+        return
+    models = dict.fromkeys((deployment.name, *(target.model for _, target in deployment.targets)))
+    for model in models:
+        with suppress(ProxyError):  # a name that no client could send
+            yield sample_call(chat_body(model), {"x-headrace-deployment": deployment.name}, now)
+
+
+def _rule_variants(deployment: Deployment) -> Iterator[Deployment]:
+    """Yield a deployment with only the rules that always apply, and with each other rule added."""
+    always = {rule.name for rule in deployment.rules if rule.when == ALWAYS}
+    scoped = [s for rule in deployment.rules if rule.name in always for s in rule.limits]
+    is_limited = _has_estimate(*deployment.limits, *scoped)
+    others = (rule for rule in deployment.rules if rule.name not in always)
+    for other in (None, *others):
+        if not (is_limited or (other is not None and _has_estimate(*other.limits))):
+            continue
+        sections = [
+            replace(
+                section,
+                rules=tuple(
+                    replace(rule, when=ALWAYS)
+                    for rule in section.rules
+                    if rule is other or rule.name in always
+                ),
+            )
+            for section in deployment.sections
+        ]
+        yield replace(deployment, sections=tuple(sections))
+
+
+def _has_estimate(*limits: ScopedLimit) -> bool:
+    """Return True if a limit counts amounts that are estimated before the call."""
+    return any(scoped.limit.kind.is_usage_based for scoped in limits)
+
+
+def _claims(snapshot: Snapshot, deployment: Deployment, calls: list[Call]) -> list[Claim]:
+    """Return the claims of calls that are not rejected, largest first."""
+    key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
+    plans = [(decide(snapshot, key, call), call) for call in calls]
+    claims = [
+        c for plan, call in plans if plan.refusal is None for c in estimate_claims(plan, call)
+    ]
+    return sorted(claims, key=lambda claim: -claim.amount)

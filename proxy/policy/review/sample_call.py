@@ -24,8 +24,8 @@ NEEDS_STATE = (
 )
 
 
-def path_of(body: Json) -> str:
-    """Return the path that a body is most likely for, by the fields that only it has."""
+def guess_path(body: Json) -> str:
+    """Return the path for which a body is most likely meant, by its fields."""
     if "prompt" in body:
         return LEGACY
     if "messages" in body or "input" not in body:
@@ -39,26 +39,26 @@ def path_of(body: Json) -> str:
     return EMBEDDINGS if is_embeddings else RESPONSES
 
 
-def suppose(
+def sample_call(
     body: Json,
     headers: Mapping[str, str],
-    at: datetime,
+    received_at: datetime,
     path: str | None = None,
     *,
     method: str = "POST",
     passed: PassthroughPaths | None = None,
 ) -> Call:
-    """Return the call of a request without a credential. ``path`` is by default ``path_of`` it.
-    Raise ``Refused`` if the request would be rejected before any policy decides it."""
+    """Return the call of a request without a credential, by default to ``guess_path(body)``. Raise
+    ``RequestError`` if the request would be rejected before any policy decides it."""
     headers = {name.lower(): value for name, value in headers.items()}
-    received = Received("supposed", "supposed", at=at, passed=lambda: passed)
-    return read_supposed(parse_head(method, path or path_of(body), headers, received), body)
+    received = Received("supposed", "supposed", at=received_at, passed=lambda: passed)
+    return read_sample(parse_head(method, path or guess_path(body), headers, received), body)
 
 
-def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
+def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
     """Return the call of a head and a body. Raise ``NotFound`` if it refers to stored state."""
     if head.passthrough is not None:
-        from proxy.dialects.passthrough.request import read_passthrough  # noqa: PLC0415  # few calls are such
+        from proxy.dialects.passthrough.request import read_passthrough  # noqa: PLC0415  # few calls need it
 
         body = {} if head.method == "GET" else body
         return read_passthrough(head, body, len(body), caller)
@@ -90,6 +90,6 @@ def _check_references(call: Call) -> None:
         raise NotFound(NEEDS_STATE)
 
 
-def example(deployment: str) -> Json:
+def chat_body(deployment: str) -> Json:
     """Return the shortest chat request for a deployment."""
     return {"model": deployment, "messages": [{"role": "user", "content": "Hello"}]}

@@ -1,7 +1,7 @@
-"""Models of the policy files, with every key that an operator may write.
+"""Models of the policy files, with every key that an operator may write, and their JSON Schema.
 
 Each section has a file. Models are frozen and reject unknown keys. Editors show the docstring below
-a key, see ``editor``.
+a key.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from proxy.config.scalars import VARIABLE as VARIABLE
 from proxy.config.scalars import Name, TagKey
@@ -19,8 +19,9 @@ from proxy.policy.schema.deployments import DeploymentConfig as DeploymentConfig
 from proxy.policy.schema.deployments import PassedPathConfig as PassedPathConfig
 from proxy.policy.schema.deployments import RetryConfig as RetryConfig
 from proxy.policy.schema.deployments import TargetConfig as TargetConfig
-from proxy.policy.schema.keys import CorsConfig, Revocation
+from proxy.policy.schema.keys import CallerTags, CorsConfig, Revocation
 from proxy.policy.schema.keys import KeyConfig as KeyConfig
+from proxy.policy.schema.keys import Tag as Tag
 from proxy.policy.schema.limits import LimitConfig as LimitConfig
 from proxy.policy.schema.prices import PriceConfig as PriceConfig
 from proxy.policy.schema.prices import PriceTable as PriceTable
@@ -31,11 +32,11 @@ from proxy.policy.schema.rules import PolicyConfig as PolicyConfig
 from proxy.policy.schema.rules import RefusalConfig as RefusalConfig
 from proxy.policy.schema.rules import RuleConfig as RuleConfig
 from proxy.policy.schema.rules import When as When
-from proxy.policy.schema.tags import CallerTags
-from proxy.policy.schema.tags import Tag as Tag
 from proxy.policy.schema.upstreams import BreakerConfig as BreakerConfig
 from proxy.policy.schema.upstreams import TimeoutsConfig as TimeoutsConfig
 from proxy.policy.schema.upstreams import UpstreamConfig as UpstreamConfig
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class PoliciesConfig(Section):
@@ -72,3 +73,40 @@ class PoliciesConfig(Section):
                 yield ("policies", name, "rules", number), rule
         for name, deployment in self.deployments.items():
             yield ("deployments", name), deployment
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a policy file, for completion and checks in editors.
+
+    The schema knows keys, values and which keys go together. ``headrace check`` also finds problems
+    that need the whole folder, a guard's detector, or more than JSON Schema can express.
+    """
+    schema = schema_of(PoliciesConfig, "Headrace policies")
+    price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
+    schema["$defs"] |= _plain(price.pop("$defs", {})) | {"PriceConfig": _plain(price)}
+    ref = {"$ref": "#/$defs/PriceConfig"}
+    one_or_more = {"anyOf": [ref, {"type": "array", "items": ref}]}
+    schema["properties"]["prices"]["additionalProperties"]["additionalProperties"] = one_or_more
+    target_price = schema["$defs"]["TargetConfig"]["properties"]["price"]
+    target_price |= one_or_more
+    del target_price["items"], target_price["type"]
+    return schema
+
+
+def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of file."""
+    return {"$schema": SCHEMA_DIALECT, "title": title, **_plain(model.model_json_schema())}
+
+
+def _plain(value: Any) -> Any:
+    """Return a schema without titles, which repeat a key, and without parsed defaults."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    dropped = ("title", "default", "properties")
+    plain = {key: _plain(part) for key, part in value.items() if key not in dropped}
+    if "properties" in value:  # the keys of a model may be called "title" or "default"
+        properties = value["properties"].items()
+        plain["properties"] = {name: _plain(part) for name, part in properties}
+    return plain | ({"additionalProperties": False} if "patternProperties" in value else {})

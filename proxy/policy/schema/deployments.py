@@ -36,12 +36,12 @@ from proxy.config.shapes import (
     JsonSchema,
     Requirement,
     ShapeCondition,
+    any_of,
     equals,
-    filled,
     has,
-    needs,
-    one,
-    some,
+    has_size,
+    if_then,
+    one_of,
 )
 from proxy.dialects import PATTERNS, ROUTES
 from proxy.errors.words import MAX_MODELS
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPath
 
 
-def _dated(value: Any) -> Any:
+def _as_price_list(value: Any) -> Any:
     """Wrap a single price into a list."""
     if isinstance(value, list):
         return value
@@ -74,36 +74,36 @@ class TargetConfig(Section):
     """Relative share of the calls that several targets can serve."""
     endpoint: TargetEndpoint | None = None
     """The only API that the model supports; other calls are translated."""
-    price: Annotated[list[PriceConfig], BeforeValidator(_dated)] = Field(default_factory=list)
+    price: Annotated[list[PriceConfig], BeforeValidator(_as_price_list)] = Field(
+        default_factory=list
+    )
     """Price of this target, or a list of dated prices. Overrides the price table."""
 
 
-def _weighed(
-    judge: Callable[[list[bool]], bool], content: JsonSchema, least: int = 0
+def _weights_match(
+    combine: Callable[[list[bool]], bool], content: JsonSchema, min_weight: int = 0
 ) -> ShapeCondition:
-    """Apply ``judge`` to which targets have a weight of ``least`` or more. ``content`` is the JSON
-    Schema of the same condition."""
+    """Match if ``combine`` returns True, given for each target whether its weight is at least
+    ``min_weight``. ``content`` is the JSON Schema of the same condition."""
 
     def test(part: BaseModel) -> bool:
         targets = cast("DeploymentConfig", part).targets or []
-        return judge([each.weight is not None and each.weight >= least for each in targets])
+        return combine([t.weight is not None and t.weight >= min_weight for t in targets])
 
     return ShapeCondition(test, lambda _: {"properties": {"targets": content}})
 
 
 _WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
 _ABOVE_0: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minimum": 1}}}
-ALL_WEIGHED = _weighed(all, {"items": _WEIGHT})
-NONE_WEIGHED = _weighed(lambda found: not any(found), {"items": {"not": _WEIGHT}})
+ALL_WEIGHTED = _weights_match(all, {"items": _WEIGHT})
+NONE_WEIGHTED = _weights_match(lambda results: not any(results), {"items": {"not": _WEIGHT}})
 WEIGHTS = (
-    Requirement(some(ALL_WEIGHED, NONE_WEIGHED), "must set weight on all targets, or on none"),
+    Requirement(any_of(ALL_WEIGHTED, NONE_WEIGHTED), "must set weight on all targets, or on none"),
     Requirement(
-        some(NONE_WEIGHED, _weighed(any, {"contains": _ABOVE_0}, least=1)),
+        any_of(NONE_WEIGHTED, _weights_match(any, {"contains": _ABOVE_0}, min_weight=1)),
         "must set a weight above 0 on at least one target",
     ),
 )
-
-
 Cause = Literal["connect", "timeout", "invalid", 408, 409, 425, 429, 500, 502, 503, 504, 529]
 CAUSES: tuple[Cause, ...] = ("connect", 408, 409, 425, 429, 500, 502, 503, 504, 529)
 
@@ -174,7 +174,7 @@ class StickyConfig(Section):
     """Request header. Calls with the same value go to the same target."""
 
     SHORT_FORMS = ({"enum": ["key", "user"]},)
-    REQUIREMENTS = (Requirement(one(has("by"), has("header")), STICKY),)
+    REQUIREMENTS = (Requirement(one_of(has("by"), has("header")), STICKY),)
 
     @model_validator(mode="before")
     @classmethod
@@ -208,36 +208,34 @@ QueryName = Annotated[
 BodyField = Annotated[
     str, *text(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt")
 ]
-OWN_PATHS = ("/health",)
+UNROUTED_PATHS = ("/health",)
 """Paths of the data port that belong to no dialect."""
-USUAL_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
+DEFAULT_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
 
 
 def _is_served(method: str, path: PassthroughPath) -> bool:
-    """Return True if the proxy serves the method on a path of this form.
-
-    Paths of stored state are served whatever the method: their ids are sealed.
-    """
+    """Return True if the proxy serves the method on a path of this form. It serves paths of stored
+    state for all methods, because their ids are sealed."""
     routes = [
         route
         for (verb, route), (_, endpoint) in ROUTES.items()
         if verb == method or endpoint in ABOUT_STATE
     ]
-    return any(path.fits(route) for route in (*OWN_PATHS, *routes)) or any(
+    return any(path.fits(route) for route in (*UNROUTED_PATHS, *routes)) or any(
         PATTERNS[route].fullmatch(path.sample) for route in routes if route in PATTERNS
     )
 
 
-def _names_once(route: str) -> str:
+def _check_names(route: str) -> str:
     if len(set(re.findall(_NAME, route))) < len(re.findall(_NAME, route)):
         raise ValueError("must use each name in braces only once")
     return route
 
 
-def _not_served(methods: list[Method], info: ValidationInfo) -> list[Method]:
-    from proxy.types.passthrough import PassthroughPath  # noqa: PLC0415  # for who lists some
+def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
+    from proxy.types.passthrough import PassthroughPath  # noqa: PLC0415  # few list paths
 
-    route = info.data.get("path")  # none if it is wrong itself
+    route = info.data.get("path")  # None if it is invalid
     path = None if route is None else PassthroughPath(route)
     for method in methods:
         if path is not None and _is_served(method, path):
@@ -250,9 +248,9 @@ def _not_served(methods: list[Method], info: ValidationInfo) -> list[Method]:
 class PassedPathConfig(Section):
     """A path that is forwarded to the upstream without translation."""
 
-    path: Annotated[Route, AfterValidator(_names_once)]
+    path: Annotated[Route, AfterValidator(_check_names)]
     """Path in requests of clients. `{id}` matches one segment."""
-    methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_not_served)] = Field(
+    methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_check_methods)] = Field(
         default=["POST"], validate_default=True
     )
     """Allowed methods. Default POST."""
@@ -260,7 +258,7 @@ class PassedPathConfig(Section):
     """Path at the upstream's host, with the same names in braces. By default the path of the
     client, in which `/v1` stands for the path of `base_url`."""
     query: Annotated[list[QueryName], Field(max_length=64)] = Field(
-        default_factory=lambda: list(USUAL_QUERIES)
+        default_factory=lambda: list(DEFAULT_QUERIES)
     )
     """Allowed query parameters. Others are removed, with a warning to the client."""
     fields: Annotated[list[BodyField], Field(max_length=200)] | None = None
@@ -289,12 +287,14 @@ class DeploymentConfig(Section):
 
     REQUIREMENTS = (
         *WEIGHTS,
-        Requirement(needs(has("sticky"), ALL_WEIGHED), "sticky requires a weight on every target"),
         Requirement(
-            needs(has("balance"), NONE_WEIGHED), "must use either balance or weights, not both"
+            if_then(has("sticky"), ALL_WEIGHTED), "sticky requires a weight on every target"
         ),
         Requirement(
-            needs(equals("only_passthrough", True), filled("passthrough")),
+            if_then(has("balance"), NONE_WEIGHTED), "must use either balance or weights, not both"
+        ),
+        Requirement(
+            if_then(equals("only_passthrough", True), has_size("passthrough")),
             "only_passthrough requires at least one path under passthrough",
         ),
     )

@@ -1,9 +1,9 @@
 """Guards, under ``input`` and ``output`` of policies and rules.
 
 The keys of each guard kind are declared with its detector. Other distributions add kinds by an
-entry point in the group ``headrace.guards``, whose name is that of the kind. The entry point leads
-to an object with the attributes of a ``GuardKind``: ``Keys``, a pydantic model of its own keys, and
-``make``, which returns a detector (``proxy.types.guard``) for them or raises ``ValueError``.
+entry point in the group ``headrace.guards`` with the name of the kind. Its object has the
+attributes of a ``GuardKind``: ``Keys``, a pydantic model of its own keys, and ``make``, which
+returns a detector (``proxy.types.guard``) or raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proxy.config.scalars import Duration, Label, Name, Section
-from proxy.config.shapes import Requirement, equals, filled, needs, no, one
+from proxy.config.shapes import Requirement, equals, has_size, if_then, not_, one_of
 from proxy.errors.words import quoted
 from proxy.guards.kinds.table import KINDS
 from proxy.policy.schema.deployments import TargetConfig
@@ -49,15 +49,15 @@ class GuardConfig(Section):
 
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = (
         Requirement(
-            one(no(equals("action", "route")), filled("to")),
+            one_of(not_(equals("action", "route")), has_size("to")),
             "action: route requires targets under to, and to requires action: route",
         ),
         Requirement(
-            needs(equals("restore", True), equals("action", "mask")),
+            if_then(equals("restore", True), equals("action", "mask")),
             "restore requires action: mask",
         ),
         Requirement(
-            needs(filled("restore_hosts"), equals("restore", True)),
+            if_then(has_size("restore_hosts"), equals("restore", True)),
             "restore_hosts requires restore: true",
         ),
     )
@@ -96,10 +96,10 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 
 
 @cache
-def config_of(word: str) -> type[GuardConfig]:
+def config_of(kind_name: str) -> type[GuardConfig]:
     """Return the model of a guard kind, with its own keys and those of all guards. Raise
     ``KeyError`` for an unknown kind."""
-    kind, literal = KINDS[word], cast(Any, Literal)[word]
+    kind, literal = KINDS[kind_name], cast(Any, Literal)[kind_name]
     return create_model(
         kind.Keys.__name__,
         __base__=(kind.Keys, GuardConfig),
@@ -111,14 +111,14 @@ def config_of(word: str) -> type[GuardConfig]:
 GROUP = "headrace.guards"
 
 
-class Plugged(GuardConfig):
+class PluginGuard(GuardConfig):
     """A guard of another distribution. ``version`` is part of its digest for the cache."""
 
     keys: SerializeAsAny[BaseModel]
     version: str | None
     make: Callable[[Any], AnyDetector] = Field(exclude=True)
 
-    def made(self) -> AnyDetector:
+    def make_detector(self) -> AnyDetector:
         """Return its detector. Raise ``ValueError`` if that fails."""
         try:
             return self.make(self.keys)
@@ -129,12 +129,12 @@ class Plugged(GuardConfig):
             raise ValueError(message) from bug
 
 
-def installed() -> dict[str, EntryPoint]:
+def plugin_entries() -> dict[str, EntryPoint]:
     """Return the guard kinds of other distributions by name, without loading them."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def read(entry: EntryPoint, values: Mapping[str, Any]) -> Plugged:
+def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
     """Return a guard of another distribution. Raise ``ValueError`` if its keys are invalid."""
     restore_certificates()
     try:
@@ -147,39 +147,41 @@ def read(entry: EntryPoint, values: Mapping[str, Any]) -> Plugged:
     except Exception as bug:
         message = f"guard {quoted(entry.name)} cannot be loaded: {type(bug).__name__}"
         raise ValueError(message) from bug
-    own = {name: value for name, value in values.items() if name not in (*COMMON, "guard")}
+    kind_keys = {name: value for name, value in values.items() if name not in (*COMMON, "guard")}
     common = {name: value for name, value in values.items() if name in COMMON}
     version = entry.dist.version if entry.dist is not None else None
-    keys = StrictKeys.model_validate(own)
-    return Plugged(guard=entry.name, keys=keys, version=version, make=make, **common)
+    keys = StrictKeys.model_validate(kind_keys)
+    return PluginGuard(guard=entry.name, keys=keys, version=version, make=make, **common)
 
 
 @cache
-def _any_kind() -> TypeAdapter[GuardConfig]:
-    """Return a validator for the guards of all our kinds, which imports all of them."""
+def _union_validator() -> TypeAdapter[GuardConfig]:
+    """Return a validator for all built-in kinds. It imports all of them."""
     union: Any = reduce(operator.or_, map(config_of, KINDS))
     return TypeAdapter(Annotated[union, Field(discriminator="guard")])
 
 
 @cache
-def _one_kind(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
+def _kind_validator(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
     """Return a validator for ``{name: guard}``, so that paths of errors are as in the union."""
     return TypeAdapter(cast(Any, GenericAlias(dict, (str, config_of(name)))))
 
 
-def _guard(value: Any) -> GuardConfig:
+def _validate_guard(value: Any) -> GuardConfig:
     name = value.get("guard") if isinstance(value, dict) else None
     if isinstance(name, str) and name in KINDS:
-        return _one_kind(name).validate_python({name: value})[name]
-    entry = installed().get(name) if isinstance(name, str) else None
-    return _any_kind().validate_python(value) if entry is None else read(entry, value)
+        return _kind_validator(name).validate_python({name: value})[name]
+    entry = plugin_entries().get(name) if isinstance(name, str) else None
+    return _union_validator().validate_python(value) if entry is None else read_plugin(entry, value)
 
 
 class _JsonSchemaOfAllKinds:
     def __get_pydantic_json_schema__(
         self, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return handler(_any_kind().core_schema)
+        return handler(_union_validator().core_schema)
 
 
-AnyGuard = Annotated[SerializeAsAny[GuardConfig], PlainValidator(_guard), _JsonSchemaOfAllKinds()]
+AnyGuard = Annotated[
+    SerializeAsAny[GuardConfig], PlainValidator(_validate_guard), _JsonSchemaOfAllKinds()
+]

@@ -1,13 +1,31 @@
-"""Sections ``keys``, ``revoked`` and ``cors``."""
+"""Sections ``keys``, ``revoked``, ``cors``, ``tags`` and ``caller_tags``, and patterns of values.
+
+Clients send values of tags and headers, so a backtracking engine could block the process. RE2 runs
+in linear time and bounded memory. It does not support look-around and backreferences.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import field
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from proxy.config.scalars import MOMENT, NAME, Digest, Moment, Name, Section, TagKey, text
+from proxy.config.scalars import MOMENT, NAME, VISIBLE, Digest, Moment, Name, Section, TagKey, text
+from proxy.config.shapes import Requirement, equals, has, one_of
+from proxy.guards.matching.re2set import compiled as re2_compiled
+from proxy.runtime.frozen import frozen
 
 HEX = "[0-9a-f]{64}"
 _DIGEST = {"type": "string", "pattern": f"^{HEX}$"}
@@ -68,8 +86,6 @@ def is_revocation(value: Any) -> bool:
 
 
 Revocation = Annotated[str, *text(NAME, NOT_A_REVOCATION, "widget")]
-
-
 ORIGIN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"
 Origin = Annotated[
     str,
@@ -86,3 +102,121 @@ class CorsConfig(Section):
 
     origins: Annotated[list[Origin], Field(max_length=1000)] = Field(default_factory=list)
     """Allowed origins, or `*` for all. Cookies are never allowed."""
+
+
+MAX_VALUE = 64
+MAX_CACHED = 256
+"""Maximum length of values whose match is cached, and maximum number of them."""
+
+
+def is_plain(value: str) -> bool:
+    """Return True if a tag value is short, printable and in Unicode form NFC."""
+    return (
+        0 < len(value) <= MAX_VALUE
+        and value.isprintable()
+        and unicodedata.is_normalized("NFC", value)
+    )
+
+
+@frozen
+class TagPattern:
+    """A compiled pattern. It matches whole plain values."""
+
+    text: str
+    _matches: Callable[[str], bool] = field(repr=False, compare=False)
+
+    def matches(self, value: str) -> bool:
+        return is_plain(value) and self._matches(value)
+
+
+def compile_pattern(text: str) -> TagPattern:
+    """Compile a pattern. Raise ``ValueError`` if it is invalid."""
+    try:
+        return TagPattern(text, _matcher(text))
+    except ValueError as error:
+        raise ValueError(f"is not a valid RE2 pattern: {error}") from None
+
+
+@frozen
+class Glob:
+    """A pattern of whole values: ``*`` matches any characters, ``?`` matches one."""
+
+    text: str
+    _matches: Callable[[str], bool] = field(repr=False, compare=False)
+
+    def matcher(self) -> Callable[[str], bool]:
+        return self._matches
+
+
+def glob(text: str) -> Glob:
+    """Compile a glob. Every text is valid."""
+    parts = {"*": "(?s:.*)", "?": "(?s:.)"}
+    return Glob(text, _matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return a function that matches whole values, and caches the results for short ones."""
+    regex = re2_compiled(pattern)
+
+    def matches(value: str) -> bool:
+        try:
+            return regex.fullmatch(value.encode()) is not None
+        except UnicodeEncodeError:  # half of a surrogate pair matches no pattern
+            return False
+
+    cached = lru_cache(MAX_CACHED)(matches)
+    return lambda value: cached(value) if len(value) <= MAX_CACHED else matches(value)
+
+
+TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": MAX_VALUE, "pattern": VISIBLE}
+
+
+def _check_tag_value(value: str) -> str:
+    if not is_plain(value):
+        raise ValueError(f"must be 1 to {MAX_VALUE} printable characters in Unicode form NFC")
+    return value
+
+
+TagValue = Annotated[str, AfterValidator(_check_tag_value), WithJsonSchema(TAG_VALUE)]
+
+
+class Tag(Section):
+    """Allowed values of a tag: a list, a pattern, or ``flag`` for a tag without a value."""
+
+    values: Annotated[list[TagValue], Field(min_length=1)] | None = None
+    """Allowed values."""
+    pattern: str | None = None
+    """RE2 pattern that the whole value must match."""
+    flag: bool = False
+    """Whether the tag has no value: it is set or not set."""
+    caller: bool = False
+    """Whether clients may set the tag in a header."""
+
+    SHORT_FORMS = ({"type": "array", "items": TAG_VALUE, "minItems": 1}, {"const": "flag"})
+    REQUIREMENTS = (
+        Requirement(
+            one_of(has("values"), has("pattern"), equals("flag", True)),
+            "must have exactly one of values, pattern and flag",
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return {"values": value}
+        return {"flag": True} if value == "flag" else value
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        if value is not None:
+            compile_pattern(value)
+        return value
+
+
+class CallerTags(Section):
+    """Handling of client tags that the policy does not allow."""
+
+    otherwise: Literal["drop", "refuse"] = "drop"
+    """`drop` removes the tag with a warning header; `refuse` rejects the call."""

@@ -15,8 +15,17 @@ from pydantic import (
 )
 
 from proxy.config import units
-from proxy.config.scalars import Name, Section, Zone, listed, one_or_several, text
-from proxy.config.shapes import Requirement, ShapeCondition, each, has, needs, no, one, some
+from proxy.config.scalars import Name, Section, Zone, as_list, one_or_several, text
+from proxy.config.shapes import (
+    Requirement,
+    ShapeCondition,
+    all_of,
+    any_of,
+    has,
+    if_then,
+    not_,
+    one_of,
+)
 from proxy.limits.kinds import KINDS
 from proxy.types.limit import Counting, LimitKind
 
@@ -71,7 +80,7 @@ def _per_matches(pattern: str) -> ShapeCondition:
     )
 
 
-def _unique(value: list[str]) -> list[str]:
+def _check_unique(value: list[str]) -> list[str]:
     if len(set(value)) < len(value):
         raise ValueError("must not contain a name twice")
     return value
@@ -80,13 +89,13 @@ def _unique(value: list[str]) -> list[str]:
 AMOUNTS: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
 
 
-def _only_for(key: str, counting: Counting) -> Requirement:
+def _requires_counter(key: str, counting: Counting) -> Requirement:
     kinds = [name for name, kind in KINDS.items() if kind.counter_type == counting]
-    condition = needs(has(key), some(*map(has, kinds)) if kinds[1:] else has(kinds[0]))
+    condition = if_then(has(key), any_of(*map(has, kinds)) if kinds[1:] else has(kinds[0]))
     return Requirement(condition, f"{key} requires {' or '.join(kinds)}")
 
 
-class _Named(Section):
+class _NamedConfig(Section):
     name: Name
     """Name, unique in the folder. Used in counters, metrics and errors."""
 
@@ -95,20 +104,21 @@ _FIELDS: dict[str, Any] = {
     name: (AMOUNTS[kind.counter_type] | None, Field(None, description=kind.__doc__))
     for name, kind in KINDS.items()
 }
-_Amounts = create_model("_Amounts", __base__=_Named, **_FIELDS)
+_Amounts = create_model("_Amounts", __base__=_NamedConfig, **_FIELDS)
 
 
 class LimitConfig(_Amounts):
     """A limit on requests, tokens, concurrent calls, or USD."""
 
     REQUIREMENTS = (
-        Requirement(one(*map(has, KINDS)), f"must have exactly one of {', '.join(KINDS)}"),
-        _only_for("burst", "rate"),
-        _only_for("zone", "budget"),
-        _only_for("unpriced", "budget"),
+        Requirement(one_of(*map(has, KINDS)), f"must have exactly one of {', '.join(KINDS)}"),
+        _requires_counter("burst", "rate"),
+        _requires_counter("zone", "budget"),
+        _requires_counter("unpriced", "budget"),
         Requirement(
-            needs(
-                has("across"), each(_per_matches(r"^(user|tag\..*)$"), no(_per_matches("^key$")))
+            if_then(
+                has("across"),
+                all_of(_per_matches(r"^(user|tag\..*)$"), not_(_per_matches("^key$"))),
             ),
             "across requires per: user or per: tag.NAME, without key",
         ),
@@ -116,8 +126,8 @@ class LimitConfig(_Amounts):
 
     per: Annotated[
         list[Per],
-        BeforeValidator(listed),
-        AfterValidator(_unique),
+        BeforeValidator(as_list),
+        AfterValidator(_check_unique),
         WithJsonSchema(
             one_or_several({"type": "string", "pattern": f"^({PER})$"}, uniqueItems=True)
         ),
@@ -146,7 +156,7 @@ class LimitConfig(_Amounts):
         return next(kind for name, kind in KINDS.items() if getattr(self, name) is not None)
 
     @property
-    def amount(self) -> tuple[int, Any]:
+    def amount_and_window(self) -> tuple[int, Any]:
         """Amount and window: whole seconds, a calendar unit, or None."""
         value = getattr(self, self.kind.name)
         return value if isinstance(value, tuple) else (value, None)

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from proxy.config.scalars import Day, Section, Usd
-from proxy.config.shapes import Requirement, has, some
+from proxy.config.shapes import Requirement, any_of, has
 
-LEAST_USD = Decimal("0.001")
-MOST_USD = Decimal(4000)  # at which the most tokens that are believed cost what can be kept
+MIN_USD = Decimal("0.001")
+MAX_USD = Decimal(4000)  # at this price, the cost of MAX_TOKENS is still an exact integer
 AT_LEAST_A_THOUSANDTH = r"(?=\d*[1-9]|\d+\.0{0,2}[1-9])\d+(?:\.\d+)?"
 AT_MOST_4000 = r"(?=0*(?:[0-3]?\d{1,3}(?:\.\d+)?|4000(?:\.0+)?)$)"
 IN_RANGE = AT_MOST_4000 + AT_LEAST_A_THOUSANDTH
@@ -19,11 +19,11 @@ IN_RANGE = AT_MOST_4000 + AT_LEAST_A_THOUSANDTH
 
 def _per_million(value: Decimal) -> Decimal:
     """Reject values that can only be per token or per billion tokens."""
-    if 0 < value < LEAST_USD:
+    if 0 < value < MIN_USD:
         dollars = f"{(value * 1_000_000).normalize():f}"
         raise ValueError(f"must be USD per million tokens: {dollars} if this price is per token")
-    if value > MOST_USD:
-        raise ValueError(f"must be USD per million tokens, at most {MOST_USD}")
+    if value > MAX_USD:
+        raise ValueError(f"must be USD per million tokens, at most {MAX_USD}")
     return value
 
 
@@ -34,7 +34,7 @@ PerMillion = Annotated[
         {
             "anyOf": [
                 {"const": 0},
-                {"type": "number", "minimum": float(LEAST_USD), "maximum": float(MOST_USD)},
+                {"type": "number", "minimum": float(MIN_USD), "maximum": float(MAX_USD)},
                 {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{IN_RANGE})$"},
             ]
         }
@@ -53,7 +53,7 @@ class TierConfig(Section):
     output: PerMillion | None = None
 
 
-OF_TOKENS = (
+TOKEN_PRICES = (
     *("input", "output", "cached_input", "cache_write", "reasoning"),
     *("audio_input", "audio_output"),
 )
@@ -62,10 +62,10 @@ OF_TOKENS = (
 class PriceConfig(Section):
     """Prices in USD per million tokens, from a start day."""
 
-    # An empty price would make every call unpriced: leaving it out says that plainly.
+    # An empty price would make every call unpriced.
     REQUIREMENTS = (
         Requirement(
-            some(*map(has, OF_TOKENS)), "must have at least one price, such as input: 0.15"
+            any_of(*map(has, TOKEN_PRICES)), "must have at least one price, such as input: 0.15"
         ),
     )
 

@@ -15,11 +15,19 @@ from proxy.config.scalars import (
     Section,
     TagKey,
     Zone,
-    listed,
+    as_list,
     one_or_several,
     text,
 )
-from proxy.config.shapes import Requirement, filled, has, names, needs, one, several, some
+from proxy.config.shapes import (
+    Requirement,
+    any_of,
+    has,
+    has_size,
+    if_then,
+    is_present,
+    one_of,
+)
 from proxy.policy.schema.deployments import WEIGHTS, CacheConfig, TargetConfig
 from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.schema.limits import LimitConfig
@@ -27,12 +35,10 @@ from proxy.policy.schema.limits import Share as Percentage
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
-BETWEEN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
+TIME_SPAN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
 MODES = Literal["enforce", "shadow"]
-
-
 TimeSpan = Annotated[
-    str, *text(BETWEEN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30")
+    str, *text(TIME_SPAN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30")
 ]
 
 
@@ -51,7 +57,7 @@ class Match(Section):
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     )
     REQUIREMENTS = (
-        Requirement(some(has("equals"), has("in"), has("glob")), "must have equals, in or glob"),
+        Requirement(any_of(has("equals"), has("in"), has("glob")), "must have equals, in or glob"),
     )
 
     @property
@@ -72,7 +78,7 @@ class Match(Section):
 class Hours(Section):
     """A time of day on certain days of the week."""
 
-    REQUIREMENTS = (Requirement(some(has("between"), has("days")), "must have between or days"),)
+    REQUIREMENTS = (Requirement(any_of(has("between"), has("days")), "must have between or days"),)
 
     between: TimeSpan | None = None
     """Start (included) and end (excluded). An earlier end is on the next day."""
@@ -93,7 +99,7 @@ class When(Section):
 
     REQUIREMENTS = (
         Requirement(
-            some(*map(names, CONDITIONS)),
+            any_of(*map(is_present, CONDITIONS)),
             "must have at least one condition; remove `when` to match every call",
         ),
     )
@@ -124,7 +130,7 @@ class When(Section):
 
 
 Tokens = Annotated[int, Field(ge=1)]
-Few = Annotated[int, Field(ge=1, le=128)]
+Choices = Annotated[int, Field(ge=1, le=128)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -137,9 +143,9 @@ class Cap(Section):
     """Maximum of max_tokens and its other names. A request without one gets max_tokens."""
     max_completion_tokens: Tokens | None = None
     """As max_tokens; a request without one gets max_completion_tokens."""
-    n: Few | None = None
+    n: Choices | None = None
     """Maximum of n, the number of choices."""
-    best_of: Few | None = None
+    best_of: Choices | None = None
     """Maximum of best_of."""
     temperature: Temperature | None = None
     """Maximum of temperature, if the request has one."""
@@ -154,9 +160,9 @@ class Set(Section):
     """Maximum number of output tokens. Replaces all other names of this parameter."""
     max_completion_tokens: Tokens | None = None
     """Maximum number of output tokens. Replaces all other names of this parameter."""
-    n: Few | None = None
+    n: Choices | None = None
     """Number of choices."""
-    best_of: Few | None = None
+    best_of: Choices | None = None
     """Number of candidates from which the best is returned."""
     temperature: Temperature | None = None
     """Sampling temperature."""
@@ -195,7 +201,9 @@ class RefusalConfig(Section):
 class Without(Section):
     """Limits and guards that do not apply to the calls of a rule."""
 
-    REQUIREMENTS = (Requirement(some(has("limits"), has("guards")), "must have limits or guards"),)
+    REQUIREMENTS = (
+        Requirement(any_of(has("limits"), has("guards")), "must have limits or guards"),
+    )
 
     limits: Annotated[list[Name], Field(min_length=1)] | None = None
     """Names of limits that do not count these calls."""
@@ -214,10 +222,10 @@ class RuleConfig(Section):
 
     REQUIREMENTS = (
         Requirement(
-            some(*map(has, EFFECTS)), f"must have at least one effect: {', '.join(EFFECTS)}"
+            any_of(*map(has, EFFECTS)), f"must have at least one effect: {', '.join(EFFECTS)}"
         ),
         Requirement(
-            needs(has("refuse"), one(*map(has, EFFECTS))),
+            if_then(has("refuse"), one_of(*map(has, EFFECTS))),
             "must not combine refuse with other effects",
         ),
         *WEIGHTS,
@@ -273,12 +281,12 @@ class PolicyConfig(Section):
 
     REQUIREMENTS = (
         Requirement(
-            needs(several("rules"), has("match")),
+            if_then(has_size("rules", 2), has("match")),
             "requires match: first or match: all, because it has several rules",
         ),
         Requirement(
-            some(
-                *map(filled, ("rules", "extends", "limits", "input", "output")),
+            any_of(
+                *map(has_size, ("rules", "extends", "limits", "input", "output")),
                 *map(has, ("cache", "capture")),
             ),
             "is empty. Add rules, limits, input, output, cache, capture or extends.",
@@ -289,7 +297,7 @@ class PolicyConfig(Section):
     """Description for readers."""
     extends: Annotated[
         list[Name],
-        BeforeValidator(listed),
+        BeforeValidator(as_list),
         WithJsonSchema(one_or_several({"type": "string", "pattern": f"^{NAME}$"})),
     ] = Field(default_factory=list)
     """Policies whose rules follow these rules."""

@@ -35,51 +35,49 @@ FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
     | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-
-
-NAMES_NO_VARIABLE = rf"(?:(?!\$\{{)[ -~]|{VARIABLE})*"
+HEADER_TEXT = rf"(?:(?!\$\{{)[ -~]|{VARIABLE})*"
 _FRAMING = "|".join(map(any_case, sorted(FRAMING)))
 HEADERS = {
     "type": "object",
     "patternProperties": {
         rf"^(?!(?:{_FRAMING})$)(?=.*(?:{CREDENTIAL}))[A-Za-z0-9-]+$": {
             "type": "string",
-            "pattern": rf"^(?=.*{VARIABLE}|file:.){NAMES_NO_VARIABLE}$",
+            "pattern": rf"^(?=.*{VARIABLE}|file:.){HEADER_TEXT}$",
         },
         rf"^(?!(?:{_FRAMING})$)(?!.*(?:{CREDENTIAL}))[A-Za-z0-9-]+$": {
             "type": "string",
-            "pattern": f"^{NAMES_NO_VARIABLE}$",
+            "pattern": f"^{HEADER_TEXT}$",
         },
     },
 }
-NEEDED = frozenset({"input", "messages", "model", "prompt", "stream"})
+REQUIRED_FIELDS = frozenset({"input", "messages", "model", "prompt", "stream"})
 
 
-def _small(name: str) -> str:
-    if name.lower() in NEEDED:
+def _field_name(name: str) -> str:
+    if name.lower() in REQUIRED_FIELDS:
         raise ValueError(f"{quoted(name)} is required in every request and cannot be listed here")
     return name.lower()
 
 
-_NEEDED = "|".join(map(any_case, sorted(NEEDED)))
+_REQUIRED = "|".join(map(any_case, sorted(REQUIRED_FIELDS)))
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
-    AfterValidator(_small),
+    AfterValidator(_field_name),
     WithJsonSchema(
-        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^(?!(?:{_NEEDED})$)"}
+        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^(?!(?:{_REQUIRED})$)"}
     ),
 ]
 
 
-def _accepted(value: Any) -> Any:
+def _check_accepted(value: Any) -> Any:
     """Return a field name, or a field with its maximum. Raise ``ValueError`` for anything else."""
     if isinstance(value, dict) and len(value) == 1:
-        [(name, most)] = value.items()
-        good = isinstance(name, str) and type(most) in (int, float) and most >= 0
+        [(name, maximum)] = value.items()
+        is_valid = isinstance(name, str) and type(maximum) in (int, float) and maximum >= 0
     else:
-        good = isinstance(value, str)
-    if not good:
+        is_valid = isinstance(value, str)
+    if not is_valid:
         raise ValueError(
             "must be a field name such as top_k, or one field with its maximum such as {stop: 16}"
         )
@@ -88,7 +86,7 @@ def _accepted(value: Any) -> Any:
 
 AcceptedField = Annotated[
     Any,
-    BeforeValidator(_accepted),
+    BeforeValidator(_check_accepted),
     WithJsonSchema(
         {
             "anyOf": [
@@ -104,11 +102,8 @@ AcceptedField = Annotated[
     ),
 ]
 COMPATIBLE, AZURE = "openai_compatible", "azure"
-OPENAIS_FORM = (COMPATIBLE, AZURE)
-"""Variants of OpenAI's dialect: servers with ranges of their own, and Azure with its own paths and
-credential."""
-
-
+OPENAI_VARIANTS = (COMPATIBLE, AZURE)
+"""Servers with their own value ranges, and Azure with its own paths and credential."""
 QueryName = Annotated[
     str,
     *text(
@@ -150,7 +145,7 @@ class BreakerConfig(Switched):
 class UpstreamConfig(Section):
     """A provider or server that calls can go to."""
 
-    dialect: Annotated[str, ListedWord((*DIALECTS, *OPENAIS_FORM))]
+    dialect: Annotated[str, ListedWord((*DIALECTS, *OPENAI_VARIANTS))]
     """API dialect. `openai_compatible` is OpenAI's without its value ranges, `azure` OpenAI's at
     Azure's paths."""
     base_url: Url
@@ -193,25 +188,24 @@ class UpstreamConfig(Section):
     """Circuit breaker of its targets, or `off`."""
 
     @property
-    def spoken(self) -> str:
-        """Name of the dialect."""
-        return "openai" if self.dialect in OPENAIS_FORM else self.dialect
+    def api_dialect(self) -> str:
+        """Dialect of its API."""
+        return "openai" if self.dialect in OPENAI_VARIANTS else self.dialect
 
     @property
     def accepted(self) -> dict[str, float | None]:
         """Additional request fields, with their maximum if there is one."""
-        found: dict[str, float | None] = {}
-        for each in self.accepts:
-            found.update({each: None} if isinstance(each, str) else each)
-        return found
+        fields: dict[str, float | None] = {}
+        for field in self.accepts:
+            fields.update({field: None} if isinstance(field, str) else field)
+        return fields
 
     @field_validator("headers")
     @classmethod
-    def _plain_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        found = [_header_problem(name, content) for name, content in value.items()]
+    def _check_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        problems = [p for header in value.items() if (p := _header_problem(*header)) is not None]
         if len({name.lower() for name in value}) < len(value):
-            found.append("must not contain the same header twice (names are case-insensitive)")
-        problems = [problem for problem in found if problem is not None]
+            problems.append("must not contain the same header twice (names are case-insensitive)")
         if problems:
             raise ValueError("; ".join(problems))
         return value

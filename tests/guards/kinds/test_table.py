@@ -29,12 +29,12 @@ RECIPE = re.search(r"### A guard\n(.*?)\n###", (TOP / "CONTRIBUTING.md").read_te
 FOLLOWS = """
 from pathlib import Path
 from proxy.telemetry.catalog.labels import GUARD
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import list_labels
 from proxy.policy.store import read_folder
 from tools import guards
 
 print(*guards.kinds(), *guards.detectors(), sep="\\n")
-print(sorted(GUARD.allowed(roster(read_folder(Path("policies"), None)))))
+print(sorted(GUARD.allowed(list_labels(read_folder(Path("policies"), None)))))
 """
 
 

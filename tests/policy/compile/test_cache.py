@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from proxy.policy.compile.rules import cache_decision
+from proxy.policy.compile.rules import compile_cache
 from proxy.policy.decide import decide
-from proxy.policy.review.check_report import check
-from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.review.check import check_folder
+from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.schema import CacheConfig
 from proxy.policy.store import read_folder
 from proxy.types import CacheRule, SemanticCacheRule
@@ -50,10 +50,10 @@ deployments:
 def test_semantic_cache_shadows_first(
     config: dict[str, object], rule: SemanticCacheRule | None
 ) -> None:
-    made = cache_decision(CacheConfig.model_validate(config))
+    made = compile_cache(CacheConfig.model_validate(config))
 
     assert made is not None
-    assert made.by == CacheRule(3600.0, semantic=rule)
+    assert made.cache == CacheRule(3600.0, semantic=rule)
 
 
 def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
     key = snapshot.key_named("widget")
     assert key is not None
 
-    call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
     rule = decide(snapshot, key, call).cache
 
     assert rule is not None
@@ -72,6 +72,6 @@ def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
 def test_a_deployment_that_only_a_cache_calls_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES)
 
-    report = check(tmp_path, {})
+    report = check_folder(tmp_path, {})
 
     assert "cannot be called" not in " ".join(map(str, report.warnings))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from proxy.dialects import ROUTES, Received, parse_head
-from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.policy.schema.deployments import Method

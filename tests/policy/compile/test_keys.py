@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.decide.snapshot import VirtualKey
-from proxy.policy.files import price_table
+from proxy.policy.files.load import packaged_prices
 from proxy.policy.store import read_folder
 
 POLICIES = f"""
@@ -66,7 +66,7 @@ def key(folder: Path, *deployments: str) -> VirtualKey:
     ids="+".join,
 )
 def test_lists_one_id_per_model(deployments: list[str], names: list[str], tmp_path: Path) -> None:
-    listing = key(tmp_path, *deployments).listing
+    listing = key(tmp_path, *deployments).models
 
     assert [model.id for model in listing.values() if model.is_main] == names
 
@@ -74,13 +74,13 @@ def test_lists_one_id_per_model(deployments: list[str], names: list[str], tmp_pa
 def test_every_name_of_a_key_is_in_its_list(tmp_path: Path) -> None:
     found = key(tmp_path, "chat", "shared", "several")
 
-    assert set(found.listing) == set(found.named)
-    assert list(found.listing)[:3] == ["chat", "several", "shared"]
-    assert list(found.listing)[3:] == sorted(list(found.listing)[3:])
+    assert set(found.models) == set(found.by_model)
+    assert list(found.models)[:3] == ["chat", "several", "shared"]
+    assert list(found.models)[3:] == sorted(list(found.models)[3:])
 
 
 def test_default_price_table_has_packaged_date(tmp_path: Path) -> None:
-    packaged = price_table.packaged().price_table.as_of
+    packaged = packaged_prices().price_table.as_of
     (tmp_path / "p.yaml").write_text(
         f"""
 upstreams: {{local: {{dialect: scale, base_url: 'https://scale.example.test'}}}}
@@ -88,20 +88,20 @@ keys: {{widget: {{sha256: {"0" * 64}, deployments: [chat]}}}}
 deployments: {{chat: {{targets: [{{upstream: local, model: smol}}]}}}}
 """
     )
-    listing = read_folder(tmp_path, None).keys["widget"].listing
+    listing = read_folder(tmp_path, None).keys["widget"].models
 
     assert {model.created for model in listing.values()} == {packaged}
 
 
 def test_a_model_is_as_old_as_its_name_says_else_as_the_table_of_prices(tmp_path: Path) -> None:
-    listing = key(tmp_path, "chat", "shared", "several").listing
+    listing = key(tmp_path, "chat", "shared", "several").models
 
     assert listing["chat"].created == listing["gpt-4o-mini-2024-07-18"].created == date(2024, 7, 18)
     assert listing["claude-20259999"].created == listing["one"].created == date(2026, 3, 1)
 
 
 def test_a_model_is_its_providers_and_what_several_have_is_ours(tmp_path: Path) -> None:
-    listing = key(tmp_path, "local-chat", "shared", "several").listing
+    listing = key(tmp_path, "local-chat", "shared", "several").models
 
     owners = {name: listing[name].owner for name in ("local-chat", "shared", "one", "two")}
     assert owners == {"local-chat": "nobody", "shared": "headrace", "one": "openai", "two": "other"}

@@ -39,7 +39,7 @@ deployments:
 
 def bounds(folder: Path, total: str = "10m") -> dict[str, ScopedLimit]:
     (folder / "p.yaml").write_text(POLICIES.replace("TOTAL", total))
-    found = read_folder(folder, None).deployments["chat"].bounds
+    found = read_folder(folder, None).deployments["chat"].limits
     return {bound.limit.name: bound for bound in found}
 
 
@@ -80,7 +80,7 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
 def test_key_comes_first_in_counter(written: str, per: tuple[str, ...], tmp_path: Path) -> None:
     text = POLICIES.replace("per: [tag.team, user]", written).replace("TOTAL", "10m")
     (tmp_path / "p.yaml").write_text(text)
-    found = read_folder(tmp_path, None).deployments["chat"].bounds
+    found = read_folder(tmp_path, None).deployments["chat"].limits
 
     assert next(bound.per for bound in found if bound.limit.name == "public") == per
 

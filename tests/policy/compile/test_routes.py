@@ -16,9 +16,9 @@ from proxy.errors import InvalidField
 from proxy.policy.compile.targets import compile_routes
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Json, Target, Upstream
 
@@ -55,8 +55,8 @@ def drained(folder: Json) -> Iterator[tuple[str, Json]]:
 
 def targets_of(snapshot: Snapshot, name: str) -> tuple[str | None, set[str]]:
     """Return the deployment and the targets of a call for a name; none if several serve it."""
-    key, call = snapshot.keys["widget"], suppose(example(name), {}, NOW)
-    assert explain(snapshot, key, call).reasons
+    key, call = snapshot.keys["widget"], sample_call(chat_body(name), {}, NOW)
+    assert explain(snapshot, key, call).decisions
     try:
         plan = decide(snapshot, key, call)
     except InvalidField:
@@ -70,12 +70,12 @@ def test_drained_target_leaves_folder_usable(folder: Json) -> None:
     for name, changed in drained(folder):
         with tempfile.TemporaryDirectory() as directory:
             (Path(directory) / "p.yaml").write_text(json.dumps(changed))
-            assert check(Path(directory), None).errors == (), changed
+            assert check_folder(Path(directory), None).errors == (), changed
             snapshot = read_folder(Path(directory), None)
 
         used = {
             title
-            for listed in snapshot.keys["widget"].listing
+            for listed in snapshot.keys["widget"].models
             for deployment, titles in [targets_of(snapshot, listed)]
             for title in titles
             if deployment == name
@@ -93,7 +93,7 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
     folder = {"upstreams": UPSTREAMS, "deployments": {name: {"targets": targets}}}
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "p.yaml").write_text(json.dumps(folder))
-        errors = check(Path(directory), None).errors
+        errors = check_folder(Path(directory), None).errors
         placed = {error.path for error in errors}
 
     models = {name, "unknown", *(word for each in targets for word in target_of(each).names)}
@@ -102,7 +102,7 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
     reached = {
         id(target)
         for model in models
-        for target in named.candidates(model).fixed or named.candidates(model).active
+        for target in named.candidates(model).order or named.candidates(model).active
     }
     assert placed == {
         f"deployments.{name}.targets[{index}]"

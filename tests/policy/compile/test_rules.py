@@ -56,7 +56,7 @@ def test_own_rules_precede_inherited(named: str, rules: list[str], tmp_path: Pat
 def test_a_section_says_whether_its_first_rule_that_holds_ends_it(tmp_path: Path) -> None:
     sections = read(tmp_path, "both").deployments["support-chat"].sections
 
-    assert [(s.policy, s.first) for s in sections] == [
+    assert [(s.policy, s.first_only) for s in sections] == [
         ("left", False),
         ("base", False),
         ("right", True),
@@ -80,5 +80,5 @@ def test_a_policy_in_shadow_has_all_that_it_says_there(tmp_path: Path) -> None:
 
     assert [rule.shadow for rule in section.rules] == [True]
     assert [rule.shadow for rule in deployment.guards.input] == [True]
-    assert [bound.limit.shadow for bound in deployment.bounds] == [True]
+    assert [bound.limit.shadow for bound in deployment.limits] == [True]
     assert deployment.cache is None

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from proxy.policy.compile.targets import TargetCompiler
-from proxy.policy.review.check_report import CheckReport, check
+from proxy.policy.review.check import CheckReport, check_folder
 from proxy.types.guard import NO_GUARDS
 from tests.for_each import for_each
 from tests.policy.deciding import empty_context
@@ -36,7 +36,7 @@ def judged(folder: Path, *changes: tuple[str, str]) -> CheckReport:
         assert old in said
         said = said.replace(old, new)
     (folder / "p.yaml").write_text(said)
-    return check(folder, {})
+    return check_folder(folder, {})
 
 
 PRICE = ", price: {input: 1, output: 2}"
@@ -114,9 +114,12 @@ class Counted(dict[Any, Any]):
 
 def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
     names = [f"deployment-{number}" for number in range(50)]
-    one: Any = SimpleNamespace(guards=NO_GUARDS, bounds=(), rules=())
-    compiler = TargetCompiler(empty_context())
+    one: Any = SimpleNamespace(guards=NO_GUARDS, limits=(), rules=())
+    context = empty_context()
+    compiler = TargetCompiler(context)
     compiler.by_path = counted = Counted({("deployments", n, "targets", 0): None for n in names})
 
-    assert list(compiler.unpriced(dict.fromkeys(names, one))) == []
+    compiler.check_prices(dict.fromkeys(names, one))
+
+    assert context.document.problems == []
     assert counted.times == 1

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.compile import compile_policies
 from proxy.policy.files import load
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review.lint import warnings
+from proxy.policy.review.check import warnings
 from tests.for_each import for_each
 
 POLICIES = """\

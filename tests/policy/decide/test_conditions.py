@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from proxy.policy.decide.conditions import ALWAYS, Facts, missed
+from proxy.policy.decide.conditions import ALWAYS, Facts, find_mismatch
 from proxy.policy.decide.rules import PolicyRules
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
@@ -21,7 +21,7 @@ FACTS = Facts(
     stream=False,
     tags={"team": "support"},
     headers={"x-canary": "yes"},
-    at=datetime(2026, 11, 20, 23, 30, tzinfo=UTC),  # a Friday
+    received_at=datetime(2026, 11, 20, 23, 30, tzinfo=UTC),  # a Friday
 )
 AROUND = """
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
@@ -74,8 +74,8 @@ def friday(text: str, zone: str = "UTC", **more: Any) -> dict[str, Any]:
 def test_a_condition_holds_for_what_it_describes(when: dict[str, Any], tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert rule.when.test()(FACTS)
-    assert missed(rule.when, FACTS) is None
+    assert rule.when.matcher()(FACTS)
+    assert find_mismatch(rule.when, FACTS) is None
 
 
 @for_each(
@@ -114,8 +114,8 @@ def test_a_condition_holds_for_what_it_describes(when: dict[str, Any], tmp_path:
 def test_a_condition_that_misses_says_why(when: dict[str, Any], why: str, tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert not rule.when.test()(FACTS)
-    assert missed(rule.when, FACTS) == why
+    assert not rule.when.matcher()(FACTS)
+    assert find_mismatch(rule.when, FACTS) == why
 
 
 def test_a_night_belongs_to_the_day_on_which_it_begins(tmp_path: Path) -> None:
@@ -123,20 +123,22 @@ def test_a_night_belongs_to_the_day_on_which_it_begins(tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
     thursday_night = datetime(2026, 11, 20, 5, 59, tzinfo=UTC)
 
-    assert rule.when.test()(FACTS._replace(at=thursday_night))
-    assert not rule.when.test()(FACTS._replace(at=thursday_night.replace(hour=6, minute=0)))
+    assert rule.when.matcher()(FACTS._replace(received_at=thursday_night))
+    assert not rule.when.matcher()(
+        FACTS._replace(received_at=thursday_night.replace(hour=6, minute=0))
+    )
 
 
 def test_a_rule_without_a_condition_always_holds(tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "refuse": "no"}).rules
 
     assert rule.when is ALWAYS
-    assert rule.when.test()(FACTS)
+    assert rule.when.matcher()(FACTS)
 
 
 def test_a_value_with_line_breaks_matches_a_glob_as_a_whole_only(tmp_path: Path) -> None:
     when = {"header": {"x-canary": {"glob": "y*s"}}}
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert rule.when.test()(FACTS._replace(headers={"x-canary": "y\ns"}))
-    assert not rule.when.test()(FACTS._replace(headers={"x-canary": "yes\n"}))
+    assert rule.when.matcher()(FACTS._replace(headers={"x-canary": "y\ns"}))
+    assert not rule.when.matcher()(FACTS._replace(headers={"x-canary": "yes\n"}))

@@ -11,7 +11,7 @@ from proxy.errors import InvalidField
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Json, Plan
 
@@ -55,7 +55,7 @@ def snapshot(folder: Path, *defaults: str) -> Snapshot:
 
 def plan_of(policies: Snapshot, path: str, body: Json, header: str = "") -> Plan:
     headers = {"x-headrace-deployment": header} if header else {}
-    call = suppose(body, headers, NOW, path, passed=policies.passthrough)
+    call = sample_call(body, headers, NOW, path, passed=policies.passthrough)
     return decide(policies, policies.keys["widget"], call)
 
 
@@ -65,7 +65,7 @@ def test_default_takes_calls_that_several_could_take(tmp_path: Path) -> None:
         plan = plan_of(policies, path, body)
         assert isinstance(plan, DecidedPlan)
         assert plan.deployment == "first", name
-        assert "the default of" in str(plan.origin_of_deployment().why), name
+        assert "the default of" in str(plan.origin_of_deployment().reason), name
 
 
 def test_default_takes_no_call_that_means_another(tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare, decide_call
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
-from proxy.policytest import clock
 from proxy.policytest.cases import Given
-from proxy.policytest.harness import play
+from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json
 from tests.conftest import KEY, running_proxy
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, legacy, response
@@ -138,7 +137,7 @@ def read_world(folder: Path, policies: str = "") -> Snapshot:
 
 
 def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
-    call = suppose(ask.content, ask.headers, NOW, ask.path, passed=snapshot.passthrough)
+    call = sample_call(ask.content, ask.headers, NOW, ask.path, passed=snapshot.passthrough)
     return replace(call, head=replace(call.head, call_id=nonce))
 
 
@@ -166,11 +165,11 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
         assert compare(call, was, decide_call(snapshot, key, call)) == [], name  # as a candidate
 
         told = explain(snapshot, key, call)
-        targets = [reason.parts for reason in told.reasons if reason.about == "targets"]
-        assert [{part.decided for part in parts} for parts in targets] == ask.targets, name
+        targets = [reason.parts for reason in told.decisions if reason.subject == "targets"]
+        assert [{part.result for part in parts} for parts in targets] == ask.targets, name
 
         given = Given(key="widget", path=ask.path, headers=ask.headers, body=ask.content)
-        plan = clock.run(play(snapshot, given)).record.plan
+        plan = run_simulated(run_case(snapshot, given)).record.plan
         assert plan is not None, name
         played = [{target.id for target in each.targets} for each in plan.model_calls]
         assert played == ask.targets, name

@@ -195,7 +195,7 @@ def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapsho
     [found] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
     key = found.key
     both = (key.deployments["support-chat"], key.deployments["compare"])
-    doubled = replace(key, named={"m": both})
+    doubled = replace(key, by_model={"m": both})
     changed = replace(snapshot, credentials={found.digest: replace(found, key=doubled)})
 
     with pytest.raises(InvalidField, match="compare, support-chat"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import BadRequest, InvalidField, NotFound, RequestTooLarge
-from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.compile import compile_policies
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
@@ -76,7 +76,7 @@ def test_a_key_may_use_all_deployments_among_which_one_is_drawn(snapshot: Snapsh
 
 
 def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
-    plan = planned(snapshot, call(models=("one",)))
+    plan = planned(snapshot, call(requested_models=("one",)))
 
     assert plan.deployment == "one"
     assert plan.passed is not None
@@ -91,10 +91,10 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
     [
         (call("/v1/moderations"), "one"),
         (call("/v1/files/a", "GET"), "two"),
-        (call(models=("rerank-2",)), "two"),
-        (call(models=("openai/rerank-1",)), "one"),
+        (call(requested_models=("rerank-2",)), "two"),
+        (call(requested_models=("openai/rerank-1",)), "one"),
         (call(deployment="two"), "two"),
-        (call(deployment="two", models=("rerank-1",)), "two"),
+        (call(deployment="two", requested_models=("rerank-1",)), "two"),
     ],
 )
 def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapshot) -> None:
@@ -107,8 +107,8 @@ def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapsh
         (call(), InvalidField),
         (call("/v1/files/a"), NotFound),
         (call("/v1/other"), NotFound),
-        (call(models=("gpt-4o-mini",)), NotFound),
-        (call(models=("unknown",)), NotFound),
+        (call(requested_models=("gpt-4o-mini",)), NotFound),
+        (call(requested_models=("unknown",)), NotFound),
         (call(deployment="chat"), NotFound),
         (call(deployment="nobody"), NotFound),
         (call("/v1/moderations", query="a" * 2049), BadRequest),
@@ -140,8 +140,10 @@ def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> No
 def test_it_is_explained(snapshot: Snapshot) -> None:
     key = snapshot.keys["support-widget"]
 
-    reasons = {each.about: each for each in explain(snapshot, key, call("/v1/moderations")).reasons}
+    reasons = {
+        each.subject: each for each in explain(snapshot, key, call("/v1/moderations")).decisions
+    }
 
-    assert reasons["passthrough"].decided == "POST /v1/moderations"
-    assert "retried only if" in str(reasons["passthrough"].why)
-    assert reasons["result"].decided == "route to openai/rerank-1"
+    assert reasons["passthrough"].result == "POST /v1/moderations"
+    assert "retried only if" in str(reasons["passthrough"].reason)
+    assert reasons["result"].result == "route to openai/rerank-1"

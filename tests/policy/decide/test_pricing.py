@@ -10,9 +10,9 @@ import pytest
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.policytest import run_cases
 from proxy.types import Call, Plan
@@ -67,7 +67,7 @@ def widget(snapshot: Snapshot) -> VirtualKey:
 
 
 def asked(deployment: str, *, day: int = 1, **more: Any) -> Call:
-    return suppose({"model": deployment, "prompt": "Hi", **more}, {}, AT.replace(day=day))
+    return sample_call({"model": deployment, "prompt": "Hi", **more}, {}, AT.replace(day=day))
 
 
 def decided(snapshot: Snapshot, call: Call) -> Plan:
@@ -86,7 +86,7 @@ def test_targets_without_a_price_in_force_are_left_out(snapshot: Snapshot) -> No
 
 
 def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
-    call = suppose({"model": "strict", "input": "Hi"}, {}, AT, "/v1/embeddings")
+    call = sample_call({"model": "strict", "input": "Hi"}, {}, AT, "/v1/embeddings")
 
     assert models(decided(snapshot, call)) == ["gpt-4o-mini", "half", "spare"]
 
@@ -132,7 +132,7 @@ def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
     (tmp_path / "p.yaml").write_text(BUDGET.replace("LIMIT", limit))
     body = {"model": "vectors", "input" if "embed" in endpoint else "prompt": "Hi"}
 
-    plan = decided(read_folder(tmp_path, {}), suppose(body, {}, AT.replace(day=day), endpoint))
+    plan = decided(read_folder(tmp_path, {}), sample_call(body, {}, AT.replace(day=day), endpoint))
 
     if targets is None:
         assert plan.refusal is not None
@@ -158,7 +158,7 @@ def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -
 def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES)
 
-    told = [(p.path, p.message) for p in check(tmp_path, {}).warnings]
+    told = [(p.path, p.message) for p in check_folder(tmp_path, {}).warnings]
 
     refused = [path for path, said in told if said.startswith("rejects every call")]
     assert refused == ["deployments.never.unpriced"]

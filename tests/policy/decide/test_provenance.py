@@ -10,7 +10,7 @@ import pytest
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 
 POLICIES = """\
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 def decided(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
     snapshot = read_folder(folder, {})
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    call = suppose({"model": model, "prompt": "Hi"}, named, datetime(2026, 6, 1, tzinfo=UTC))
+    call = sample_call({"model": model, "prompt": "Hi"}, named, datetime(2026, 6, 1, tzinfo=UTC))
     plan = decide(snapshot, snapshot.keys["widget"], call)
     assert isinstance(plan, DecidedPlan)
     return plan
@@ -67,9 +67,9 @@ def test_a_deployment_and_tags_say_who_says_so(folder: Path) -> None:
         "feature": ("set by the client", "p.yaml:2"),
         "team": ("set by the key", "p.yaml:4"),
     }
-    assert plan.basis.dropped == ("team",)
+    assert plan.basis.dropped_tags == ("team",)
     snapshot = plan.basis.snapshot
-    assert snapshot.at(*snapshot.limits["few"]) == "p.yaml:9"
+    assert snapshot.source_of(*snapshot.limits["few"]) == "p.yaml:9"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_deployment_and_tags_say_who_says_so(folder: Path) -> None:
     ],
 )
 def test_says_why_deployment(model: str, headers: dict[str, str], why: str, folder: Path) -> None:
-    assert decided(folder, model, **headers).origin_of_deployment().why == why
+    assert decided(folder, model, **headers).origin_of_deployment().reason == why
 
 
 def test_every_rule_says_where_it_is_and_why_it_does_not_hold(folder: Path) -> None:
     outcomes = decided(folder).outcomes_of_rules(0)
 
-    assert [(each.rule.name, each.at, each.missed) for each in outcomes] == [
+    assert [(each.rule.name, each.source, each.mismatch) for each in outcomes] == [
         ("public/small", "p.yaml:9", None),
         ("public/smaller", "p.yaml:10", None),
         ("public/eu", "p.yaml:11", "header x-region is not set"),

@@ -39,16 +39,16 @@ HEAD = RequestHead("openai", "completions", "/v1/completions", "r", digest=Secre
 
 
 def test_without_weights_the_first_is_tried_alone() -> None:
-    assert Candidates((A, B)).fixed == (A,)
+    assert Candidates((A, B)).order == (A,)
 
 
 @for_each(("drawn", "order"), [(0, (A, B)), (8, (A, B)), (9, (B, A)), (10, (A, B))])
 def test_weights_decide_order(drawn: int, order: tuple[Target, ...]) -> None:
-    assert Candidates((A, B), (9, 1)).order(drawn) == order
+    assert Candidates((A, B), (9, 1)).draw_order(drawn) == order
 
 
 def test_a_target_without_weight_is_never_tried() -> None:
-    assert Candidates((A, B, C), (1, 1, 0)).order(1) == (B, A)
+    assert Candidates((A, B, C), (1, 1, 0)).draw_order(1) == (B, A)
 
 
 def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_path: Path) -> None:

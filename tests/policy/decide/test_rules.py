@@ -9,15 +9,15 @@ from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.parameters import apply_parameters
 from proxy.policy.decide.conditions import (
     ALWAYS,
-    All,
-    AtLeastOne,
-    Compare,
+    AllOf,
+    AnyOf,
+    Comparison,
     Condition,
     Facts,
-    KnownFacts,
+    IsStreamed,
     Not,
     OneOf,
-    Streamed,
+    StaticFacts,
 )
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.rules import (
@@ -36,8 +36,8 @@ HERE, THERE = (
     Routes((Target(UP, name),), Candidates((Target(UP, name),)), {}) for name in ("here", "there")
 )
 SPARE = (Target(UP, "spare"),)
-NEVER = Streamed(stream=True)
-KNOWN = KnownFacts("k", {"team": "support"}, frozenset({"beta"}))
+NEVER = IsStreamed(stream=True)
+KNOWN = StaticFacts("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts(
     "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
 )
@@ -53,8 +53,8 @@ def ruled(*sections: PolicyRules) -> Effects:
     return evaluate(left, FACTS)
 
 
-def followed(*rules: Rule, first: bool = False) -> Any:
-    return ruled(PolicyRules("public", rules, first))
+def followed(*rules: Rule, first_only: bool = False) -> Any:
+    return ruled(PolicyRules("public", rules, first_only))
 
 
 def test_no_rule_that_holds_changes_nothing() -> None:
@@ -109,7 +109,7 @@ def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
     effects = followed(*(rule(str(number), **does) for number, does in enumerate(rules)))
 
     assert effects.fallback == fallback
-    assert effects.by.get("fallback") == by
+    assert effects.rule_by_effect.get("fallback") == by
 
 
 def test_each_effect_names_the_rule_behind_it() -> None:
@@ -119,11 +119,19 @@ def test_each_effect_names_the_rule_behind_it() -> None:
         rule("c", changes=ParameterOverrides(cap={"n": 4}), routes=HERE, model="large"),
     )
 
-    assert effects.by == {"set seed": "a", "set n": "b", "cap n": "b", "model": "b", "targets": "c"}
+    assert effects.rule_by_effect == {
+        "set seed": "a",
+        "set n": "b",
+        "cap n": "b",
+        "model": "b",
+        "targets": "c",
+    }
 
 
 def test_under_first_nothing_counts_after_the_first_that_holds() -> None:
-    effects = followed(rule("a", NEVER), rule("b", model="b"), rule("c", routes=HERE), first=True)
+    effects = followed(
+        rule("a", NEVER), rule("b", model="b"), rule("c", routes=HERE), first_only=True
+    )
 
     assert (effects.rules, effects.model, effects.routes) == (("b",), "b", None)
 
@@ -141,7 +149,7 @@ def test_a_rule_in_shadow_is_noted_and_neither_changes_nor_ends_anything() -> No
         rule("would", shadow=True, refusal=RuleRefusal("would", "no", 403)),
         rule("does", model="m"),
         rule("after", model="n"),
-        first=True,
+        first_only=True,
     )
 
     assert (effects.rules, effects.shadow_rules) == (("does",), ("would",))
@@ -164,7 +172,7 @@ def test_the_first_refusal_is_the_one_that_is_told() -> None:
 
 
 def test_each_policy_ends_its_own_rules_only() -> None:
-    own = PolicyRules("own", (rule("own/a", model="a"), rule("own/b", model="b")), first=True)
+    own = PolicyRules("own", (rule("own/a", model="a"), rule("own/b", model="b")), first_only=True)
     base = PolicyRules("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
 
     effects = ruled(own, base)
@@ -173,11 +181,11 @@ def test_each_policy_ends_its_own_rules_only() -> None:
     assert (effects.model, effects.routes) == ("a", HERE)
 
 
-KEY = Compare("key", OneOf(frozenset({"k"})))
-OTHER = Compare("key", OneOf(frozenset({"other"})))
-TEAM = Compare("tag", OneOf(frozenset({"support"})), "team")
-BETA = Compare("tag", OneOf(frozenset({"true"})), "beta")
-NOBODYS = Compare("tag", OneOf(frozenset({"prod"})), "env")
+KEY = Comparison("key", OneOf(frozenset({"k"})))
+OTHER = Comparison("key", OneOf(frozenset({"other"})))
+TEAM = Comparison("tag", OneOf(frozenset({"support"})), "team")
+BETA = Comparison("tag", OneOf(frozenset({"true"})), "beta")
+NOBODYS = Comparison("tag", OneOf(frozenset({"prod"})), "env")
 
 
 @for_each(
@@ -190,12 +198,12 @@ NOBODYS = Compare("tag", OneOf(frozenset({"prod"})), "env")
         (BETA, None),
         (NOBODYS, False),
         (NEVER, None),
-        (All((KEY, TEAM)), True),
-        (All((KEY, BETA)), None),
-        (All((BETA, OTHER)), False),
-        (AtLeastOne((BETA, KEY)), True),
-        (AtLeastOne((BETA, OTHER)), None),
-        (AtLeastOne((NOBODYS, OTHER)), False),
+        (AllOf((KEY, TEAM)), True),
+        (AllOf((KEY, BETA)), None),
+        (AllOf((BETA, OTHER)), False),
+        (AnyOf((BETA, KEY)), True),
+        (AnyOf((BETA, OTHER)), None),
+        (AnyOf((NOBODYS, OTHER)), False),
         (Not(OTHER, ""), True),
         (Not(KEY, ""), False),
         (Not(BETA, ""), None),
@@ -203,16 +211,16 @@ NOBODYS = Compare("tag", OneOf(frozenset({"prod"})), "env")
     ids=str,
 )
 def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | None) -> None:
-    assert condition.fixed(KNOWN) is fixed
+    assert condition.static_result(KNOWN) is fixed
 
 
 def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
     always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
 
     left = compile_chain(
-        [PolicyRules("p", (never, maybe, always, never, maybe), first=True)], KNOWN
+        [PolicyRules("p", (never, maybe, always, never, maybe), first_only=True)], KNOWN
     )
 
     assert left is not None
-    assert [each.name for group in left.groups for _, each in group.tests] == ["m", "a"]
+    assert [each.name for group in left.groups for _, each in group.rules] == ["m", "a"]
     assert compile_chain([PolicyRules("p", (never,))], KNOWN) is None

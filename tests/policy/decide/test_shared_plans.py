@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.policy.decide import MAX_PLANS, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
 from tests.for_each import for_each
@@ -35,7 +35,7 @@ def snapshot(folder: Path, deployment: Json, when: Json | None = None) -> Snapsh
 
 def call(model: str = "support-chat", at: datetime = TODAY, **headers: str) -> Call:
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    return suppose(body, {name.replace("_", "-"): text for name, text in headers.items()}, at)
+    return sample_call(body, {name.replace("_", "-"): text for name, text in headers.items()}, at)
 
 
 def decide(policies: Snapshot, asked: Call) -> Plan:
@@ -91,7 +91,7 @@ def test_a_key_that_is_revoked_leaves_no_plan(tmp_path: Path) -> None:
     decide(policies, call())
 
     assert policies.plans
-    assert not policies.without(frozenset({"widget"})).plans
+    assert not policies.revoke(frozenset({"widget"})).plans
 
 
 def test_only_so_many_plans_are_kept(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from proxy.policy.files.cloud_tokens import (
 )
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
-from proxy.policy.watch import Look, look_at_secrets, renewing
+from proxy.policy.watch import FileStates, renew_tokens, secret_states
 from proxy.runtime.background import run_in_background
 from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -68,10 +68,10 @@ class Cloud:
         return CloudTokens({}, tell, lambda: self.now, {"azure": self.make, "google": self.make})
 
 
-def renewed(tokens: CloudTokens) -> Look:
-    """Renew what is due, and look at the token of Azure."""
+def renewed(tokens: CloudTokens) -> FileStates:
+    """Renew due tokens and return the state of the Azure token."""
     tokens.renew("azure")
-    return tokens.look([AZURE])
+    return tokens.state([AZURE])
 
 
 def test_a_token_is_fetched_once_for_all_who_refer_to_it() -> None:
@@ -100,7 +100,7 @@ def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
-    seen = tokens.look([AZURE])
+    seen = tokens.state([AZURE])
     cloud.now += HOUR_S
     cloud.fails = OSError("the words of somebody")
 
@@ -130,7 +130,7 @@ def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
-    seen = tokens.look([AZURE])
+    seen = tokens.state([AZURE])
     cloud.now += HOUR_S
     cloud.fetching.clear()
     cloud.hangs = hangs = threading.Event()
@@ -138,7 +138,7 @@ def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
     renewal.start()
     assert cloud.fetching.wait(10)
 
-    assert (tokens.look([AZURE]), tokens.text(AZURE)) == (seen, "token-1")
+    assert (tokens.state([AZURE]), tokens.text(AZURE)) == (seen, "token-1")
     cloud.hangs = None
     assert tokens.text(GOOGLE) == "token-2"
     hangs.set()
@@ -157,7 +157,7 @@ def test_a_cloud_that_answers_late_that_it_fails_is_left_alone_from_then_on() ->
         return fetch
 
     tokens = CloudTokens({}, now=lambda: cloud.now, makers={"azure": make})
-    tokens.look([AZURE])
+    tokens.state([AZURE])
     tokens.renew("azure")
 
     assert not tokens.due()
@@ -166,8 +166,8 @@ def test_a_cloud_that_answers_late_that_it_fails_is_left_alone_from_then_on() ->
 async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.look([AZURE])
-    async with run_in_background(renewing(tokens)):
+    tokens.state([AZURE])
+    async with run_in_background(renew_tokens(tokens)):
         await eventually(lambda: cloud.given == 1)
     assert tokens.text(AZURE) == "token-1"
 
@@ -176,10 +176,10 @@ async def test_each_cloud_is_asked_beside_the_others() -> None:
     hung, answers = Cloud(hangs=threading.Event()), Cloud()
     makers = {"azure": hung.make, "google": answers.make}
     tokens = CloudTokens({}, now=lambda: answers.now, makers=makers)
-    tokens.look([AZURE, GOOGLE])
+    tokens.state([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
-        async with run_in_background(renewing(tokens)):
+        async with run_in_background(renew_tokens(tokens)):
             await eventually(lambda: hung.fetching.is_set() and answers.given == 1)
             answers.now += HOUR_S
             await eventually(lambda: answers.given == 2)
@@ -193,7 +193,7 @@ def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
     tokens = cloud.tokens()
     tokens.text(AZURE)
 
-    assert look_at_secrets(["/no/such/file"], tokens) == frozenset()
+    assert secret_states(["/no/such/file"], tokens) == frozenset()
     cloud.now += 2 * HOUR_S
     tokens.renew("azure")
     assert cloud.given == 1

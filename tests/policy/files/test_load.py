@@ -14,8 +14,9 @@ from pydantic.fields import FieldInfo
 
 from proxy.guards.kinds.table import KINDS
 from proxy.policy import schema
-from proxy.policy.files.load import known_keys, load, maybe, secret
+from proxy.policy.files.load import load, read_secret
 from proxy.policy.files.source import KeyPath, PolicyError
+from proxy.policy.files.validation import did_you_mean, keys_at
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
@@ -134,10 +135,10 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("sk-from-file\n")
 
-    assert secret("${KEY}", {"KEY": "sk-from-environment"}) == "sk-from-environment"
-    assert secret(f"file:{file}", {}) == "sk-from-file"
-    assert secret("Bearer ${KEY}", {"KEY": "sk"}) == "Bearer sk"
-    assert secret("${KEY}", {"KEY": "${HOME}"}) == "${HOME}"
+    assert read_secret("${KEY}", {"KEY": "sk-from-environment"}) == "sk-from-environment"
+    assert read_secret(f"file:{file}", {}) == "sk-from-file"
+    assert read_secret("Bearer ${KEY}", {"KEY": "sk"}) == "Bearer sk"
+    assert read_secret("${KEY}", {"KEY": "${HOME}"}) == "${HOME}"
 
 
 @pytest.mark.parametrize("content", ["", "\n", "x" * 20_000])
@@ -145,19 +146,19 @@ def test_a_secret_file_holds_one_secret(content: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(content)
 
     with pytest.raises(ValueError, match="must contain 1 to 16384 bytes"):
-        secret(f"file:{tmp_path / 'key'}", {})
+        read_secret(f"file:{tmp_path / 'key'}", {})
 
 
 def test_near_words_are_suggested() -> None:
-    assert maybe("supprt", ["support", "search"]) == '. Did you mean "support"?'
-    assert maybe("x", ["support"]) == ""
+    assert did_you_mean("supprt", ["support", "search"]) == '. Did you mean "support"?'
+    assert did_you_mean("x", ["support"]) == ""
 
 
 def test_the_schema_knows_its_keys_at_every_depth() -> None:
-    assert "base_url" in known_keys(("upstreams", "openai"))
-    assert "connect" in known_keys(("upstreams", "openai", "timeouts"))
-    assert "from" in known_keys(("deployments", "x", "targets", 0, "price", 0))
-    assert known_keys(("nothing",)) == []
+    assert "base_url" in keys_at(("upstreams", "openai"))
+    assert "connect" in keys_at(("upstreams", "openai", "timeouts"))
+    assert "from" in keys_at(("deployments", "x", "targets", 0, "price", 0))
+    assert keys_at(("nothing",)) == []
 
 
 def inner_types(kind: Any) -> list[tuple[KeyPath, Any]]:

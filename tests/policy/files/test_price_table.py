@@ -9,7 +9,7 @@ from pathlib import Path
 import proxy
 from proxy.money.usage import Price
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files import price_table
+from proxy.policy.files.load import PRICE_TABLE, packaged_prices
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 
@@ -36,7 +36,7 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
     assert prices(found) == (
         Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075"), web_search=Decimal(10)),
     )
-    assert found.prices_as_of == price_table.packaged().price_table.as_of
+    assert found.prices_as_of == packaged_prices().price_table.as_of
 
 
 @for_each(
@@ -59,17 +59,16 @@ def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) 
 
 
 def test_another_table_is_another_revision(tmp_path: Path) -> None:
-    brought = (price_table.FOLDER / price_table.FILE).read_text()
+    brought = PRICE_TABLE.read_text()
 
     assert read(tmp_path).revision != read(tmp_path, brought).revision
-    assert len(price_table.digest()) == 32
 
 
 def test_the_table_lies_in_the_package_once_with_its_licence() -> None:
     packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     licences = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["license-files"]
 
-    assert price_table.FOLDER.is_relative_to(Path(proxy.__file__).parent)
+    assert PRICE_TABLE.parent.is_relative_to(Path(proxy.__file__).parent)
     assert packed["targets"]["wheel"] == {"packages": ["proxy"]}
     assert "proxy/policy/files/table/prices.LICENSE" in licences
-    assert [path.parent for path in TOP.glob("p*/**/prices.yaml")] == [price_table.FOLDER]
+    assert [path.parent for path in TOP.glob("p*/**/prices.yaml")] == [PRICE_TABLE.parent]

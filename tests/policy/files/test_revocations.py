@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from proxy.policy.files import load
-from proxy.policy.files.revocations import read_revocations
+from proxy.policy.files.load import read_revocations
 from proxy.policy.files.yaml_reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
 from proxy.policy.store import PolicyFolder, PolicyStore
 from tests.cache.stores import until

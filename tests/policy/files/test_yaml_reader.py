@@ -64,16 +64,16 @@ def test_parses_plain_scalars_only(written: str, meant: object, folder: Path) ->
 def test_each_key_and_item_has_its_place(folder: Path) -> None:
     document = read("tags:\n  team: [support,\n    search]\n", folder)
 
-    assert str(document.place(("tags",))) == "p.yaml:1:1"
-    assert str(document.place(("tags", "team"))) == "p.yaml:2:3"
-    assert str(document.place(("tags", "team", 1))) == "p.yaml:3:5"
-    assert str(document.place(("tags", "team", 7, "x"))) == "p.yaml:2:3"
+    assert str(document.location(("tags",))) == "p.yaml:1:1"
+    assert str(document.location(("tags", "team"))) == "p.yaml:2:3"
+    assert str(document.location(("tags", "team", 1))) == "p.yaml:3:5"
+    assert str(document.location(("tags", "team", 7, "x"))) == "p.yaml:2:3"
 
 
 def test_a_path_is_told_as_it_is_written(folder: Path) -> None:
     document = read("d: {x: {price: {input: 1}}}", folder)
 
-    assert document.written(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
+    assert document.path_in_files(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_bytes_that_are_no_yaml_are_refused(raw: bytes, folder: Path) -> None:
     document = read(raw, folder)
 
     assert len(document.problems) == 1
-    assert not document.whole
+    assert not document.is_complete
 
 
 def test_a_mark_of_byte_order_is_no_problem(folder: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Sna
     told = past.explain("r")
 
     assert told is not None
-    assert [(part.decided, part.why) for part in told.reasons[-1].parts] == [
+    assert [(part.result, part.reason) for part in told.decisions[-1].parts] == [
         ("input pii masked", "email: 2, iban: 1"),
         ("input secrets blocked (shadow mode)", "pem: 1"),
         ("output judge failed", "timeout"),
@@ -120,7 +120,7 @@ def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> Non
 
     assert sys.getrefcount(target) == held
     assert told is not None
-    assert [part.decided for part in told.reasons[-1].parts] == [
+    assert [part.result for part in told.decisions[-1].parts] == [
         "openai/primary returned status None",
         "openai/primary skipped",
     ]
@@ -160,8 +160,8 @@ def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapsh
     told = past.explain("r")
 
     assert told is not None
-    assert told.reasons[0].why == "the request is too large to be kept"
-    assert told.reasons[-1].decided == "success, status 200"
+    assert told.decisions[0].reason == "the request is too large to be kept"
+    assert told.decisions[-1].result == "success, status 200"
 
 
 def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot) -> None:
@@ -184,7 +184,7 @@ def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
     ended = {}
     for caller in ("support-widget", "search-box", "nobody", None):
         told = past.explain("mine", caller)
-        ended[caller] = told.reasons[-1].decided if told else None
+        ended[caller] = told.decisions[-1].result if told else None
     assert past.callers("mine") == ["search-box", "support-widget"]
     assert ended == {
         "support-widget": "success, status 200",
@@ -202,7 +202,7 @@ def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
     assert past.explain("r-4") is None
     told = past.explain("r-5")
     assert told is not None
-    assert told.reasons[-1].decided == "success, status 200"
+    assert told.decisions[-1].result == "success, status 200"
 
 
 def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> None:
@@ -212,7 +212,7 @@ def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> Non
 
     assert told is not None
     assert told.revision == snapshot.revision
-    assert told.reasons[0].why == "the policy revision is no longer in memory"
+    assert told.decisions[0].reason == "the policy revision is no longer in memory"
 
 
 def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
@@ -223,8 +223,8 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
     told = past.explain("r")
 
     assert told is not None
-    assert told.reasons[0].decided == "unknown"
-    assert told.reasons[-1].why == "The virtual key is missing or invalid."
+    assert told.decisions[0].result == "unknown"
+    assert told.decisions[-1].reason == "The virtual key is missing or invalid."
 
 
 def test_an_unknown_id_is_told_as_such() -> None:
@@ -243,7 +243,7 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
     told = past.explain("r")
 
     assert told is not None
-    assert [part.why for part in told.reasons[-1].parts] == [
+    assert [part.reason for part in told.decisions[-1].parts] == [
         "this call reserved 0.00000135 USD; 1234.56789135 USD of 500 USD used",
         "this call reserved 90; 0 of 9000 used",
     ]
@@ -272,7 +272,7 @@ def test_each_limit_is_told_as_what_became_of_the_call(
     told = past.explain("r")
 
     assert told is not None
-    assert [part.decided for part in told.reasons[-1].parts] == words
+    assert [part.result for part in told.decisions[-1].parts] == words
 
 
 @pytest.mark.parametrize("call", [None, CALL])

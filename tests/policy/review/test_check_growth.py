@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 from tests.guards.growth import lines
 
@@ -43,8 +43,8 @@ def test_check_is_linear_in_each_part(part: str, tmp_path: Path) -> None:
     more = {name: size * TIMES if part in (name, "all") else size for name, size in SIZES.items()}
     small = folder(tmp_path / f"{part}-small", **SIZES)
     large = folder(tmp_path / f"{part}-large", **more)
-    assert not check(small, {}).errors  # the first check also imports modules
+    assert not check_folder(small, {}).errors  # the first check also imports modules
 
-    steps = lines(lambda: check(small, {}))
+    steps = lines(lambda: check_folder(small, {}))
 
-    assert lines(lambda: check(large, {})) < steps * LINEAR
+    assert lines(lambda: check_folder(large, {})) < steps * LINEAR

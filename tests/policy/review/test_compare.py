@@ -11,7 +11,7 @@ import pytest
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import Difference, compare, decide_call
-from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 
@@ -46,7 +46,7 @@ def read(folder: Path, text: str) -> Snapshot:
 
 def compared(folder: Path, old: str, new: str, **body: Any) -> list[Difference]:
     before, after = read(folder / "a", POLICIES), read(folder / "b", POLICIES.replace(old, new))
-    call = suppose({**example("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = sample_call({**chat_body("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
     keys = [snapshot.key_named("widget") for snapshot in (before, after)]
     assert keys[0] is not None
     assert keys[1] is not None
@@ -136,7 +136,7 @@ def test_limit_is_printed_with_unit_and_scope(now: str, told: str, tmp_path: Pat
         read(tmp_path / "a", was),
         read(tmp_path / "b", was.replace("usd: 5 per month, per: key", now)),
     ]
-    call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
     plans = [decide_call(each, each.keys["widget"], call) for each in snapshots]
 
     [found] = compare(call, *plans)

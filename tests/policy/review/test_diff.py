@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
-from proxy.policy.review.diff import Replay, changes, replay
+from proxy.policy.review.diff import Replay, list_changes, replay
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, world
@@ -123,7 +123,7 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
 def test_reports_relevant_change(old: str, new: str, said: list[str], tmp_path: Path) -> None:
     folders = pair(tmp_path, POLICIES, POLICIES.replace(old, new))
 
-    found = list(changes(*(load(folder).policies for folder in folders)))
+    found = list(list_changes(*(load(folder).policies for folder in folders)))
 
     assert [line.replace("caller_tags.", "") for line in found] == said
 
@@ -154,7 +154,7 @@ policies:
     found = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
 
     assert (same.calls, same.changed) == (3, 0)
-    assert (found.calls, found.changed, found.unread) == (3, 2, 2)
+    assert (found.calls, found.changed, found.invalid) == (3, 2, 2)
     assert calls_by_change(found) == {
         ("refusal", "default/help"): 1,
         ("parameters", "default/short"): 1,
@@ -170,7 +170,7 @@ def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Pat
 
     found = replay(old, new, lines)
 
-    assert (found.calls, found.changed, found.unknown) == (1, 1, 1)
+    assert (found.calls, found.changed, found.unknown_key) == (1, 1, 1)
     assert calls_by_change(found) == {("key", ""): 1}
 
 
@@ -246,7 +246,7 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
 
     found = replay(old, new, lines)
 
-    assert (found.calls, found.changed, found.unsized) == (4, 1, 1)
+    assert (found.calls, found.changed, found.without_parameters) == (4, 1, 1)
     assert calls_by_change(found) == {("parameters", "public/short"): 1}
     assert "1 line has no parameters" in "\n".join(found.lines())
 

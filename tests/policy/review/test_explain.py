@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.explain import CallExplanation, Reason, explain
-from proxy.policy.review.sample_call import example, path_of, suppose
+from proxy.policy.review.explain import CallExplanation, Decision, explain
+from proxy.policy.review.sample_call import chat_body, guess_path, sample_call
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 
@@ -77,11 +77,11 @@ def told(snapshot: Snapshot, deployment: str = "support-chat", **more: Any) -> C
     headers = more.pop("headers", {})
     key = snapshot.key_named("widget")
     assert key is not None
-    return explain(snapshot, key, suppose({**example(deployment), **more}, headers, AT))
+    return explain(snapshot, key, sample_call({**chat_body(deployment), **more}, headers, AT))
 
 
-def about(explanation: CallExplanation, subject: str) -> Reason:
-    return next(reason for reason in explanation.reasons if reason.about == subject)
+def about(explanation: CallExplanation, subject: str) -> Decision:
+    return next(reason for reason in explanation.decisions if reason.subject == subject)
 
 
 def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
@@ -130,21 +130,21 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
     ],
 )
 def test_dropped_tag_names_the_gap(given: str, why: str, snapshot: Snapshot) -> None:
-    call = suppose(example("even"), {"x-headrace-tags": given}, AT)
+    call = sample_call(chat_body("even"), {"x-headrace-tags": given}, AT)
     key = snapshot.key_named("widget")
     assert key is not None
 
-    [dropped] = [part for part in about(explain(snapshot, key, call), "tags").parts if part.why][
+    [dropped] = [part for part in about(explain(snapshot, key, call), "tags").parts if part.reason][
         -1:
     ]
 
-    assert (dropped.why or "").startswith(why)
+    assert (dropped.reason or "").startswith(why)
 
 
 def test_targets_of_a_rule_have_their_own_line(snapshot: Snapshot) -> None:
     targets = about(told(snapshot, headers={"X-Region": "eu"}), "targets")
 
-    assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:16")]
+    assert [(part.result, part.source) for part in targets.parts] == [("eu/m", "p.yaml:16")]
 
 
 WHOLE = "rejected with 429 by limit l (this call exceeds the whole limit"
@@ -174,9 +174,9 @@ def test_impossible_call_is_refused(limit: str, more: str, decided: str, tmp_pat
 def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> None:
     rules = about(told(snapshot, headers={"x-region": "eu"}), "rules")
 
-    assert rules.parts[0].why == "targets eu/m; cap max_tokens 100"
-    assert rules.parts[5].why is not None
-    assert "cap max_tokens 200 (a lower cap applies)" in rules.parts[5].why
+    assert rules.parts[0].reason == "targets eu/m; cap max_tokens 100"
+    assert rules.parts[5].reason is not None
+    assert "cap max_tokens 200 (a lower cap applies)" in rules.parts[5].reason
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("shadow", 0), ("enforce", 1)])
@@ -187,7 +187,7 @@ def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: P
 
     guards = about(told(read_folder(tmp_path, {})), "guards")
 
-    said = [part.decided for part in guards.parts]
+    said = [part.result for part in guards.parts]
     assert said.count("images, audio and files: rejected") == refused
 
 
@@ -201,7 +201,7 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
     assert (
         "fallback openai/spare (no effect: public/europe chooses the targets)" in explained.text()
     )
-    assert [part.decided for part in about(explained, "targets").parts] == ["eu/m"]
+    assert [part.result for part in about(explained, "targets").parts] == ["eu/m"]
 
 
 def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
 def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
     decided = about(told(snapshot, stream=True), "result")
 
-    assert (decided.decided, decided.why) == (
+    assert (decided.result, decided.reason) == (
         "rejected with 403 by rule public/never",
         "no streams",
     )
@@ -233,7 +233,7 @@ def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
 def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Snapshot) -> None:
     refused = about(told(snapshot, "nowhere"), "result")
 
-    assert refused.decided == "rejected with 404 model_not_found"
+    assert refused.result == "rejected with 404 model_not_found"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Sna
 def test_says_why_target_is_used(deployment: str, whys: list[str], snapshot: Snapshot) -> None:
     targets = about(told(snapshot, deployment), "targets")
 
-    assert [(part.why or "").partition(";")[0] for part in targets.parts] == whys
+    assert [(part.reason or "").partition(";")[0] for part in targets.parts] == whys
 
 
 def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, str]:
@@ -454,7 +454,7 @@ def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
     ],
 )
 def test_guesses_path_of_body(body: dict[str, Any], path: str) -> None:
-    assert path_of(body) == path
+    assert guess_path(body) == path
 
 
 def test_the_command_says_what_it_took_a_body_for(folder: Path) -> None:

@@ -13,10 +13,10 @@ from proxy.dialects import DIALECTS, ROUTES
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import without_texts
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import suppose
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given, ScriptedAnswer
-from proxy.policytest.harness import play
+from proxy.policytest.harness import run_case
 from proxy.types import Call, Endpoint, Json
 from tests.for_each import for_each
 
@@ -112,16 +112,16 @@ def changed(before: Json, after: Json) -> dict[str, str]:
 async def received(snapshot: Snapshot, path: str, deployment: str, body: Json) -> Json | None:
     answers = [ScriptedAnswer(status=500)]
     given = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
-    played = await play(snapshot, given)
+    played = await run_case(snapshot, given)
     return played.requests[0].body if played.requests else None
 
 
 def explained(snapshot: Snapshot, call: Call) -> dict[str, str]:
     key = snapshot.key_named("widget")
     assert key is not None
-    reasons = explain(snapshot, key, call).reasons
-    parts = [part for reason in reasons for part in reason.parts if part.about == "parameter"]
-    shown = (part.decided.partition(": ") for part in parts)
+    reasons = explain(snapshot, key, call).decisions
+    parts = [part for reason in reasons for part in reason.parts if part.subject == "parameter"]
+    shown = (part.result.partition(": ") for part in parts)
     return {name: value for name, _, value in shown}
 
 
@@ -141,7 +141,7 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
         if plain is None or sent is None:
             continue
         headers = {"x-headrace-deployment": deployment}
-        call = suppose(body, headers, AT, path)
+        call = sample_call(body, headers, AT, path)
 
         assert explained(snapshot, call) == changed(plain, sent), (rules, sent)
 

@@ -12,7 +12,7 @@ from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
 from proxy.policy.review.lint_rules import covers
 from proxy.policy.schema import When
-from proxy.policytest.cases import A_MONDAY
+from proxy.policytest.cases import DEFAULT_TIME
 from tests.for_each import for_each
 from tests.policy.deciding import empty_context
 from tests.policy.test_properties import WHEN
@@ -73,8 +73,8 @@ def test_what_is_proven_is_true(
         stream,
         {"team": "support"},
         {"x-region": model} if region else {},
-        A_MONDAY,
+        DEFAULT_TIME,
     )
 
-    if covers(wide, narrow) and narrow.test()(facts):
-        assert wide.test()(facts)
+    if covers(wide, narrow) and narrow.matcher()(facts):
+        assert wide.matcher()(facts)

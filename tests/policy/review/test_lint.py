@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import CheckReport, check
+from proxy.policy.review.check import CheckReport, check_folder
 from tests.for_each import for_each
 
 GOOD = """\
@@ -28,7 +28,7 @@ deployments:
 
 def judged(folder: Path, text: str) -> CheckReport:
     (folder / "p.yaml").write_text(text)
-    return check(folder, {"KEY": "sk"})
+    return check_folder(folder, {"KEY": "sk"})
 
 
 def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> None:
@@ -231,13 +231,13 @@ def test_warns_of_hedge_without_target(more: str, told: list[str], tmp_path: Pat
 def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD)
 
-    assert check(tmp_path, {}).errors != ()
-    found = check(tmp_path, None)
+    assert check_folder(tmp_path, {}).errors != ()
+    found = check_folder(tmp_path, None)
     assert (found.errors, found.warnings) == ((), ())
 
 
 def test_the_shipped_policies_have_no_findings() -> None:
-    found = check(Path(__file__).parents[3] / "policies", {})
+    found = check_folder(Path(__file__).parents[3] / "policies", {})
 
     assert (found.errors, found.warnings) == ((), ())
 

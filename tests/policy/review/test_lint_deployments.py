@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def warned(
 ) -> list[str]:
     text = POLICIES % (gateway, one, other, "1" * 64, "2" * 64, policy)
     (folder / "p.yaml").write_text(text)
-    found = check(folder, {}, NOW)
+    found = check_folder(folder, {}, NOW)
     assert not found.errors
     return [problem.message for problem in found.warnings if "passthrough" in problem.path]
 
@@ -141,7 +141,7 @@ def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> Non
 def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
     text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
     (tmp_path / "p.yaml").write_text(text % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
-    found = [each.message for each in check(tmp_path, {}, NOW).warnings]
+    found = [each.message for each in check_folder(tmp_path, {}, NOW).warnings]
     assert [each[:11] for each in found if "most_usd" in each or "passthrough" in each] == [
         "also serves"
     ] * 2
@@ -151,7 +151,9 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
         (tmp_path / "p.yaml").write_text(
             told % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET)
         )
-        assert [each for each in check(tmp_path, {}, NOW).warnings if "chats" in each.message] == []
+        assert [
+            each for each in check_folder(tmp_path, {}, NOW).warnings if "chats" in each.message
+        ] == []
 
 
 @for_each(

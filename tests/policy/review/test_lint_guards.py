@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 POLICIES = """\
@@ -37,7 +37,7 @@ def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
         assert old in said
         said = said.replace(old, new)
     (folder / "p.yaml").write_text(said)
-    verdict = check(folder, {"S": "s"})
+    verdict = check_folder(folder, {"S": "s"})
     assert verdict.errors == ()
     return [str(each) for each in verdict.warnings]
 

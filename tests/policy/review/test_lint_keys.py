@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
     good = f"fine: {{sha256: {'f' * 64}, deployments: [chat]}}"
     keys = f"keys:\n  {good}\n  old: {{{old}, deployments: [chat]}}\n"
     (folder / "p.yaml").write_text(f"{REST}{keys}{revoked}")
-    found = check(folder, {}, NOW)
+    found = check_folder(folder, {}, NOW)
     assert not found.errors
     return [f"{problem.path}: {problem.message}" for problem in found.warnings]
 
@@ -77,7 +77,7 @@ IGNORED = 'If this is intended, write "keys: {}"; otherwise a running proxy igno
 def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"{REST}{keys}")
 
-    found = check(tmp_path, {}, NOW)
+    found = check_folder(tmp_path, {}, NOW)
 
     assert not found.errors
     assert f"keys: {said}" in [f"{each.path}: {each.message}" for each in found.warnings]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review import lint_limits
+from proxy.policy.review import lint_rules
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 from tests.guards.growth import lines
@@ -86,7 +86,7 @@ def many(path: Path, size: int) -> Snapshot:
 
 def findings(snapshot: Snapshot) -> list[str]:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return [text for _, text in lint_limits.findings(snapshot, now)]
+    return [text for _, text in lint_rules.exceeded_limits(snapshot, now)]
 
 
 def test_limits_are_inspected_in_linear_time(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 POLICIES = """\
@@ -29,7 +29,7 @@ def found(folder: Path, *rules: str, match: str = "all", more: str = "") -> list
     lines = "\n".join(f"      - {{name: r{i}, {rule}}}" for i, rule in enumerate(rules))
     text = POLICIES.replace("MATCH", match).replace("RULES", lines) + more
     (folder / "p.yaml").write_text(text)
-    verdict = check(folder, None)
+    verdict = check_folder(folder, None)
     assert verdict.errors == ()
     warned = (f"{each.path}: {each.message}" for each in verdict.warnings)
     return [text for text in warned if "is never set" not in text]
@@ -131,6 +131,6 @@ deployments: {spare: {targets: [{upstream: one, model: s}]}}
         policies.replace("MATCH", "all").replace("RULES", "      - {name: r, cap: {n: 1}}")
     )
 
-    warned = [f"{each.path}: {each.message}" for each in check(tmp_path, None).warnings]
+    warned = [f"{each.path}: {each.message}" for each in check_folder(tmp_path, None).warnings]
 
     assert any(each.startswith("policies.lonely: is not used by any deployment") for each in warned)

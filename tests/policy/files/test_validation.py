@@ -13,7 +13,7 @@ import pytest
 
 from proxy.policy.files.load import read
 from proxy.policy.files.source import Problem, path_text
-from proxy.policy.review.check_report import check
+from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 from tests.test_docs import EXAMPLES
 
@@ -39,7 +39,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def problems(folder: Path) -> tuple[Problem, ...]:
-    return check(folder, {"OPENAI_API_KEY": "sk-1"}).errors
+    return check_folder(folder, {"OPENAI_API_KEY": "sk-1"}).errors
 
 
 def told(folder: Path) -> set[str]:

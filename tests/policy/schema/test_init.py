@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.policy.files.source import Document
 from proxy.policy.files.yaml_reader import read_file
-from proxy.policy.schema import Section
-from proxy.policy.schema.editor import json_schema, schema_of
+from proxy.policy.schema import Section, json_schema, schema_of
 from proxy.policytest.cases import Suite
 from tests.conftest import world
 from tests.for_each import for_each

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.policytest import clock
+from proxy.policytest.harness import run_simulated
 
 
 def test_waits_take_no_time_and_end_in_order() -> None:
@@ -20,7 +20,7 @@ def test_waits_take_no_time_and_end_in_order() -> None:
         await asyncio.gather(wait(7200, "long"), wait(3600, "short"))
         return asyncio.get_running_loop().time()
 
-    passed = clock.run(both())
+    passed = run_simulated(both())
 
     assert ended == ["short", "long"]
     assert passed == pytest.approx(7200, abs=1)
@@ -32,7 +32,7 @@ def test_a_timeout_ends_what_hangs() -> None:
             await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
-        clock.run(hang())
+        run_simulated(hang())
 
 
 def test_a_wait_for_nothing_is_an_error_and_no_hang() -> None:
@@ -40,4 +40,4 @@ def test_a_wait_for_nothing_is_an_error_and_no_hang() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(RuntimeError, match="no timer or response can trigger"):
-        clock.run(forever())
+        run_simulated(forever())

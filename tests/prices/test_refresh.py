@@ -12,16 +12,15 @@ import pytest
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
-from proxy.money.usage import listed
-from proxy.policy.files import price_table
-from proxy.policy.files.load import load
+from proxy.money.usage import find_listed
+from proxy.policy.files.load import PRICE_TABLE, load
 from proxy.policy.files.source import PolicyError
-from proxy.prices import renewal
+from proxy.prices import refresh
 from tests.cli.test_init import headrace
 from tests.for_each import for_each
 
 TODAY = date(2026, 12, 24)
-SHIPPED = price_table.FOLDER / renewal.FILE
+SHIPPED = PRICE_TABLE
 MINI = "    gpt-4o-mini: {input: 0.15, cached_input: 0.075, output: 0.6, web_search: 10}\n"
 
 
@@ -31,26 +30,26 @@ def outdated(folder: Path) -> None:
     openai = text.index("  openai:\n")
     at = text.index(MINI, openai)
     old = MINI.replace("0.15", "0.3")
-    (folder / renewal.FILE).write_text(text[:at] + old + text[at + len(MINI) :])
+    (folder / refresh.FILE).write_text(text[:at] + old + text[at + len(MINI) :])
 
 
 def test_a_folder_without_prices_gets_all_of_them_and_their_licence(tmp_path: Path) -> None:
-    renewed = renewal.renewal(tmp_path, TODAY)
-    renewal.write(tmp_path, renewed)
+    renewed = refresh.prepare_refresh(tmp_path, TODAY)
+    refresh.write(tmp_path, renewed)
 
     found = load(tmp_path).policies
     assert found.price_table.as_of == TODAY
-    assert listed(found.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
-    assert "MIT" in (tmp_path / renewal.LICENCE).read_text()
-    assert renewal.renewal(tmp_path, date(2027, 1, 1)).fresh
-    assert sorted(file.name for file in tmp_path.iterdir()) == [renewal.LICENCE, renewal.FILE]
+    assert find_listed(found.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
+    assert "MIT" in (tmp_path / refresh.LICENCE).read_text()
+    assert refresh.prepare_refresh(tmp_path, date(2027, 1, 1)).is_current
+    assert sorted(file.name for file in tmp_path.iterdir()) == [refresh.LICENCE, refresh.FILE]
 
 
 def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
     outdated(tmp_path)
 
-    renewed = renewal.renewal(tmp_path, TODAY)
-    renewal.write(tmp_path, renewed)
+    renewed = refresh.prepare_refresh(tmp_path, TODAY)
+    refresh.write(tmp_path, renewed)
 
     assert renewed.changes.changed == ("openai gpt-4o-mini",)
     rows = load(tmp_path).policies.prices["openai"]["gpt-4o-mini"]
@@ -58,7 +57,7 @@ def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
         ("2026-12-24", 0.15),
         ("None", 0.3),
     ]
-    assert renewal.renewal(tmp_path, date(2027, 1, 1)).fresh
+    assert refresh.prepare_refresh(tmp_path, date(2027, 1, 1)).is_current
 
 
 @for_each(
@@ -71,10 +70,10 @@ def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_it_cannot_keep_is_left_alone(text: str, why: str, tmp_path: Path) -> None:
-    (tmp_path / renewal.FILE).write_text(text)
+    (tmp_path / refresh.FILE).write_text(text)
 
     with pytest.raises(PolicyError, match=re.escape(why)):
-        renewal.renewal(tmp_path, TODAY)
+        refresh.prepare_refresh(tmp_path, TODAY)
 
 
 async def test_the_command_renews_and_says_what_changes(tmp_path: Path) -> None:
@@ -94,13 +93,13 @@ async def test_a_file_that_cannot_be_read_is_no_file_that_would_change(
     text: str | bytes, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     written = text if isinstance(text, bytes) else text.encode()
-    (tmp_path / renewal.FILE).write_bytes(written)
+    (tmp_path / refresh.FILE).write_bytes(written)
 
     code, said = await headrace("prices", "refresh", "--policies", str(tmp_path), *flags)
 
     assert code == 2
     assert "Traceback" not in said
-    assert (tmp_path / renewal.FILE).read_bytes() == written
+    assert (tmp_path / refresh.FILE).read_bytes() == written
 
 
 async def test_a_folder_that_is_not_there_is_no_folder_that_would_change(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_model_is_named_alone_or_after_its_provider_or_upstream(snapshot: Snap
     [key] = snapshot.keys.values()
 
     assert {"gpt-4o-mini", "openai/gpt-4o-mini", "local/gpt-4o-mini", "support-chat"} <= set(
-        key.named
+        key.by_model
     )
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from proxy.policy.files.source import Problem
-from proxy.policy.review.check_report import FORMS, CheckReport, check
+from proxy.policy.review.check import FORMATS, CheckReport, check_folder
 from tests.conftest import world
 from tests.for_each import for_each
 
@@ -16,14 +16,14 @@ FOUND = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
 
 
 def test_text_says_place_and_words() -> None:
-    said = FORMS["text"](FOUND)
+    said = FORMATS["text"](FOUND)
 
     assert said.startswith("a.yaml:1:2: tags.team: must be a list")
     assert "b.yaml:3:4: warning: tags.env: is set by nobody\npolicies: 1 errors" in said
 
 
 def test_json_is_one_object() -> None:
-    said = json.loads(FORMS["json"](FOUND))
+    said = json.loads(FORMATS["json"](FOUND))
 
     assert said["good"] is False
     assert [problem["severity"] for problem in said["problems"]] == ["error", "warning"]
@@ -31,13 +31,13 @@ def test_json_is_one_object() -> None:
 
 def test_what_the_folder_lacks_stands_at_the_folder_itself() -> None:
     lacking = Problem("policies", 1, 1, "keys", "there is no key")
-    said = FORMS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
+    said = FORMATS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
 
     assert said.startswith("::error file=deploy/policies,line=1,col=1::keys: ")
 
 
 def test_githubs_commands_stay_on_one_line_each() -> None:
-    lines = FORMS["github"](FOUND).splitlines()
+    lines = FORMATS["github"](FOUND).splitlines()
 
     assert lines[0] == (
         "::error file=policies/a.yaml,line=1,col=2::tags.team: must be a list: 100 %25%0Aof it"
@@ -66,7 +66,7 @@ def test_placeholders_without_a_shared_secret_are_noted(
     )
     (tmp_path / "policies.yaml").write_text(policies)
 
-    found = check(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
+    found = check_folder(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
 
     assert not found.errors
     assert any("Set HEADRACE_SECRET" in note for note in found.notes) is is_noted
@@ -87,7 +87,7 @@ def test_gateways_are_noted(settings: str, sign: str | None, tmp_path: Path) -> 
     policies = world("http://localhost").replace("upstreams:\n", upstream, 1)
     (tmp_path / "policies.yaml").write_text(policies)
 
-    found = check(tmp_path, None)
+    found = check_folder(tmp_path, None)
 
     assert not found.errors
     signs = [note.split(")")[0] for note in found.notes if "is a gateway" in note]

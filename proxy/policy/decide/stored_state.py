@@ -1,0 +1,71 @@
+"""Routes calls that use stored state of a provider to the target that has the state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.responses.state_refs import unknown_id
+from proxy.dialects.ways import target_endpoint
+from proxy.errors import InvalidField, NotFound
+from proxy.errors.field_problems import ambiguous
+from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
+from proxy.types import Call, Plan, StateRef
+
+
+def select_drawn(call: Call, state_ref: StateRef) -> Call:
+    """Return a call for the deployment of its state, if that is an alternative of a draw."""
+    head = call.head
+    drawn = (head.deployment, *head.alternatives)
+    if not head.alternatives or state_ref.deployment not in drawn:
+        return call
+    others = tuple(name for name in drawn if name not in (None, state_ref.deployment))
+    return replace(call, head=replace(head, deployment=state_ref.deployment, alternatives=others))
+
+
+def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
+    """Raise ``NotFound`` if the key may no longer use the deployment of the state, or if that does
+    not serve the models of a call that names it only by the state."""
+    key_deployment = key.deployments.get(state_ref.deployment)
+    is_named = call.head.deployment is not None or call.deployment != state_ref.deployment
+    is_served = is_named or call.head.endpoint == "stored"
+    if key_deployment is None or not (
+        is_served or all(key_deployment in key.by_model.get(m, ()) for m in call.requested_models)
+    ):
+        raise unknown_id(call.head, state_ref.client_id, state_ref.param)
+
+
+def select_store(key: VirtualKey) -> KeyDeployment:
+    """Return the deployment that stores conversations, which needs a target with Responses. Raise
+    ``NotFound`` if there is none, ``InvalidField`` if there are several and no default."""
+    stores = {
+        name: key_deployment
+        for name, key_deployment in key.deployments.items()
+        if not key_deployment.deployment.only_passthrough
+        and any(
+            target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
+            for target in key_deployment.deployment.routes.candidates.active
+        )
+    }
+    if not stores:
+        raise NotFound("No deployment of this key supports conversations.")
+    default = key.default_of(list(stores.values()))
+    if default is None:
+        raise InvalidField("deployment", ambiguous("this path", stores))
+    return default
+
+
+def keep_state_targets(plan: Plan, call: Call, state_ref: StateRef) -> Plan:
+    """Return a plan with only the targets that have the state. Raise ``NotFound`` without any. Each
+    call changes its conversation, so it is not cached."""
+    model_calls = []
+    for model_call in plan.model_calls if plan.deployment == state_ref.deployment else ():
+        targets = tuple(target for target in model_call.targets if state_ref.matches(target))
+        if not (state_ref.is_conversation and call.head.endpoint == "responses"):
+            targets = targets[:1]
+        if targets:
+            model_calls.append(replace(model_call, targets=targets, pool_size=1))
+    if len(model_calls) != len(plan.model_calls) or plan.deployment != state_ref.deployment:
+        raise unknown_id(call.head, state_ref.client_id, state_ref.param)
+    cache = None if state_ref.is_conversation else plan.cache
+    return replace(plan, model_calls=tuple(model_calls), hedge_after=None, cache=cache)

@@ -1,0 +1,250 @@
+"""Validates policies against the schema, and words the errors.
+
+Parts with schema errors are left out and the rest is validated again. The rest is never served: it
+is compiled to report all problems of a folder in one run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from proxy.errors.words import listed, quoted
+from proxy.guards.kinds.table import KINDS
+from proxy.policy import schema
+from proxy.policy.files.source import Document, KeyPath, path_text
+from proxy.policy.schema.guards import GuardConfig, config_of, plugin_entries
+
+MAX_ROUNDS = 20
+FINE_ROUNDS = 16
+"""Rounds after which named parts are left out as a whole."""
+ITEM_DEPTH = 4
+"""Length of the path to an item of a key of a policy."""
+CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
+"""Parts that are validated although their keys conflict, because they refer to other parts."""
+STAND_IN_TARGET = {"upstream": "none", "model": "none"}
+REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
+"""Values for fields that are missing or invalid, by section and field, so that the rest of the part
+is validated."""
+HUGE = r"[1-9]\d{18,}"
+"""Numbers that the YAML reader leaves as text."""
+OTHER_MONEY = frozenset(
+    {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
+    | {"jpy", "krw", "money", "pln", "sek", "sgd"}
+)
+PRICE_ALIASES = {
+    **dict.fromkeys(("in", "input_tokens", "prompt", "prompt_tokens"), "input"),
+    **dict.fromkeys(("out", "output_tokens", "completion", "completion_tokens"), "output"),
+    "cached": "cached_input",
+}
+"""Names of prices in other products."""
+MESSAGES = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_attributes_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "string_type": "must be text",
+    "too_short": "must have at least one item",
+}
+
+
+def validate(document: Document) -> schema.PoliciesConfig:
+    """Return all valid parts. Report the problems of the others."""
+    try:
+        return schema.PoliciesConfig.model_validate(document.data)
+    except ValidationError as error:
+        report_errors(document, error, schema.PoliciesConfig)
+    policies = _valid_parts(document)
+    incomplete = {path[:2] for path in document.left_out if len(path) <= ITEM_DEPTH}
+    for name, policy in policies.policies.items():
+        path: KeyPath = ("policies", name)
+        for message in policy.unmet() if not incomplete & {path, path[:1]} else ():
+            document.add_problem(document.location(path), path, message)
+    return policies
+
+
+def _valid_parts(document: Document) -> schema.PoliciesConfig:
+    """Return the valid parts. The document records the parts that are left out.
+
+    Leaving out a part may invalidate another one, which is then left out in the next round.
+    """
+    for number in range(MAX_ROUNDS):
+        try:
+            return _validate_rest(document)
+        except ValidationError as error:
+            depth = None if number < FINE_ROUNDS else 2
+            for detail in error.errors(include_url=False):
+                is_missing = detail["type"] == "missing"
+                if not is_missing or detail["loc"][::2] != ("deployments", "targets"):
+                    document.leave_out(_invalid_part(detail, document)[:depth])
+    return schema.PoliciesConfig()
+
+
+def _validate_rest(document: Document) -> schema.PoliciesConfig:
+    """Validate the remaining parts. Deployments without targets are validated with a stand-in."""
+    without_targets = frozenset(_deployments_without_targets(document))
+    data = _without_invalid(document, document.data, ())
+    for (section, field), value in REQUIRED.items():
+        for name, part in data.get(section, {}).items():
+            if (section, name, field) in document.left_out:
+                part[field] = value
+    for name in without_targets:
+        data["deployments"][name]["targets"] = [STAND_IN_TARGET]
+    config = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
+    deployments = {
+        name: part.model_copy(update={"targets": []}) if name in without_targets else part
+        for name, part in config.deployments.items()
+    }
+    return config.model_copy(update={"deployments": deployments})
+
+
+def _invalid_part(detail: ErrorDetails, document: Document) -> KeyPath:
+    path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
+    if path[::2] in REQUIRED:
+        return path
+    return document.original_path(
+        path[:-1] if detail["type"] == "missing" else path, only_located=True
+    )
+
+
+def _deployments_without_targets(document: Document) -> Iterator[str]:
+    deployments: Mapping[str, Any] = document.data.get("deployments", {})
+    for name, deployment in deployments.items():
+        path: KeyPath = ("deployments", name)
+        if not isinstance(deployment, dict) or document.left_out & {path, path[:1]}:
+            continue
+        if not _without_invalid(document, deployment, path).get("targets"):
+            yield name
+
+
+def _without_invalid(document: Document, value: Any, path: KeyPath) -> Any:
+    """Return a copy of a value without the parts that are left out."""
+    if isinstance(value, dict):
+        return {
+            key: _without_invalid(document, part, (*path, key))
+            for key, part in value.items()
+            if (*path, key) not in document.left_out
+        }
+    if isinstance(value, list):
+        indexes = [n for n, _ in enumerate(value) if (*path, n) not in document.left_out]
+        if len(indexes) < len(value):
+            document.original_indexes[path] = indexes
+        return [_without_invalid(document, value[n], (*path, n)) for n in indexes]
+    return value
+
+
+def report_errors(
+    document: Document, error: ValidationError, model: type[BaseModel], base: KeyPath = ()
+) -> None:
+    """Report the errors of the part at ``base``, which was validated as ``model``."""
+    reported = {problem.path for problem in document.problems}
+    for detail in error.errors(include_url=False):
+        inner_path = tuple(part for part in detail["loc"] if part != "[key]")
+        path, message = _describe(inner_path, detail, model)
+        path = document.path_in_files((*base, *path))
+        if path_text(path) not in reported:
+            document.report(path, message)
+
+
+def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, str]:
+    """Return the path and our message for an error of pydantic."""
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return path, "unknown key" + _key_hint(str(path[-1]), keys_at(path[:-1], model))
+    if kind == "missing":
+        return path[:-1], f"required key {quoted(str(path[-1]))} is missing"
+    if "[key]" in detail["loc"] and kind != "value_error":
+        # Names of tags allow fewer characters than others.
+        marks, start = "underscore", "a letter"
+        if "-" in str(detail.get("ctx", {}).get("pattern", "")):
+            marks, start = "dot, dash and underscore", "a letter or digit"
+        rule = f"Use at most 64 of a-z, 0-9, {marks}, starting with {start}"
+        return path, f"is not a valid name. {rule}"
+    if kind in MESSAGES:
+        is_huge = kind == "int_type" and re.fullmatch(HUGE, str(detail["input"]))
+        return path, "is too large a number" if is_huge else MESSAGES[kind]
+    if kind in ("union_tag_not_found", "union_tag_invalid", "literal_error"):
+        return _describe_choice(path, detail)
+    message = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", detail["msg"])
+    return path, message.removeprefix("Value error, ")
+
+
+def _describe_choice(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]:
+    """Return the path and the message for a value that must be one of several."""
+    if detail["type"] == "union_tag_not_found":
+        key = detail["ctx"]["discriminator"].strip("'")
+        for similar in difflib.get_close_matches(key, detail["input"], n=1):
+            return (*path, similar), f"unknown key. Did you mean {quoted(key)}?"
+        return path, f"required key {quoted(key)} is missing"
+    if detail["type"] == "union_tag_invalid":
+        kinds = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
+        tag, kinds = str(detail["ctx"]["tag"]), sorted({*kinds, *plugin_entries()})
+        hint = did_you_mean(tag, kinds) or f". Available: {', '.join(kinds)}"
+        return path, f"guard {quoted(tag)} does not exist{hint}"
+    words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
+    words = [word for word in words if word != "or"]
+    hint = did_you_mean(str(detail["input"]), words) if len(words) > 1 else ""
+    choice = f"one of {', '.join(words)}" if words[2:] else " or ".join(words)
+    return path, f"must be {choice}{hint}"
+
+
+def _key_hint(key: str, keys: list[str]) -> str:
+    """Return a hint for an unknown key: the key that is probably meant, or all keys."""
+    if "usd" in keys and key.lower() in OTHER_MONEY:
+        return '. Money is in US dollars: use "usd".'
+    if "cached_input" in keys and key in PRICE_ALIASES:
+        return f". Did you mean {quoted(PRICE_ALIASES[key])}?"
+    return did_you_mean(key, keys) or (f". Available: {', '.join(keys)}" if keys else "")
+
+
+def not_allowed(value: str, allowed: Iterable[str] | None) -> str:
+    """Return the message for a tag value that its tag does not allow."""
+    values = sorted(allowed or ())
+    hint = did_you_mean(value, values) or (f". Allowed: {listed(values)}" if values else "")
+    return f"this tag does not allow the value {quoted(value)}{hint}"
+
+
+def does_not_exist(kind: str, name: str, existing: Iterable[str]) -> str:
+    """Return the message for an unknown name, with a similar name or the first existing ones."""
+    names = sorted(existing)
+    hint = did_you_mean(name, names) or (f". Available: {listed(names)}" if names else "")
+    return f"{kind} {quoted(name)} does not exist{hint}"
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return ``. Did you mean "…"?`` with the most similar of ``words``, or an empty text."""
+    similar = [] if word.isdigit() else difflib.get_close_matches(word, list(words), n=1)
+    return f". Did you mean {quoted(similar[0])}?" if similar else ""
+
+
+def keys_at(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
+    """Return the keys that the schema allows at a path."""
+    for part in path:
+        model = _type_of_part(model, part)
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [field.alias or name for name, field in model.model_fields.items()]
+    return []
+
+
+def _type_of_part(kind: Any, part: str | int) -> Any:
+    """Return the type of a field of a model, or of the items of a list or a mapping, without
+    ``Annotated`` and ``| None``."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(str(part))
+        if field is None and kind is GuardConfig and part in KINDS:
+            return config_of(str(part))  # paths in a guard start with its kind
+        inner = field.annotation if field else None
+    else:
+        arguments = get_args(kind)
+        inner = arguments[-1] if arguments else None
+    while get_origin(inner) in (Annotated, Union, types.UnionType):
+        inner = next(each for each in get_args(inner) if each is not type(None))
+    return inner

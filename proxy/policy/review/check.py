@@ -1,0 +1,260 @@
+"""``headrace check``: warnings about valid policies that are probably a mistake, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+
+from proxy.dialects import DIALECTS
+from proxy.errors.words import counted, quoted
+from proxy.policy import schema
+from proxy.policy.compile import compile_policies
+from proxy.policy.compile.deployments import embedding_deployments
+from proxy.policy.compile.rules import limit_configs
+from proxy.policy.compile.targets import gateway_sign
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import Loaded, folder_name, read
+from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem
+from proxy.policy.files.validation import did_you_mean
+from proxy.policy.review import lint_deployments, lint_guards, lint_rules
+from proxy.policy.review.lint_guards import delay_notes, opaque_notes, restore_notes
+from proxy.runtime.frozen import frozen
+from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
+
+ENDPOINT_PATHS = sorted(
+    {path for dialect in DIALECTS.values() for path in dialect.server.paths.values()},
+    key=lambda path: (-len(path), path),
+)
+"""Paths that are appended to a base URL, longest first."""
+PROVIDER_BY_HOST = {
+    urlsplit(provider.base_url).hostname: provider.name
+    for provider in PROVIDERS.values()
+    if provider.base_url and provider.dialect == OPENAI.dialect
+    if not provider.is_plain or provider.endpoints != ENDPOINTS
+}
+"""Providers that lack features of OpenAI."""
+
+
+def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
+    """Return the warnings in the order of the files. ``now`` decides which keys have expired. Raise
+    ``PolicyError`` if a lint fails unexpectedly; it names the part that the lint inspected."""
+    document, policies = loaded.document, loaded.policies
+    lints: list[tuple[KeyPath, Iterator[Finding]]] = [
+        (("deployments", name), lint_deployments.findings(deployment, snapshot))
+        for name, deployment in snapshot.deployments.items()
+    ]
+    lints += [
+        (("upstreams",), _unused_upstreams(policies)),
+        (("upstreams",), _upstreams(policies)),
+        (("deployments",), _unused_deployments(policies, snapshot)),
+        (("tags",), _tags(policies)),
+        (("keys",), _ambiguous_models(snapshot)),
+        (("keys",), _keys(policies, snapshot, now)),
+        (("policies",), lint_rules.exceeded_limits(snapshot, now)),
+        (("policies",), lint_guards.findings(policies, snapshot)),
+        (("policies",), lint_rules.unused_policies(policies, snapshot)),
+        (("policies",), lint_rules.findings(snapshot)),
+    ]
+    problems: set[Problem] = set()
+    for inspected_path, findings in lints:
+        with document.errors_at(inspected_path):
+            problems |= {
+                Problem.located(document.location(path), path, text) for path, text in findings
+            }
+    return sorted(problems)
+
+
+def _unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+    used = lint_guards.used_upstreams(policies)
+    for _, part in policies.parts():
+        if not isinstance(part, schema.PolicyConfig):
+            used |= {t.upstream for t in (*(part.targets or ()), *(part.fallback or ()))}
+    for name in policies.upstreams.keys() - used:
+        message = "is not used by any deployment or rule. Use it in a target, or remove it."
+        yield ("upstreams", name), message
+
+
+def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+    for name, upstream in policies.upstreams.items():
+        path: KeyPath = ("upstreams", name)
+        base_url = upstream.base_url.rstrip("/")
+        if upstream.api_key and lint_guards.is_unencrypted(upstream.base_url):
+            message = "does not use https: the API key and all prompts are sent unencrypted"
+            yield (*path, "base_url"), message
+        suffix = next((path for path in ENDPOINT_PATHS if base_url.endswith(path)), None)
+        if suffix is not None:
+            base = base_url.removesuffix(suffix)
+            message = f"ends with {suffix}, which Headrace appends to it. Use {base}."
+            yield (*path, "base_url"), message
+        provider = PROVIDER_BY_HOST.get(urlsplit(upstream.base_url).hostname)
+        if provider and upstream.provider is None and upstream.api_dialect == OPENAI.dialect:
+            yield path, f'lacks some features of OpenAI. Add "provider: {provider}".'
+        headers = {header.lower() for header in upstream.headers}
+        for header in DIALECTS[upstream.api_dialect].server.required_headers:
+            if header not in headers:
+                dialect = upstream.dialect.capitalize()
+                yield path, f'has no header "{header}" under "headers:". {dialect} requires it.'
+
+
+def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
+    """Yield a note on each upstream that is a gateway."""
+    for name, upstream in policies.upstreams.items():
+        if (sign := gateway_sign(upstream)) is not None:
+            yield (
+                f"upstreams.{name}: is a gateway ({sign}). Clients can set only the request fields "
+                'of its API and those under "accepts"; others are dropped, and so is "metadata".'
+            )
+
+
+def _unused_deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+    used = {name for key in snapshot.keys.values() for name in key.deployments}
+    used |= lint_guards.called_deployments(policies)
+    used |= {name for _, name in embedding_deployments(policies)}
+    for name in snapshot.deployments.keys() - used:
+        yield ("deployments", name), "cannot be called: no key lists it under deployments"
+
+
+def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+    tags = [part.tags for part in policies.deployments.values()]
+    tags += [part.tags for part in policies.keys.values()]
+    used = {name for names in tags for name in names}
+    for name, tag in policies.tags.items():
+        if name not in used and not tag.caller:
+            message = "is never set: no deployment or key sets it, and clients may not set it. "
+            yield ("tags", name), f'{message}Remove it, or add "caller: true".'
+    client_tags = {f"tag.{tag}" for tag in used if policies.tags[tag].caller}
+    for path, limit in limit_configs(policies):
+        mixed = [per for per in limit.per if per in client_tags]
+        if mixed and "key" not in limit.per and limit.across is None:
+            message = f"each key has its own counter, because clients may set {mixed[0]}. For one "
+            message += 'counter, add "across: keys", or remove "caller: true" from the tag.'
+            yield (*path, "per"), message
+
+
+def _ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield the models for which calls with a key must select a deployment."""
+    for key in snapshot.keys.values():
+        for name, deployments in key.by_model.items():
+            if key.default_of(deployments) is None and "/" not in name:
+                names = ", ".join(sorted(d.deployment.name for d in deployments))
+                message = f"model {quoted(name)} is served by deployments {names}. Calls for it "
+                message += "must select one with the header x-headrace-deployment."
+                yield ("keys", key.name, "deployments"), message
+
+
+def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Yield keys that no call can use, and revocations without effect.
+
+    The name of a removed key may stay in ``revoked``, so only a name like that of a key is a
+    finding.
+    """
+    if not policies.keys:
+        hint = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this '
+        hint = "" if snapshot.has_empty_keys else f". {hint}change."
+        yield ("keys",), f"there are no keys, so every call is rejected{hint}"
+    for index, name in enumerate(policies.revoked):
+        similar = "" if name in policies.keys else did_you_mean(name, policies.keys)
+        if similar:
+            message = f"key {quoted(name)} does not exist. This entry has no effect{similar}"
+            yield ("revoked", index), message
+    for name, key in policies.keys.items():
+        reason = snapshot.rejection_reason(name, now)
+        if reason is None:
+            continue
+        path: KeyPath = ("keys", name)
+        is_expired = key.expires is not None and key.expires <= now
+        secrets = key.sha256
+        all_revoked = all({name, secret.digest} & {*policies.revoked} for secret in secrets)
+        all_expired = is_expired or all(secret.until and secret.until <= now for secret in secrets)
+        if all_revoked:
+            message = f"the key is revoked{' and expired' if all_expired else ''}"
+        elif all_expired:
+            path, message = (*path, "expires" if is_expired else "sha256"), f"the key {reason}"
+        else:
+            path = (*path, "sha256")
+            message = "all secrets of the key are revoked or expired"
+        yield path, f"{message}, so every call with it is rejected"
+
+
+@frozen
+class CheckReport:
+    """Errors and warnings of a folder, notes on the delay of streams, and other notes. There are no
+    warnings about a folder with errors."""
+
+    folder: Path
+    summary: str
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    delays: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, Problem]]:
+        """Yield each problem with its severity."""
+        yield from (("error", problem) for problem in self.errors)
+        yield from (("warning", problem) for problem in self.warnings)
+
+
+def check_folder(
+    folder: Path, environ: Mapping[str, str] | None, now: datetime | None = None
+) -> CheckReport:
+    """Check a folder as ``serve`` reads it."""
+    loaded = read(folder)
+    try:
+        snapshot = compile_policies(loaded, environ)
+        with loaded.document.errors_at(()):
+            problems = tuple(warnings(loaded, snapshot, now or datetime.now(UTC)))
+            delays = tuple(delay_notes(snapshot))
+            notes = [*gateway_notes(loaded.policies), *opaque_notes(loaded.policies, snapshot)]
+            notes += restore_notes(snapshot, environ) if environ is not None else ()
+    except PolicyError as error:
+        return invalid(folder, error)
+    deployments, keys = counted(len(snapshot.deployments), "deployment"), len(snapshot.keys)
+    total = f", {counted(len(problems), 'warning')}" if problems else ""
+    summary = f"valid{total} (revision {snapshot.revision}, {deployments}, {counted(keys, 'key')})"
+    return CheckReport(folder, summary, warnings=problems, delays=delays, notes=tuple(notes))
+
+
+def invalid(folder: Path, error: PolicyError) -> CheckReport:
+    """Return the report of a folder with errors."""
+    summary = f"invalid, {counted(len(error.problems), 'error')}"
+    return CheckReport(folder=folder, summary=summary, errors=error.problems)
+
+
+def as_text(report: CheckReport) -> str:
+    lines = [*map(str, report.errors)]
+    for problem in report.warnings:
+        location = f"{problem.file}:{problem.line}:{problem.column}"
+        lines.append(f"{location}: warning: {problem.path}: {problem.message}")
+    return "\n".join([*lines, *report.delays, *report.notes, f"{report.folder}: {report.summary}"])
+
+
+def as_json(report: CheckReport) -> str:
+    """Return an object: ``problems`` with severity, file, line, column, path and message, ``held``
+    with the streaming delays of output guards, and ``notes``."""
+    problems = [{"severity": kind, **asdict(problem)} for kind, problem in report.problems()]
+    data = {"good": not report.errors, "summary": report.summary, "problems": problems}
+    data |= {"held": report.delays, "notes": report.notes}
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
+
+
+def as_github(report: CheckReport) -> str:
+    """Return workflow commands, which GitHub shows as annotations of a change."""
+    lines = []
+    for kind, problem in report.problems():
+        folder, text = report.folder, f"{problem.path}: {problem.message}"
+        file = folder if problem.file == folder_name(folder) else folder / problem.file
+        text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        lines.append(f"::{kind} file={file},line={problem.line},col={problem.column}::{text}")
+    return "\n".join([*lines, f"{report.folder}: {report.summary}"])
+
+
+FORMATS: dict[str, Callable[[CheckReport], str]] = {
+    "text": as_text,
+    "json": as_json,
+    "github": as_github,
+}

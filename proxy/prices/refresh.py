@@ -1,0 +1,106 @@
+"""Refreshes ``prices.yaml`` in a policy folder from the package genai-prices."""
+
+from __future__ import annotations
+
+import os
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from proxy.policy import schema
+from proxy.policy.files.source import Document, KeyPath
+from proxy.policy.files.validation import report_errors
+from proxy.policy.files.yaml_reader import read_file
+from proxy.prices.rows import Rows, Table, TableChanges, merge_tables, row_of, table_lines
+from proxy.runtime.frozen import frozen
+
+FILE, LICENCE = "prices.yaml", "prices.LICENSE"
+HINT = "the package genai-prices is not installed. Run: pip install 'headrace[prices]'"
+HEADER = """\
+# yaml-language-server: $schema=schema.json
+# Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
+# Written by `headrace prices refresh`: do not edit, say a price of your own at the target instead.
+# From genai-prices {version} as of {as_of}, under the MIT licence: see prices.LICENSE.
+# `name*` stands for all models that begin so. Of dated rows the latest that has begun counts; a row
+# without `from` counts before them. These are the prices of the standard service tier; where they
+# change with the hour, those of the dearest hour. What is also charged by other measures (pictures,
+# minutes, requests) or said to be free is not here: its price is unknown, not 0.
+price_table: {{as_of: {as_of}}}
+"""
+
+
+class Unavailable(Exception):
+    """The package genai-prices is not installed. The message names the command to install it."""
+
+
+@frozen
+class Refresh:
+    """The new text of the file and its changes. The file of an ``is_current`` one has that text."""
+
+    text: str
+    changes: TableChanges
+    licence: str
+    is_current: bool
+
+
+def prepare_refresh(folder: Path, today: date) -> Refresh:
+    """Return the new prices of a folder without writing them.
+
+    Raise ``Unavailable``, or ``PolicyError`` if the present file cannot be read.
+    """
+    try:
+        from proxy.prices import source  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise Unavailable(HINT) from None
+    file = folder / FILE
+    old_text = file.read_text("utf-8", "replace") if file.exists() else ""  # read strictly below
+    old_table, as_of = _read_table(file) if old_text else ({}, None)
+    table, changes = merge_tables(old_table, source.table(), today)
+    lines, version = "\n".join(table_lines(table)), source.version()
+    same_text = f"{HEADER.format(version=version, as_of=as_of)}{lines}\n"
+    is_current = as_of is not None and same_text == old_text
+    new_text = f"{HEADER.format(version=version, as_of=today)}{lines}\n"
+    text = old_text if is_current else new_text
+    return Refresh(text, changes, source.licence(), is_current=is_current)
+
+
+def write(folder: Path, refresh: Refresh) -> None:
+    """Replace the file and its licence, each atomically. Raise ``OSError``."""
+    for name, text in ((LICENCE, refresh.licence), (FILE, refresh.text)):
+        new_file = folder / f".{name}.new"
+        new_file.write_text(text, "utf-8")
+        os.replace(new_file, folder / name)
+
+
+def _read_table(file: Path) -> tuple[Table, date | None]:
+    document = Document()
+    read_file(file, file.name, document)
+    for name in document.data:
+        if name not in ("prices", "price_table"):
+            message = "does not belong in this file, because `headrace prices refresh` overwrites "
+            document.report((name,), f"{message}it. Move it to another file.")
+    prices = document.data.get("prices")
+    if not isinstance(prices, dict) or not all(isinstance(p, dict) for p in prices.values()):
+        document.report(("prices",), "must be a mapping of providers to models and their prices")
+        prices = {}
+    table = {
+        provider: {
+            name: _rows(document, ("prices", provider, name), rows) for name, rows in names.items()
+        }
+        for provider, names in prices.items()
+    }
+    as_of = schema.PriceTable.model_validate(document.data.get("price_table", {})).as_of
+    document.raise_problems()
+    return table, as_of
+
+
+def _rows(document: Document, path: KeyPath, value: Any) -> Rows:
+    rows = []
+    for index, row in enumerate(value if isinstance(value, list) else [value]):
+        try:
+            rows.append(row_of(schema.PriceConfig.model_validate(row)))
+        except ValidationError as error:
+            report_errors(document, error, schema.PriceConfig, (*path, index))
+    return tuple(sorted(rows, key=lambda row: row.since or date.min))
