@@ -1,4 +1,4 @@
-"""Composition: the only place where the parts of a process are made and joined."""
+"""Composition: constructs and connects all objects of a process."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ from proxy.upstream.health import Health
 
 LINGER_S = 2.0
 KEEPALIVE_S = 75.0
-GUARD_THREADS = 2  # they search without holding up the loop, and not much more than that
+GUARD_THREADS = 2  # keep searches off the event loop; more threads gain little
 
 
 @frozen
 class Running:
-    """A proxy that answers. ``listen`` and ``admin`` are the addresses it really has."""
+    """Running proxy. ``listen`` and ``admin`` are its actual addresses."""
 
     listen: Address
     admin: Address
@@ -68,7 +68,7 @@ class Running:
 
 @frozen
 class Rooms:
-    """What a call goes through between policy and emitters."""
+    """Stages of a call between policy and emitters."""
 
     limits: Limiter
     guards: ports.Guards
@@ -82,8 +82,7 @@ def assembled(
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
 ) -> Pipeline:
-    """Return the pipeline over these rooms; what serves calls and what plays policy tests differ in
-    these parameters alone."""
+    """Return a pipeline of these stages."""
     return Pipeline(
         policies=policies,
         limits=rooms.limits,
@@ -105,13 +104,14 @@ async def running(
     check: Callable[[Snapshot], None] = lambda snapshot: None,
     loaded: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Running]:
-    """Run the proxy until the block is left; then drain, close and flush what was opened.
+    """Run the proxy until the block is left, then drain, close and flush.
 
-    ``sinks`` are told of every call beside the usual emitters. ``trust`` says whose certificates
-    are believed, the system's where none is given. ``check`` may raise for policies that are not
-    to be served, before anything listens; ``loaded`` is called once all is loaded. Raises
-    ``PolicyError`` when the policies cannot be taken into force, ``ledger.Unusable`` when no ledger
-    can be kept and ``OSError`` when an address cannot be had.
+    ``sinks`` get every call in addition to the usual emitters. ``trust`` replaces the system's
+    certificates. ``check`` may raise to reject the policies before anything listens. ``loaded`` is
+    called when the proxy is ready.
+
+    Raises ``PolicyError`` for invalid policies, ``ledger.Unusable`` for a ledger that cannot be
+    opened, and ``OSError`` for an address that cannot be bound.
     """
     async with AsyncExitStack() as opened:
         context, ending = _context(settings, opened, log_fd)
@@ -131,7 +131,7 @@ async def running(
             *sinks,
         )
         emitters = _emitters(context, all_sinks)
-        opened.callback(emitters.tell)  # of the calls that end last
+        opened.callback(emitters.tell)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
         rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
@@ -161,10 +161,9 @@ async def running(
 def _context(
     settings: Settings, opened: AsyncExitStack, log_fd: int
 ) -> tuple[Context, telemetry.Ending]:
-    """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
     levels = LogLevel(settings.log.level, time.monotonic)
-    log = line_logger(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
+    log = line_logger(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108 # defined below
     failed = telemetry.writer_failed(metrics, log)
     writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
@@ -238,8 +237,7 @@ async def _rooms(
 def _guards(
     context: Context, pool: ThreadPoolExecutor | None, outsides: ports.GuardClients | None
 ) -> ports.Guards:
-    """Return what runs guards, in the threads of a pool, with these ways out of the process."""
-    from proxy.guards.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
+    from proxy.guards.engine import Engine  # noqa: PLC0415 # fifty modules that only guards need
     from proxy.guards.run import PolicyGuards  # noqa: PLC0415
     from proxy.guards.stream.placeholders import placeholder_key  # noqa: PLC0415
 
@@ -275,7 +273,6 @@ def _admin(
     candidate: Candidate | None,
     readiness: Readiness,
 ) -> server.Handler:
-    """Return the handler of the admin port."""
     sources = AdminSources(
         settle=emitters.tell,
         look=gauges.LimitGauges(context.metrics, rooms.limits.store, since_epoch).look,
@@ -289,13 +286,12 @@ def _admin(
 
 
 def _offload(context: Context) -> Offload:
-    """Return one thread for all work on large bodies, so that they wait for each other, caller
-    by caller, and the loop for none."""
+    """Return one thread for all large bodies: callers take turns, and the event loop never
+    waits."""
     return Offload(context.opened.enter_context(ThreadPoolExecutor(1, "bodies")), Turns(1))
 
 
 def _bounds(context: Context, offload: Offload) -> Bounds:
-    """Return what requests may take."""
     settings = context.settings
     bodies = Bodies(settings.bodies_bytes)
     context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
@@ -310,10 +306,10 @@ def _bounds(context: Context, offload: Offload) -> Bounds:
 def _policies(
     context: Context, decisions: tuple[Decisions, ...]
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
-    """Read the policies for the first time; return what watches their folder, and their tokens."""
+    """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, partial(telemetry.token_failed, context))
-    states = folder_states(folder)  # before it is read, so that no change is missed
+    states = folder_states(folder)  # before reading, so that no change is missed
     enforcement = gauges.Enforcement(
         partial(telemetry.enforcing, context.settings, context.metrics, context.log)
     )
@@ -345,7 +341,8 @@ def _watch(
 
 
 async def _candidate(context: Context) -> Candidate | None:
-    """Return the sink of a candidate, None without one; watch its folder. It needs no secrets."""
+    """Return the sink of the candidate policies, None without one, and watch their folder. The
+    candidate needs no secrets."""
     folder = context.settings.candidate
     if folder is None:
         return None
@@ -364,7 +361,6 @@ async def _candidate(context: Context) -> Candidate | None:
 async def _listen(
     opened: AsyncExitStack, handler: server.Handler, at: Address
 ) -> tuple[Address, server.HttpServer, Stop]:
-    """Open a listener of a handler: see ``listen``."""
     listener = server.HttpServer(
         handler,
         access_log=None,
@@ -376,10 +372,10 @@ async def _listen(
 
 
 async def prepare(snapshot: Snapshot, http: HttpClient) -> None:
-    """Load what a call would be held up by, before there are any."""
+    """Load the modules and data that the first calls need."""
     async with asyncio.TaskGroup() as loading:
         loading.create_task(http.prepare())
-        await asyncio.sleep(0)  # it has a thread now, beside this one
+        await asyncio.sleep(0)  # starts the thread of the other task
         snapshot.prepare()
 
 
@@ -390,8 +386,8 @@ async def load_rest(
     metrics: Metrics,
     loaded: Callable[[], None],
 ) -> None:
-    """Load what few calls ask for, between them; then more of them are welcome. No call asks for
-    what is loaded last, in a thread."""
+    """Load what few calls need, in pauses between calls, then become ready. Metrics are prepared
+    in a thread."""
     await between_calls(snapshot.load_rest(), calls.are_under_way)
     loaded()
     readiness.ready = True

@@ -1,4 +1,4 @@
-"""Context of composition: settings, log, metrics, clocks and ids of the process."""
+"""Settings, log, metrics, clocks and ids of the process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from proxy.telemetry.metrics import Metrics
 
 @frozen
 class Context:
-    """What the parts of a process are made with.
+    """Shared objects from which the parts of a process are constructed.
 
-    ``opened`` closes what is put into it, last things first. ``failed`` gets the name of a writer
-    and an exception of its thread. ``ledger`` is None where no rows are kept.
+    ``opened`` closes its contents in reverse order. ``failed`` gets the name of a writer and an
+    exception of its thread. ``ledger`` is None if no rows are written.
     """
 
     settings: Settings
@@ -36,7 +36,7 @@ class Context:
 
 
 def new_record() -> Record:
-    """Begin the account of a call: its clocks and the ids of its spans."""
+    """Start the record of a call, with its clocks and span ids."""
     drawn = f"{random.getrandbits(256) | 1:064x}"  # ids, not secrets
     ids = TraceIds(drawn[:32], drawn[32:48], drawn[48:])
     return Record(
@@ -53,5 +53,5 @@ def new_request_id() -> str:
 
 
 def since_epoch() -> float:
-    """Return the seconds since 1970, as calendars and expiry need them."""
+    """Return seconds since 1970."""
     return time.time_ns() / 1e9

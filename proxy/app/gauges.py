@@ -1,4 +1,4 @@
-"""What joins the policies, the limits and the parts of a process to its metrics."""
+"""Connections of policies, limits and the event loop to metrics."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LAG_EVERY_S = 0.25
 
 @frozen
 class LimitGauges:
-    """What is looked up when metrics are scraped. ``utc`` gives seconds since 1970."""
+    """Gauges of limits, read when metrics are scraped. ``utc`` returns seconds since 1970."""
 
     metrics: Metrics
     store: CounterStore
     utc: Callable[[], float]
 
     async def look(self) -> None:
-        """Look where limits stand, within ``READ_S``; else what was seen last stays."""
+        """Read the counters within ``READ_S``. After a timeout the previous values stay."""
         claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.roster.counters]
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(READ_S):
@@ -38,7 +38,7 @@ class LimitGauges:
 
 
 def secrets(metrics: Metrics, settings: Settings) -> None:
-    """Show fingerprints of the secrets that all replicas must share."""
+    """Set fingerprints of the secrets that all replicas must share."""
     ids = settings.id_secrets
     texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
     if settings.redis is not None:
@@ -47,7 +47,7 @@ def secrets(metrics: Metrics, settings: Settings) -> None:
 
 
 def _fingerprint(secret: str) -> str:
-    """Return 32 bits of a digest, which tell secrets apart and do not reveal one."""
+    """Return a digest of 32 bits, which distinguishes secrets and does not reveal them."""
     if not secret:
         return "none"
     text = secret.encode("utf-8", "surrogateescape")
@@ -55,22 +55,20 @@ def _fingerprint(secret: str) -> str:
 
 
 class Enforcement:
-    """The work of putting policies in force, most of it done in the thread that reads them.
-
-    ``build`` returns the rest of that work for a snapshot, which the event loop does.
-    """
+    """Activates policies. Slow work runs in the thread that reads the policies; ``build`` does
+    that work and returns the steps that remain for the event loop."""
 
     def __init__(self, build: Callable[[Snapshot], Iterable[Callable[[], None]]]) -> None:
         self._build = build
         self._rest: dict[str, tuple[Callable[[], None], ...]] = {}
 
     def prepare(self, snapshot: Snapshot) -> None:
-        """Do what takes long for a snapshot, unless it is done for its revision."""
+        """Do the slow work for a snapshot, once per revision."""
         if snapshot.revision not in self._rest:
             self._rest = {snapshot.revision: tuple(self._build(snapshot))}
 
     def tell(self, result: Result, snapshot: Snapshot) -> None:
-        """Do the rest once a revision is in force."""
+        """Run the remaining steps once the revision is active."""
         if result == "in_force":
             for enforce in self._rest[snapshot.revision]:
                 enforce()
@@ -79,7 +77,8 @@ class Enforcement:
 def policies(
     metrics: Metrics, enforcement: Enforcement, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:
-    """Count readings of the policies, seal what came of them, and put them in force."""
+    """Return a callback that counts policy reads, logs their results as decisions, and activates
+    policies."""
 
     def tell(result: Result, snapshot: Snapshot) -> None:
         metrics.reloaded(result)
@@ -92,7 +91,7 @@ def policies(
 
 
 class LoopLag:
-    """Reports every ``LAG_EVERY_S`` seconds, while entered, how late the event loop ran a timer."""
+    """Reports the delay of an event loop timer every ``LAG_EVERY_S`` seconds while entered."""
 
     def __init__(self, tell: Callable[[float], None]) -> None:
         self._tell = tell

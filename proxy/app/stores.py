@@ -1,4 +1,4 @@
-"""The stores of a process: counters, kept answers, rows."""
+"""Construction of the stores of a process: limit counters, cached responses, ledger."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
 
 
 def ids(context: Context) -> ResponseIds | None:
-    """Return what seals and opens the ids of what providers keep; None without a secret."""
+    """Return the cipher of provider-side ids, None without a secret."""
     if not context.settings.id_secrets:
         return None
-    from proxy.dialects.responses.sealing import ResponseIds  # noqa: PLC0415  # with one alone
+    from proxy.dialects.responses.sealing import ResponseIds  # noqa: PLC0415  # needed with a secret only
 
     return ResponseIds.of(context.settings.id_secrets)
 
 
 async def counters(context: Context) -> CounterStore:
-    """Open the store of the counters of limits: in memory, or in a server that may be away."""
+    """Open the store of limit counters: in memory, or on a Redis server that may be unreachable."""
     store = await _counters(context)
     await context.opened.enter_async_context(run_in_background(renewing(store, asyncio.sleep)))
     if context.ledger is not None:
@@ -76,7 +76,7 @@ async def _counters(context: Context) -> CounterStore:
     if context.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
     connect = _connector()
-    from proxy.limits.stores.failover import FailoverStore  # noqa: PLC0415  # of shared ones alone
+    from proxy.limits.stores.failover import FailoverStore  # noqa: PLC0415  # needed for Redis only
     from proxy.limits.stores.local_fallback import LocalFallback  # noqa: PLC0415
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
@@ -114,7 +114,7 @@ async def _counters(context: Context) -> CounterStore:
 
 
 def _ledger_run(context: Context) -> LedgerRun:
-    """Return what shared counters know of the ledger, if there is one."""
+    """Return the identity of the ledger for shared counters."""
     at, ledger = context.settings.ledger, context.ledger
     if at is None or ledger is None:
         return LedgerRun("none")
@@ -123,7 +123,7 @@ def _ledger_run(context: Context) -> LedgerRun:
 
 
 async def _book(ledger: Ledger, counters: CounterStore) -> None:
-    """Report to the counters which bills have rows. Never ends."""
+    """Report to the counters which bills have rows. Runs until cancelled."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
     def put(names: Sequence[str]) -> None:
@@ -142,7 +142,8 @@ async def _close(context: Context, counters: FailoverStore) -> None:
 
 
 def _connector() -> Callable[[RedisAt, float], RedisServer]:
-    """Return what connects to a shared server. Raise ``BadSetting`` where the extra is missing."""
+    """Return a function that connects to Redis. Raises ``BadSetting`` if the extra is not
+    installed."""
     try:
         from proxy.runtime.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
@@ -160,7 +161,7 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
 def drift(
     context: Context, store: PolicyStore, admission: Limiter
 ) -> AbstractAsyncContextManager[None]:
-    """Look now and then whether budgets and ledger agree, where one process keeps all of both."""
+    """Compare budgets with the ledger in the background, if one process has all of both."""
     at = context.settings.ledger
     if at is None or at.kind != "sqlite" or context.settings.replicas > 1:
         return nullcontext()
@@ -183,7 +184,7 @@ def drift(
 
 
 async def backfill(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
-    """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
+    """Restore the spend of new budget counters from the ledger, if there is one."""
     asking = Backfill(
         store=counters,
         spent_before=partial(_spent_before, context, ActiveBudgets(lambda: policies.current)),
@@ -213,7 +214,7 @@ async def _spent_before(
 async def _seen(
     at: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
-    """Return what a counter of a budget has seen in its window, as the ledger knows it."""
+    """Return the spend of a budget counter in its window by the ledger, None if it is unknown."""
     if at is None or at.kind != "sqlite":
         return None
     budget = (await in_force.all()).get(claim.limit.name)
@@ -226,7 +227,8 @@ async def _seen(
 
 
 async def shelves(context: Context) -> dict[str, CacheBackend]:
-    """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
+    """Open the stores of the cache. The memory store gets a random secret, because both end
+    together."""
     path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
     memory = Memory(max_bytes, time.monotonic, context.metrics)
     shelves = {
@@ -250,7 +252,7 @@ async def shelves(context: Context) -> dict[str, CacheBackend]:
 
 
 def _changed(context: Context, store: str) -> Callable[[], None]:
-    """Return what tells of a kept answer that somebody else has changed."""
+    """Return a callback that reports a cached response changed by someone else."""
     quota = Quota(time.monotonic)
 
     def tell() -> None:
@@ -263,7 +265,7 @@ def _changed(context: Context, store: str) -> Callable[[], None]:
 
 
 async def _cache_file(context: Context, path: Path) -> Sqlite:
-    """Open the file of kept answers. Raise ``BadSetting`` where that cannot be."""
+    """Open the SQLite cache. Raises ``BadSetting`` if the file cannot be used."""
 
     def replaced(reason: str, backup: Path | None) -> None:
         context.metrics.count("headrace_files_replaced_total", "cache")

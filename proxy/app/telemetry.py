@@ -1,4 +1,4 @@
-"""Telemetry of the process: sinks of decisions and spans, warnings, bugs and logs of libraries."""
+"""Sinks of decisions and spans, warnings, internal errors, and logs of libraries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def call_log(context: Context) -> CallLog:
 
 
 def decisions(context: Context) -> tuple[Decisions, ...]:
-    """Return the sink of decisions if they are kept. It closes after the last call has ended."""
+    """Return the sink of decisions, if it is enabled. It closes after the last call has ended."""
     path = context.settings.log.decisions
     if path is None:
         return ()
@@ -50,7 +50,8 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
 
 
 def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
-    """Return the sinks of spans and OTLP metrics that are exported. Only then import the SDK."""
+    """Return the sinks of spans and OTLP metrics, if they are exported. Imports the SDK only
+    then."""
     settings = context.settings
     otel = settings.otel
     for warning in otel.warnings:
@@ -65,19 +66,17 @@ def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
 
 
 def token_failed(context: Context, ref: str, reason: str) -> None:
-    """Warn of a token of a cloud that could not be renewed; the one that is held still counts
-    until it expires."""
+    """Warn that a cloud token was not renewed. The previous token is used until it expires."""
     context.log.warning("token.not_renewed", ref=ref, reason=reason)
 
 
 def enforcing(
     settings: Settings, metrics: Metrics, log: EventLog, snapshot: Snapshot
 ) -> Iterator[Callable[[], None]]:
-    """Prepare to put policies in force, in the thread that reads them.
+    """Prepare to activate policies, in the thread that reads them.
 
-    Yields what lets their names be labels, what logs a store of the cache whose variable is not
-    set, and what logs upstreams where keys can read stored responses of each other, because no
-    secret seals ids.
+    Yields steps that register label values, log cache stores without a setting, and log upstreams
+    whose stored responses are readable across keys because no secret seals ids.
     """
     yield metrics.admit(list_labels(snapshot))
     needs = {
@@ -95,7 +94,7 @@ def enforcing(
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:
-    """Log where the process listens, and that it stops as soon as it does."""
+    """Log the addresses, and log the start of the shutdown when ``opened`` closes."""
     fields = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
     context.log.info("listening", **fields)
     context.opened.callback(ending.begin)
@@ -103,7 +102,7 @@ def listening(context: Context, ending: Ending, listen: Address, admin: Address)
 
 @dataclass(slots=True)
 class Ending:
-    """Logs the end of a process: when it begins to stop, and when all is closed but the log."""
+    """Logs the start of the shutdown, and its end when all but the log is closed."""
 
     log: EventLog
     drain_seconds: float
@@ -119,31 +118,31 @@ class Ending:
 
 
 def warn(context: Context, standing: CounterState) -> None:
-    """Log a limit that is nearly used up, and its owner, but nothing that a caller has written."""
+    """Log a limit near its capacity and its owner, without text of the client."""
     limit = standing.limit
     context.metrics.count("headrace_limit_warnings_total", limit.name)
     used: float = standing.used
     capacity: float = limit.capacity
-    if limit.kind.scale > 1:  # money is read in USD
+    if limit.kind.scale > 1:  # nano-USD to USD
         used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
     labels = context.metrics.roster.owners(standing.scope)
     context.log.warning("limit.warned", limit=limit.name, whose=labels, used=used, of=capacity)
 
 
 def bug(context: Context, bug: BaseException, request_id: str) -> None:
-    """Log where a bug is, by type and line; its message could quote a request."""
+    """Log type and location of an internal error. Its message could quote a request."""
     context.log.error("bug", request_id=request_id, **where(bug))
 
 
 def report(context: Context, sink: RecordSink, error: BaseException) -> None:
-    """Count and log a sink that failed."""
+    """Count and log a failed sink."""
     context.metrics.dropped(sink.name, "error")
     context.log.error("emit.failed", sink=sink.name, **where(error))
 
 
 def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseException], None]:
-    """Count and log an exception in the thread of a writer: the log once a minute for each of them,
-    as one that fails with every batch must not fill it."""
+    """Return a callback that counts exceptions of writer threads, and logs them once a minute
+    per writer."""
     logged: dict[str, float] = {}
 
     def tell(writer: str, error: BaseException) -> None:
@@ -157,12 +156,12 @@ def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseExcepti
 
 
 def amiss(context: Context, event: str, error: Exception) -> None:
-    """Log why something beside the calls came to nothing."""
+    """Log the failure of a background task."""
     context.log.error(event, **where(error))
 
 
 def where(error: BaseException) -> dict[str, str]:
-    """Return an error's type and the line where it was raised: nothing that could quote a text."""
+    """Return an error's type and location, which cannot quote a text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -171,10 +170,10 @@ def where(error: BaseException) -> dict[str, str]:
 
 
 class LibraryLog(logging.Handler):
-    """Turns warnings and errors of libraries into events, and many of them into few.
+    """Logs warnings and errors of libraries as rate-limited events.
 
     Messages and tracebacks may quote a request, so an event has only the library's name, the type
-    of the error and its line.
+    of the error and its location.
     """
 
     def __init__(self, log: EventLog, now: Callable[[], float]) -> None:
@@ -197,7 +196,7 @@ class LibraryLog(logging.Handler):
 
 
 def route_library_logs(context: Context) -> None:
-    """Send what libraries log to the log of the process, until it ends."""
+    """Send the logs of libraries to the log of the process while it runs."""
     handler, root = LibraryLog(context.log, time.monotonic), logging.getLogger()
     root.addHandler(handler)
     context.opened.callback(root.removeHandler, handler)

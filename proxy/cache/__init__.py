@@ -1,7 +1,7 @@
-"""Answers given before: kept as they were shown, and shown again to who asks the same.
+"""Response cache: serves cached responses and coalesces equal calls.
 
-``NullCache`` keeps nothing. ``AnswerCache`` knows a question again by its key: the same caller and
-deployment, the same words, the same policy. Where a rule says so, ``semantic`` finds similar ones.
+A call is identified by a key over its caller, deployment, request and policy. Where a rule enables
+it, ``semantic`` also finds responses to similar prompts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from proxy.types import Call, Plan
 
 
 class NullCache:
-    """Keeps nothing, and lets every call pass."""
+    """Cache without entries: forwards every call."""
 
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
@@ -36,18 +36,19 @@ class NullCache:
 
 @frozen
 class AnswerCache:
-    """The cache of a process. ``backends`` are its stores by the names that rules use; ``now``
-    returns seconds since the epoch. ``semantic`` compares prompts, where a rule says so;
-    ``offload`` is where the keys of large ones are made, and large answers read and written.
+    """Cache of a process, with its ``backends`` by the store names of rules.
 
-    A call passes by that no rule covers, whose store is not there, or that asks several models:
-    their answers succeed and fail one by one, and are each other's context in one document.
+    ``now`` returns seconds since the epoch. ``offload`` computes keys of large requests and reads
+    and writes large responses.
+
+    A call is forwarded uncached if no rule matches, if the store is missing, or if it requests
+    several models, whose responses succeed and fail separately.
     """
 
     backends: Mapping[str, CacheBackend]
     now: Callable[[], float]
     semantic: SemanticCache | None = None
-    offload: Offload = Offload()  # it is frozen
+    offload: Offload = Offload()
     turns: LoopTurns = field(default_factory=LoopTurns)
     _flights: Flights = field(default_factory=dict)
     _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
@@ -76,7 +77,7 @@ class AnswerCache:
             return None
         control = read_cache_control(call.head.headers)
         if control.bypasses_cache and not plan.may_refresh:
-            # Asking anew costs money, so it takes a permission; without it the wish is ignored.
+            # A refresh costs money, so it requires a permission.
             record.warn([REFRESH_IGNORED])
             control = control.without_refresh()
         if control.no_cache and not control.keep:

@@ -1,8 +1,8 @@
-"""One call at the cache: it finds a kept answer, shares one that is being fetched, or fetches one.
+"""Serve one call from the cache, from the request of an equal call, or from an upstream.
 
-Equal calls make one request: the first to come leads, and the others join it. The call that leads
-owns the task that fetches. When its client leaves while others listen it goes on for them, and pays
-for what it began; when nobody listens any more the upstream is closed at once.
+The first of several equal calls is the leader: it owns the task that fetches, and the others
+listen. If its client disconnects while others listen, the task continues and the leader is charged.
+Without listeners the upstream is closed at once.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from proxy.runtime.turn import LoopTurn, LoopTurns
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
 
-TOGETHER = 64  # frames that are sent in one go
+TOGETHER = 64  # frames per write
 
 Flights = dict[object, Flight]
 
 
 @frozen
 class CacheLookup:
-    """A question that may be answered from a backend, under its key. ``now`` returns seconds since
-    the epoch, as stores may outlive a process. ``decoded`` are the answers that calls have read of
-    late. ``semantic`` finds the responses to similar prompts. ``offload`` is where large answers
-    are read and written.
+    """Lookup of a call under its cache key.
+
+    ``now`` returns seconds since the epoch, because stores outlive a process. ``decoded`` holds
+    recently read responses. ``offload`` reads and writes large responses.
     """
 
     plan: Plan
@@ -56,33 +56,35 @@ class CacheLookup:
     now: Callable[[], float]
     decoded: DecodedAnswers
     semantic: SemanticLookup | None = None
-    offload: Offload = Offload()  # it is frozen
+    offload: Offload = Offload()
 
     @property
     def flight(self) -> object:
-        """The name of the flight that a call may share: the same for calls that want the answer in
-        the same form, with the same timeout, and pass over what is kept alike."""
+        """Identity of the flight that this call may share: the same store, key, response form,
+        timeout and use of the cache."""
         call = self.call
         return self.rule.store, self.key, call.stream, call.timeout_s, self.control.no_cache
 
     @property
     def echoed(self) -> Call | None:
-        """The call if its answer repeats its request, otherwise None."""
+        """The call if its response repeats its request, otherwise None."""
         return self.call if self.call.head.endpoint in ECHOING else None
 
     @property
     def wanted(self) -> int:
-        """How many choices or vectors make the answer whole, by what policy makes of the call."""
+        """Number of choices or vectors of a complete response, after the overrides of policy."""
         call, leg = self.call, self.plan.model_calls[0]
         first = leg.targets[0]
         changes = leg.overrides_for(first)
-        if "n" not in call.body and "n" not in changes.set:  # no rule adds to prompts and inputs
+        if (
+            "n" not in call.body and "n" not in changes.set
+        ):  # overrides cannot change prompt or input
             return choices_wanted(call, call.body)
         return choices_wanted(call, parameters(call, first, changes))
 
     async def find(self, record: Record) -> CachedAnswer | None:
-        """Return what is kept for the question, if it is young enough for the rule, else the
-        response to a similar prompt."""
+        """Return the cached response if it is young enough for the rule, otherwise a response to
+        a similar prompt."""
         began = record.now()
         try:
             if self.control.no_cache:
@@ -107,7 +109,6 @@ class CacheLookup:
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     async def _read(self, key: bytes, value: bytes) -> CachedAnswer | None:
-        """Read what the store has given."""
         size = len(value) * RATIO
         if size <= LARGE_BYTES:
             text = inflate(key, value, self.rule.max_bytes)
@@ -116,7 +117,7 @@ class CacheLookup:
             text = await self.offload.run(size, larger, self.call.scheduling_key)
         if text is None:
             return None
-        if len(text) <= LARGE_BYTES:  # what is stored as little may be much
+        if len(text) <= LARGE_BYTES:  # compression may be effective
             return parse(text, self.call)
         parsed = partial(parse, text, self.call)
         return await self.offload.run(len(text), parsed, self.call.scheduling_key)
@@ -125,16 +126,16 @@ class CacheLookup:
         return self.now() - kept.about.at
 
     def suits(self, kept: CachedAnswer) -> bool:
-        """Whether it is young enough for the client, too."""
+        """Return True if the response is young enough for the client."""
         return self.control.max_age is None or self._age(kept) <= self.control.max_age
 
     def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
-        """Keep a small answer that is whole, with the bill of it."""
+        """Store a small, complete response with its bill."""
         short_as_is = self.backend.is_own
         self._put(dump(self.key, self._about(keep, bill), keep.lines, short_as_is=short_as_is))
 
     async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
-        """Keep a large one."""
+        """Store a large, complete response, compressed outside the event loop."""
         dumped = partial(dump, self.key, self._about(keep, bill), keep.lines)
         self._put(await self.offload.run(keep.size, dumped, self.call.scheduling_key))
 
@@ -155,7 +156,7 @@ class CacheLookup:
             self.semantic.keep(self.key)
 
     def worth(self, kept: CachedAnswer, record: Record) -> CacheSavings:
-        """Return the tokens of a kept answer and what they would cost now."""
+        """Return the tokens of a cached response and their cost at current prices."""
         about, today = kept.about, record.started_at.date()
         for target in self.plan.model_calls[0].targets:
             if (target.upstream.name, target.model) == (about.upstream, about.model):
@@ -166,8 +167,7 @@ class CacheLookup:
 
 @dataclass(slots=True)
 class CacheCall:
-    """One call on its way to an answer. ``flights`` are those of all calls, by question; ``turns``
-    are where it rests that shows a long one."""
+    """One call at the cache. ``flights`` are shared by all calls; ``turns`` orders long replays."""
 
     lookup: CacheLookup
     flights: Flights
@@ -188,11 +188,11 @@ class CacheCall:
                 is_served = await self._join(flight)
             else:
                 is_served = await self._lead(name)
-            if is_served:  # else it came to nothing for this call, which may lead now
+            if is_served:  # otherwise this call may lead the next flight
                 return
 
     async def _alone(self) -> None:
-        """Leave no trace: nothing is kept of the answer, nobody shares it."""
+        """Serve a call whose response must be neither stored nor shared."""
         kept = await self.lookup.find(self.record)
         if kept is not None and self.lookup.suits(kept):
             await self._replay(kept)
@@ -253,8 +253,8 @@ class CacheCall:
         self.record.saved = flight.saved
 
     def _again(self, flight: Flight) -> bool:
-        """Another may lead now. Not for ever: a refusal of the very question holds for all who
-        ask it, and nobody waits for the upstream to fail a third time."""
+        """Let the call lead after a flight without a response. Raise if the failure also holds
+        for this call: an invalid request, or the second failure of the upstream."""
         error = flight.error
         if isinstance(error, UpstreamError) or (error is not None and error.is_final):
             self._failed += 1
@@ -286,7 +286,7 @@ class CacheCall:
                 await self._show_all(first, place)
 
     async def _show_all(self, frames: Sequence[Frame], place: Listener) -> None:
-        """Show an answer that is being fetched, from its first frames on. Raise what went wrong."""
+        """Send a response while it is fetched. Raises its error."""
         turn: LoopTurn | None = None
         while not frames[-1].last:
             turn = turn or self._turn()
@@ -299,7 +299,8 @@ class CacheCall:
 
 @dataclass(slots=True)
 class Fill:
-    """The task that fills a flight. Leaving waits while others need it, then ends it."""
+    """Task that fetches the response of a flight. Leaving waits while others listen, then ends
+    the task."""
 
     lookup: CacheLookup
     forward: FetchResponse
@@ -321,7 +322,7 @@ class Fill:
             try:
                 await ended(task)
             finally:
-                del self._task, task  # it knows its frames, which know us, and the whole call
+                del self._task, task  # breaks a reference cycle with the frames of the stack
         self._store()
         if self._bug is not None:
             raise self._bug from None
@@ -357,9 +358,12 @@ class Fill:
         return True
 
     async def _send(self, frame: Frame) -> None:
-        """Pass a frame on. What ends with the last one is kept before anyone can ask again on
-        seeing it: a large answer before it is shown, a small one in the round of the loop in which
-        it is, behind those who show it, and before anything is read."""
+        """Record a frame and pass it on.
+
+        The response is stored before a client that has its last frame can repeat the request: a
+        large one before the last frame is passed on, a small one in the same iteration of the event
+        loop, after the frame is sent.
+        """
         keep, line = self._keep, None
         if frame.size > LARGE_BYTES and not keep.oversize:
             made = partial(keep.write, frame)
@@ -373,16 +377,16 @@ class Fill:
         self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
         if keep.whole and keep.size > LARGE_BYTES:
             await self.lookup.store_large(keep, bill)
-        await self.flight.add(frame)  # which wakes those who show it
+        await self.flight.add(frame)  # wakes the listeners
         if keep.whole and keep.size <= LARGE_BYTES:
             self._to_keep = partial(self.lookup.store, keep, bill)
             asyncio.get_running_loop().call_soon(self._store)
 
     def _store(self) -> None:
-        """Keep a small answer: whoever of the loop and of the leading call comes to it first."""
+        """Store a small response once: called by the event loop and by the leader."""
         keep, self._to_keep = self._to_keep, None
         if keep is not None:
             try:
                 keep()
-            except Exception as bug:  # noqa: BLE001  # the leading call raises it
+            except Exception as bug:  # noqa: BLE001 # raised by the leader
                 self._bug = bug

@@ -1,4 +1,4 @@
-"""What a client may say of the cache in the headers of its call."""
+"""Cache directives in the headers of a call."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import field, replace
 from proxy.dialects import request_headers
 from proxy.runtime.frozen import frozen
 
-MAX_AGE_S = 10**9  # more digits than that say nothing more
+MAX_AGE_S = 10**9  # longer ages are equivalent
 
 
 @frozen
 class CacheControl:
-    """How a client wants to be answered.
+    """Cache directives of a client.
 
-    With ``no_cache`` no kept answer is used, with ``max_age`` none that is older, in seconds. With
-    ``keep`` its answer may be kept. Answers are never shared between two ``namespace``s.
+    ``no_cache`` skips cached responses, ``max_age`` those that are older, in seconds. ``keep``
+    allows storing the response. ``namespace`` separates responses.
     """
 
     no_cache: bool = False
@@ -26,11 +26,10 @@ class CacheControl:
     bypasses_cache: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note whether what is kept may be passed over, which costs money."""
         object.__setattr__(self, "bypasses_cache", self.no_cache or self.max_age is not None)
 
     def without_refresh(self) -> CacheControl:
-        """Return what is left to a client that may not have anything asked anew."""
+        """Return the directives for a client that may not bypass cached responses."""
         return replace(self, no_cache=False, max_age=None)
 
 
@@ -42,10 +41,11 @@ _SAYING = frozenset({"cache-control", _REFRESH, _NAMESPACE, _SKIP, _ENABLED})
 
 def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     """Read ``cache-control`` and the headers of Portkey, Cloudflare and Helicone, by lower-case
-    name. With one that wants no cache a call is answered by none, and its answer is not kept.
+    name.
 
-    Directives that are unknown or malformed are ignored, as HTTP says. Raises ``BadRequest`` for
-    a flag that is neither true nor false.
+    A header that disables the cache skips both lookup and storage. Unknown and malformed directives
+    are ignored (RFC 9111, section 5.2). Raises ``BadRequest`` for a flag that is neither true nor
+    false.
     """
     if _SAYING.isdisjoint(headers):
         return DEFAULT
@@ -61,7 +61,6 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
 
 
 def _enabled(headers: Mapping[str, str]) -> bool:
-    """True unless a client of Helicone wants no cache; whether there is one the policy says."""
     return not headers.get(_ENABLED, "").strip() or request_headers.flag(_ENABLED, headers)
 
 

@@ -1,8 +1,8 @@
-"""Cached answers, and the bytes that stores keep of them.
+"""Cached responses and their encoding in stores.
 
-The bytes are a version, the key of the entry, and compressed lines of JSON: metadata, then the
-documents of the answer in the API family that it came in. Short answers in a store of the process
-are not compressed. A value that is no answer, or is stored under another key, is a miss.
+The encoding is a version, the key of the entry, and compressed lines of JSON: metadata, then the
+documents of the response in their API family. Short responses in the memory of the process are not
+compressed. An invalid value, or one with another key, is a miss.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
 
 VERSION, PLAIN_VERSION = b"\x04", b"\x05"
-SHORT_BYTES = 2048  # to compress so much takes as long as three of a call's spans, and saves 1 KB
-RATIO = 16  # what is stored becomes hardly more than so many times as long, or is made in no time
-NO_BOUND = 10**9  # of values: there was one when the answer came
-LEVEL = 1  # half the size of level 6 costs three times the time on the loop
-WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory for it, not 270, for as much of most answers
-ABOUT_BYTES = 4096  # more than the first line ever has
+SHORT_BYTES = 2048  # compressing this much takes as long as three spans and saves 1 KB
+RATIO = 16  # estimated length of a text by its compressed length
+NO_BOUND = 10**9  # values per document: they were bounded when the response was received
+LEVEL = 1  # level 6 halves the size and triples the time
+WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory instead of 270
+ABOUT_BYTES = 4096  # bound of the metadata
 
 
 @frozen
 class AnswerMetadata:
-    """The origin of an answer. ``at`` is the time of its end in seconds since the epoch. ``family``
-    is the API family of its documents."""
+    """Origin of a response. ``at`` is its end in seconds since the epoch, ``family`` the API
+    family of its documents."""
 
     at: float
     streamed: bool
@@ -52,8 +52,8 @@ class AnswerMetadata:
 
 @frozen
 class CachedAnswer:
-    """An answer that can be shown again, read from ``size`` bytes. ``is_semantic``: it is the
-    response to a similar prompt."""
+    """Response read from ``size`` bytes. ``is_semantic`` is True for a response to a similar
+    prompt."""
 
     about: AnswerMetadata
     frames: tuple[Frame, ...]
@@ -64,8 +64,8 @@ class CachedAnswer:
 def dump(
     key: bytes, about: AnswerMetadata, lines: Sequence[bytes], *, short_as_is: bool = False
 ) -> bytes:
-    """Return the bytes to store, a short answer without compression where that is wanted. No line
-    may hold a line end, which JSON need not."""
+    """Encode a response. ``short_as_is`` skips compression of a short one. No line may contain a
+    newline."""
     every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
     counts = {name: count for name, count in every if count}
     counts |= about.tokens.extra_counts()
@@ -78,8 +78,8 @@ def dump(
 
 
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
-    """Return the lines of what was stored; None for another version, another key, or more than
-    ``max_bytes`` of answer."""
+    """Decompress an encoded response. Return None for another version, another key, or a
+    response of more than ``max_bytes``."""
     begin = 1 + BYTES
     if len(key) != BYTES or value[1:begin] != key:
         return None
@@ -96,7 +96,7 @@ def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
 
 
 def parse(text: bytes, call: Call) -> CachedAnswer | None:
-    """Read lines for a call; None for what ``dump`` does not write."""
+    """Parse a decompressed response for a call. Return None if it is invalid."""
     first, _, rest = text.partition(b"\n")
     try:
         about = _about(orjson.loads(first))
@@ -107,8 +107,8 @@ def parse(text: bytes, call: Call) -> CachedAnswer | None:
 
 
 def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
-    """Return the frames of documents as the client of a call gets them, none if the answer is not
-    complete. Raises ``ProxyError``."""
+    """Return the frames of documents as the call's client gets them, none if the response is
+    incomplete. Raises ``ProxyError``."""
     family, client = FAMILIES.get(about.family), client_family(call)
     if family is None:
         return ()
@@ -132,7 +132,7 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
 
 
 def _passes(about: AnswerMetadata, call: Call) -> bool:
-    """Return True if the client gets the documents as they are, so that nobody needs events."""
+    """Return True if the client gets the documents unchanged, so that no events are needed."""
     return (
         about.streamed == call.stream
         and about.family == client_family(call)
@@ -144,7 +144,7 @@ def _passes(about: AnswerMetadata, call: Call) -> bool:
 def _passed(
     family: Family, docs: Sequence[Json], lines: Sequence[bytes], about: AnswerMetadata
 ) -> tuple[Frame, ...]:
-    """Return documents as frames without events but the last one."""
+    """Return documents as frames of which only the last has an event."""
     name = family.name
     if not about.streamed and type(docs[0].get(family.answers)) is not list:
         return ()
@@ -166,7 +166,7 @@ def _passed(
 
 
 def _about(value: Any) -> AnswerMetadata:
-    """Raise ``ValueError`` or ``TypeError`` for what ``dump`` would not have written."""
+    """Raises ``ValueError`` or ``TypeError`` for invalid metadata."""
     at, streamed, upstream, model, counts, family = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
         raise ValueError("not a count of tokens")

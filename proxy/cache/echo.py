@@ -1,6 +1,6 @@
-"""Answers that repeat the request, shared with a call whose request differs in parts.
+"""Responses that repeat their request, for a call whose request differs in parts.
 
-The cache key leaves out who sends a request, which a response of the Responses API repeats.
+The cache key ignores who sends a request, but a response of the Responses API repeats it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAMES = sorted(CALLER & ECHOED.keys())
 
 
 def for_call(frame: Frame, call: Call) -> Frame:
-    """Return a frame of an answer with the request of ``call`` repeated in it."""
+    """Return a frame that repeats the request of ``call``."""
     doc = frame.doc
     if frame.family != "responses" or doc is None:
         return frame

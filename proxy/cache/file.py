@@ -1,7 +1,7 @@
-"""The file that kept answers lie in: opened if it is ours, begun anew if it cannot be read.
+"""File of the SQLite cache: schema, checks and replacement.
 
-Another program's file is never written to, be it a database or none. A damaged file is kept aside
-under another name, once: the one that was kept aside before it goes.
+Files of other programs are never changed. A damaged file is renamed, replacing the one that was
+renamed before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-APPLICATION = 0x48644361  # "HdCa": tells a cache from other SQLite files
+APPLICATION = 0x48644361  # "HdCa", in the header of each cache file
 FORMAT = 1
 MAGIC = b"SQLite format 3\0"
 ASIDE = ".damaged"
@@ -41,40 +41,40 @@ COUNT = """
 UPDATE held SET entries = (SELECT count(*) FROM answers),
   size = (SELECT coalesce(sum(size), 0) FROM answers)
 """
-OURS = {"answers", "held"}  # the tables of a file that was made before files had a number
+OURS = {"answers", "held"}  # tables of a file without an application id
 
 
 class ForeignFile(Exception):
-    """A file of another program, which is not ours to touch."""
+    """The file belongs to another program."""
 
 
 class UnreadableFile(Exception):
-    """A file that holds no answers any more; the message says why."""
+    """The file is damaged, or of another version of the cache."""
 
 
 DAMAGE = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_ERROR,  # a table or a column is not there: what is asked is always the same
+        sqlite3.SQLITE_ERROR,  # a missing table or column
         sqlite3.SQLITE_CONSTRAINT,
         sqlite3.SQLITE_MISMATCH,
     }
 )
-"""What SQLite says of a file that is broken, or whose tables somebody has changed."""
+"""SQLite errors of a damaged file, or of one whose tables were changed."""
 
 
 def is_damage(error: Exception) -> bool:
-    """True if the file itself is at fault, and not the disk, a lock or a permission."""
+    """Return True if the file itself is at fault, not the disk, a lock or a permission."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return isinstance(error, UnreadableFile) or code in DAMAGE
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Return a connection to the file, its tables made where it is new and its sums counted.
+    """Open the file. Create its tables if it is new, and recount its totals.
 
-    Raise ``ForeignFile``, ``UnreadableFile``, ``OSError`` or another ``sqlite3.Error``. Nobody
-    but the owner can read a file that is made here: it holds answers.
+    A new file is readable by its owner only. Raises ``ForeignFile``, ``UnreadableFile``,
+    ``OSError`` or another ``sqlite3.Error``.
     """
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "rb") as file:
@@ -96,8 +96,8 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def sums(database: sqlite3.Connection) -> tuple[int, int]:
-    """Return how many entries the file holds, and their bytes. Raise ``UnreadableFile`` where
-    these are no numbers: somebody else has written, or made, what holds them."""
+    """Return the number of entries and their bytes. Raises ``UnreadableFile`` if these are no
+    integers."""
     row = database.execute("SELECT entries, size FROM held").fetchone()
     if row is None or not all(type(value) is int for value in row):
         raise UnreadableFile("damaged")
@@ -105,7 +105,7 @@ def sums(database: sqlite3.Connection) -> tuple[int, int]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that ``open_file`` has seen; one that is gone is not made."""
+    """Connect to a file that ``open_file`` has checked. Does not create it."""
     address = f"{path.absolute().as_uri()}?mode=rw"
     return sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
 
@@ -124,8 +124,8 @@ def _check(database: sqlite3.Connection) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a file out of the way, with the log that belongs to it; return where it is now."""
-    for suffix in ("-wal", ""):  # the log first: it must not be played into a new file
+    """Rename a damaged file and its write-ahead log. Return the new path."""
+    for suffix in ("-wal", ""):  # the log first, so that no new file gets its writes
         with suppress(FileNotFoundError):
             os.replace(f"{path}{suffix}", f"{path}{ASIDE}{suffix}")
     with suppress(FileNotFoundError):
@@ -134,13 +134,13 @@ def set_aside(path: Path) -> Path:
 
 
 def forget_log(path: Path) -> None:
-    """Remove what belongs to a file that is gone: it must not be taken for a new one's."""
+    """Remove the write-ahead log of a deleted file, which SQLite would apply to a new one."""
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another of its name; None where there is none."""
+    """Return device and inode of a file, None if it does not exist."""
     try:
         about = path.stat()
     except FileNotFoundError:

@@ -1,7 +1,6 @@
-"""An answer that is being fetched once for all who ask the same: they see every frame of it.
+"""Response that is fetched once for several equal calls.
 
-Who leads it fetches, whoever else joins listens from the first frame on. Nothing here knows where
-the answer comes from, or starts a task.
+The leader fetches; every listener gets all frames from the first on. This module starts no task.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from proxy.types.events import Frame
 
 
 class Flight:
-    """One answer on its way. ``kept`` is set instead when it turns out to be there already.
+    """Frames of one response that is being fetched. ``kept`` is set instead if it was cached.
 
-    Up to ``oversize`` it holds all that was said and runs ahead of those who listen; beyond, nobody
-    can join any more and the slowest who listens sets the pace, so that memory stays bounded.
-    ``saved`` is what listening instead of asking has saved, known with the last frame.
-    ``frames`` are those that are held, from the one at ``base`` on; ``places`` those who listen.
+    Up to ``oversize`` all ``frames`` are held, and fetching never waits for listeners. An oversize
+    flight cannot be joined, and its slowest listener sets the pace, so that memory stays bounded.
+    ``base`` is the position of the first held frame. ``saved`` is set with the last frame.
     """
 
     __slots__ = (
@@ -51,7 +49,7 @@ class Flight:
 
     @property
     def shows(self) -> bool:
-        """Whether there is something to show, and no sign yet that it will not end well."""
+        """True if there are frames and the flight has not failed."""
         return self._end > 0 and (self.whole or not self.closed)
 
     @property
@@ -59,21 +57,21 @@ class Flight:
         return self.base + len(self.frames)
 
     def tell(self) -> None:
-        """Wake all who wait, for whatever they wait: they look for themselves."""
+        """Wake all waiting tasks, which check their own conditions."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
-                if not each.done():  # it may have been cancelled
+                if not each.done():  # cancelled
                     each.set_result(None)
 
     async def news(self) -> None:
-        """Wait until something is told."""
+        """Wait for the next change of the flight."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         await waiting
 
     async def add(self, frame: Frame) -> None:
-        """Take the next frame; once oversize, wait until all who listen have taken it."""
+        """Add a frame. If the flight is oversize, wait until every listener has taken the frame."""
         self.frames.append(frame)
         self.whole = frame.last
         self.tell()
@@ -84,7 +82,7 @@ class Flight:
             self.frames.clear()
 
     def add_at_once(self, frame: Frame) -> None:
-        """Take the next frame of one that is not oversize, and neither the first nor the last."""
+        """Add a frame that is neither the first nor the last to a flight that is not oversize."""
         self.frames.append(frame)
         position, missed = self.base + len(self.frames) - 1, False
         for place in self.places:
@@ -96,25 +94,26 @@ class Flight:
         return any(place.position < self._end for place in self.places)
 
     def close(self, error: ProxyError | None = None) -> None:
-        """No more comes. Without a last frame, whoever listens is told the error."""
+        """End the flight. Without a last frame, listeners get ``error``."""
         self.error = self.error or error
         self.closed = True
         self.tell()
 
     def joined(self, call: Call | None = None) -> Listener:
-        """Return a place at the first frame; it counts as listening until its block is left. With
-        ``call`` the answer repeats the request of that call, not of the one that it was for."""
+        """Return a listener at the first frame, active while it is entered. With ``call``,
+        frames repeat the request of that call."""
         return Listener(self, call)
 
     async def begun(self) -> None:
-        """Wait until there is something to show, or it is known that there will be nothing."""
+        """Wait for the first frame, a cached response, or the end."""
         while not self.frames and self.kept is None and not self.closed:
             await self.news()
 
     async def unneeded(self) -> None:
-        """Wait until it is closed, or nobody listens while it is not whole, whoever wants to leave
-        sooner: who leads is told twice of a client that goes, by a write that fails and by a
-        cancellation, and a stop cancels those who listen as well."""
+        """Wait until the flight is closed, or until an incomplete flight has no listeners.
+
+        A cancellation is raised after that: the leader's client may disconnect while others listen.
+        """
         left: asyncio.CancelledError | None = None
         while not self.closed and (self.places or self.whole):
             try:
@@ -125,13 +124,16 @@ class Flight:
             raise left
 
     def failure(self) -> ProxyError:
-        """Return what ended the flight; a leader that broke has left no error of its own."""
+        """Return the error of the flight, a generic one if the leader failed without an error."""
         return self.error or UpstreamUnavailable("The request shared with another call failed.")
 
 
 class Listener:
-    """How far one listener has come. Who has shown what it was given so far may have the rest go
-    ``straight`` to where it shows it, while it waits for that. What goes wrong there is its own."""
+    """Position of one listener in a flight.
+
+    While it waits for the next frame, that frame goes directly to the sink ``straight``. An error
+    of that sink is raised by the listener alone.
+    """
 
     __slots__ = ("_bug", "_call", "_flight", "_waits", "position", "straight")
 
@@ -152,8 +154,8 @@ class Listener:
         self._flight.tell()
 
     async def next(self, most: int = 1) -> list[Frame]:
-        """Return the next frames, so many at the most, as soon as one is there. Raise what ended
-        the flight before it."""
+        """Wait for frames and return at most ``most``. Raises the error of the flight after its
+        last frame."""
         flight = self._flight
         if flight.oversize:
             flight.tell()  # this listener has caught up
@@ -174,15 +176,15 @@ class Listener:
         return frames if call is None else [for_call(each, call) for each in frames]
 
     def show(self, frame: Frame, position: int) -> bool:
-        """Show the frame at a position where it is the next, and waits for nobody. False where the
-        listener has to be woken for it."""
+        """Send a frame directly if it is the one that the listener waits for. Return False if
+        the listener has to be woken."""
         if self.straight is None or not self._waits or self.position != position:
             return False
         if self._call is not None:
             frame = for_call(frame, self._call)
         try:
             is_shown = self.straight.try_send((frame,))
-        except Exception as bug:  # noqa: BLE001  # who fetches, and who else listens, has no part in it
+        except Exception as bug:  # noqa: BLE001 # raised by this listener alone
             self._bug, is_shown = bug, False
         self.position += is_shown
         return is_shown

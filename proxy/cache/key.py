@@ -1,7 +1,7 @@
-"""The name of a question: a keyed hash, so that what is kept cannot be looked for without the key.
+"""Cache key: a keyed hash, so that entries cannot be found without the secret.
 
-Everything that can change the answer is in it: all fields but those listed here, known or not. A
-field too many costs a miss, while one left out by mistake would serve a wrong answer.
+The hash covers all fields, also unknown ones, except those listed here. A superfluous field costs a
+miss; a missing one would serve a wrong response.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from proxy.types import CacheRule, Call, Json, ModelCall, ParameterOverrides, Pl
 
 BYTES = 32
 TRANSPORT = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
-"""Fields that say how an answer is sent: a cached one is sent as a stream or whole, and at once."""
+"""Fields about delivery. A cached response can be sent in any form."""
 CALLER = frozenset(row.name for row in FIELDS.values() if row.cache == "caller")
-"""Fields that say who asks: no model reads them."""
+"""Fields that identify the user. No model reads them."""
 TRANSPORT_AND_CALLER = TRANSPORT | CALLER
 END = b"]"
 
 
 def secret_of(text: str) -> bytes:
-    """Make a secret for keys out of a configured one of any length."""
+    """Derive a secret for keys from a configured text of any length."""
     return hashlib.blake2b(text.encode(), digest_size=BYTES, person=b"headrace cache").digest()
 
 
 def digest(
     secret: bytes, call: Call, *, scope: str, plan: Plan, rule: CacheRule, namespace: str
 ) -> bytes:
-    """Return the key of a call in ``BYTES`` bytes.
+    """Return the key of a call, ``BYTES`` long.
 
-    ``scope`` is whose answers may be shared: nothing ever crosses it. ``namespace`` is the
-    client's own word, beside that of the rule. ``secret`` has at most 64 bytes.
+    ``scope`` separates responses of different callers; ``namespace`` is the client's. ``secret``
+    has at most 64 bytes.
     """
     frame = _frame(scope, plan, call, rule, namespace)
     question = _question(call.body, by_user=rule.by_user)
-    if call.state_ref is not None:  # what the provider keeps is a part of the question
+    if call.state_ref is not None:  # the provider adds it to the request
         question = [*question, PREVIOUS, call.state_ref.client_id]
     if call.item_ids:
         question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
@@ -62,13 +62,13 @@ def digest(
 
 
 def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
-    """Return all that the question stands in, as the begin of a list in JSON: that of a plan itself
-    is written once for all calls that share it."""
+    """Return everything but the request as the begin of a JSON list. It is cached in the plan
+    unless it depends on the call."""
     head = call.head
     form: str = head.endpoint
     if call.stream and head.endpoint in DIALECTS[head.dialect].families:
-        form += ", streamed"  # events of other forms than OpenAI's have what makes no whole answer
-    field = head.dialect, form  # a field means what its dialect says
+        form += ", streamed"  # these streams have events without a counterpart in a body
+    field = head.dialect, form  # the meaning of a field depends on the dialect
     is_plans = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
     frame = plan.question_frames.get(field) if is_plans else None
     if frame is None:
@@ -88,16 +88,16 @@ def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) 
 
 
 def _question(body: Json, *, by_user: bool) -> list[Any]:
-    """Return the fields in the order of their names; within a field order may matter to a model.
-    Each name stands before its value, and not in a pair with it: a body may be as deep as what is
-    written can be."""
+    """Return the fields sorted by name, but not within a field, where order may matter to a
+    model. The list is flat, because a body may already have the greatest depth that can be
+    encoded."""
     names = body.keys() - (TRANSPORT if by_user else TRANSPORT_AND_CALLER)
     return [part for name in sorted(names) for part in (name, body[name])]
 
 
 def _leg(leg: ModelCall) -> list[Any]:
-    """What policy makes of the question. The order of targets counts: of those that are drawn by
-    weight each keeps its own answers, so that the shares stay what the policy says."""
+    """Return a model call with its overrides. The order of targets counts: targets that are
+    drawn by weight have separate responses, so that the shares stay as configured."""
     return [
         leg.model,
         leg.pool_size,

@@ -1,4 +1,4 @@
-"""Answers in this process, bounded by bytes: what was used longest ago goes first."""
+"""Response store in the memory of this process, bounded in bytes, least recently used first."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Self
 
 from proxy.cache.store import StoreEvents
 
-ENTRY_BYTES = 420  # what an entry takes beside its value: key, moment, and their places in a dict
+ENTRY_BYTES = 420  # key, expiry and dict slot of an entry, without its value
 
 
 def _cost(value: bytes) -> int:
-    """Return the bytes of memory of a value: an eighth is lost between values of other sizes."""
+    """Return the memory of a value in bytes. The allocator loses about an eighth."""
     return ENTRY_BYTES + len(value) * 9 // 8
 
 
 class Memory:
-    """A store for one process that ends with it. ``max_bytes`` bounds what it takes of memory,
-    ``now`` returns seconds."""
+    """Store that ends with the process and takes at most ``max_bytes``. ``now`` returns seconds."""
 
     def __init__(
         self, max_bytes: int, now: Callable[[], float], events: StoreEvents, name: str = "memory"

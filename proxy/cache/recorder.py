@@ -1,4 +1,4 @@
-"""Records an answer for the cache, as documents of the API family that it came in."""
+"""Recorder of a response for the cache, as documents of its API family."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DATA = b"data: "
 
 
 def choices_wanted(call: Call, body: Json) -> int:
-    """Return how many choices, or vectors, an upstream owes for a body that it was sent."""
+    """Return the number of choices or vectors that a request body asks for."""
     if call.head.endpoint == "embeddings":
         return _texts(body.get("input"))
     n = body.get("n")
@@ -38,18 +38,17 @@ def choices_wanted(call: Call, body: Json) -> int:
 
 
 def _texts(value: Any) -> int:
-    """Return how many texts there are; a list of numbers is one text in tokens."""
+    """Return the number of texts. A list of numbers is one text in tokens."""
     return len(value) if isinstance(value, list) and value and not isinstance(value[0], int) else 1
 
 
 class AnswerRecorder:
-    """Collects the documents of an answer while it is sent to a client.
+    """Collects the documents of a response while it is sent.
 
-    ``family`` is the client's, which is that of the documents unless a frame has another one;
-    ``open_writer`` returns a writer of it. ``expected`` is the number of choices or vectors of a
-    complete answer. After the last frame ``whole`` is true, unless the answer is
-    larger than the rule allows, has an error, was filtered, was ``flagged`` by the upstream, lacks
-    a choice or the end of one, or calls a tool and the rule excludes that.
+    ``expected`` is the number of choices or vectors of a complete response. ``family`` is the
+    client's until a frame has another one. After the last frame ``whole`` is True unless the
+    response is larger than the rule allows, has an error, was filtered, was ``flagged`` by the
+    upstream, lacks a choice or its end, or calls a tool and the rule excludes tool calls.
     """
 
     __slots__ = (
@@ -83,7 +82,7 @@ class AnswerRecorder:
         self.whole = False
 
     def write(self, frame: Frame) -> bytes:
-        """Return what the writer of the family makes of a frame. Takes long for a large one."""
+        """Encode a frame in its API family. Takes long for a large frame."""
         if frame.doc is None and not frame.events:  # a keep-alive
             return b""
         if self._writer is None:
@@ -92,8 +91,8 @@ class AnswerRecorder:
         return self._writer.feed(frame)
 
     def feed(self, frame: Frame, written: bytes | None = None) -> None:
-        """Record the next frame, which ``write`` has perhaps ``written``. An answer that is too
-        large is recorded no further and takes no memory."""
+        """Record a frame, which ``write`` may have encoded as ``written``. An oversize response
+        is not held."""
         if not self.oversize:
             self._add(self.write(frame) if written is None else written)
         for event in frame.events:
@@ -134,13 +133,13 @@ class AnswerRecorder:
 
 
 def _documents(written: bytes) -> list[bytes]:
-    """Return the documents of events, without comments and the mark of the end."""
+    """Return the documents of server-sent events, without comments and the end marker."""
     lines = [line[len(_DATA) :] for line in written.split(b"\n") if line.startswith(_DATA)]
     return [line for line in lines if line != sse.DONE]
 
 
 def recorder_of(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
-    """Return the recorder of an answer to a call."""
+    """Return the recorder of a response to a call."""
     writer = partial(_native_writer, call, whole=not head.streamed)
     return AnswerRecorder(rule, expected, client_family(call), writer, streamed=head.streamed)
 

@@ -1,7 +1,7 @@
-"""Answers in Redis or Valkey, shared by many machines. A cluster spreads them over its servers.
+"""Response store in Redis or Valkey, shared by many machines, also in a cluster.
 
-How much it holds and what goes first is the server's matter (``maxmemory``, ``allkeys-lru``). A
-server that fails or is slow costs a call one timeout at most, and is then left alone for a while.
+The server bounds its memory (``maxmemory``, ``allkeys-lru``). An unreachable or slow server costs a
+call at most one timeout, and is then not used for ``rest_s``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def _name(key: bytes) -> bytes:
 
 
 class Redis:
-    """A store for many processes, the ``server``'s owner. ``now`` returns monotonic seconds. After
-    a fault it is not asked for ``rest_s``. The server need not be there on entering."""
+    """Store for many processes, which owns ``server``. ``now`` returns monotonic seconds.
+
+    After an error it is not used for ``rest_s``. Entering succeeds without a server.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Redis:
         self._rest_s = rest_s
         self._name = name
         self._awake_at = 0.0
-        self._waiting: dict[bytes, tuple[bytes, int]] = {}  # the value, and its milliseconds
+        self._waiting: dict[bytes, tuple[bytes, int]] = {}  # value and TTL in milliseconds
         self._waiting_bytes = 0
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -60,7 +62,7 @@ class Redis:
             return None
         try:
             async with self._turns:
-                if self._rests:  # it has failed for another while this call waited for its turn
+                if self._rests:  # another call failed meanwhile
                     return None
                 name = _name(key)
                 value = await self._server.run(name, "GET", name)
@@ -71,7 +73,7 @@ class Redis:
 
     @property
     def _rests(self) -> bool:
-        """True if it is left alone, as it has failed."""
+        """True while the server is not used after an error."""
         return self._now() < self._awake_at
 
     def _rest(self) -> None:
@@ -102,7 +104,7 @@ class Redis:
             self._idle.set()
 
     async def written(self) -> None:
-        """Wait until nothing waits to be written."""
+        """Wait until all puts are written or dropped."""
         await self._idle.wait()
 
     async def _write_some(self) -> None:

@@ -20,14 +20,14 @@ from proxy.ports import Embedder
 from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Json, Plan, SemanticCacheRule
 
-MAX_CHARACTERS = 1024  # of a prompt: embedding models cut longer texts, or blur them
-DEFAULT_TEMPERATURE = 1.0  # of a call without one
+MAX_CHARACTERS = 1024  # embedding models truncate or blur longer prompts
+DEFAULT_TEMPERATURE = 1.0  # of a call that sets none
 QUIET = frozenset({"passed", "not_applicable"})
 
 
 @frozen
 class SemanticCache:
-    """The parts that all lookups share. ``on_lookup`` gets the result of each."""
+    """Parts that all lookups share. ``on_lookup`` gets the result of each."""
 
     index: VectorIndex
     embedder: Embedder
@@ -36,8 +36,7 @@ class SemanticCache:
 
 @dataclass(slots=True)
 class SemanticLookup:
-    """Lookup of one prompt, and the entry for it once its response is cached. ``key_of`` returns
-    the cache key of a call."""
+    """Lookup of one prompt, and its index entry once the response is cached."""
 
     cache: SemanticCache
     rule: CacheRule
@@ -52,8 +51,8 @@ class SemanticLookup:
     async def find(
         self, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
     ) -> CachedAnswer | None:
-        """Return the cached response to a similar prompt, which ``take`` reads by its key. In
-        shadow mode matches are counted beside the call, which never waits."""
+        """Return the cached response to a similar prompt; ``take`` reads a response by key.
+        Shadow mode only counts matches, in a background task."""
         prompt = prompt_of(self.call.body)
         if prompt is None or not self._is_eligible(record):
             self.cache.on_lookup("ineligible")
@@ -65,7 +64,7 @@ class SemanticLookup:
         return None
 
     def keep(self, key: bytes) -> None:
-        """Let similar prompts find the response, now cached under a key."""
+        """Make the response, now cached under ``key``, available to similar prompts."""
         self._key = key
         self._add()
 
@@ -90,7 +89,7 @@ class SemanticLookup:
         return None
 
     async def _embed(self, prompt: str, record: Record) -> Vector | None:
-        """Return the embedding of a prompt. None, and a result counted, if there is none."""
+        """Return the embedding of a prompt. Without one, count the reason and return None."""
         result: SemanticResult = "failed"
         try:
             async with asyncio.timeout(self.semantic.deadline):
@@ -115,12 +114,12 @@ class SemanticLookup:
         self.cache.on_lookup("busy" if reason == "busy" else "failed")
 
     def _is_eligible(self, record: Record) -> bool:
-        """Return True if another prompt may get the response: it calls no tool, is not meant to
-        vary, and no guard has found anything in the prompt."""
+        """Return True if the call uses no tools, asks for little variation, and no guard has a
+        finding in its prompt."""
         body = self.call.body
         if self.rule.tool_calls and (body.get("tools") or body.get("functions")):
             return False
-        if record.is_over_budget:  # it may only get what costs nothing
+        if record.is_over_budget:  # the embedding would cost money
             return False
         if any(stage == "input" and each.verdict not in QUIET for stage, each in record.guards):
             return False
@@ -128,7 +127,7 @@ class SemanticLookup:
 
 
 def prompt_of(body: Json) -> str | None:
-    """Return the only user message of a chat, if it is one line of text and not too long."""
+    """Return the only user message of a chat if it is one line of at most ``MAX_CHARACTERS``."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return None

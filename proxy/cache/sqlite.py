@@ -1,7 +1,7 @@
-"""Answers in a file of this machine, found again after a restart and by other processes on it.
+"""Response store in a file, shared by the processes of a machine and kept across restarts.
 
-SQLite waits for disks, so nothing of it runs on the loop: one thread reads, one writes in batches.
-What waits to be written is found already.
+SQLite may wait for the disk, so one thread reads and another writes batches. Values that wait to be
+written can already be read.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Self
 from proxy.cache import file as files
 from proxy.cache.store import StoreEvents
 
-ROW_BYTES = 400  # what a row takes beside its value: key, indexes, half an unfilled page
+ROW_BYTES = 400  # key, index entries and unused page space of a row
 WAITING_BYTES = 16 * 1024 * 1024
-TOUCHED = 256  # answers that were used before it is worth writing that down
-SHARE = 50  # of all entries one part goes at a time when there are too many
+TOUCHED = 256  # reads after which the times of use are written
+SHARE = 50  # evicts 1/50 of the entries at a time
 READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
 WRITE = """
 INSERT INTO answers (key, value, size, expires, used) VALUES (?, ?, ?, ?, ?)
@@ -32,12 +32,12 @@ OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY use
 NAME = "sqlite"
 
 Replaced = Callable[[str, Path | None], None]
-Row = tuple[bytes, float]  # the value, and when it expires
+Row = tuple[bytes, float]  # value and expiry
 Batch = Sequence[tuple[bytes, Row]]
 
 
 class DatabaseThread:
-    """One thread with a connection of its own."""
+    """Thread with its own connection."""
 
     def __init__(self, name: str) -> None:
         self.thread = ThreadPoolExecutor(1, name)
@@ -48,10 +48,13 @@ class DatabaseThread:
 
 
 class Sqlite:
-    """A store for one machine. ``max_bytes`` bounds what the answers in the file take, ``now``
-    returns seconds since the epoch. ``replaced`` hears, from any thread, that a file was damaged or
-    gone, and where it is kept now, if anywhere; ``failed`` is told of every batch that could not be
-    written. Entering raises ``ForeignFile``, ``sqlite3.Error`` or ``OSError``."""
+    """Store for one machine. ``max_bytes`` bounds the responses in the file. ``now`` returns
+    seconds since the epoch.
+
+    ``replaced`` is called in any thread with the reason for a new file and the path of the old one,
+    if it was kept. ``failed`` gets the error of each batch that was not written. Entering raises
+    ``ForeignFile``, ``sqlite3.Error`` or ``OSError``.
+    """
 
     def __init__(
         self,
@@ -85,14 +88,14 @@ class Sqlite:
         run = asyncio.get_running_loop().run_in_executor
         try:
             value = await run(self._reader.thread, self._read, key, self._now())
-        except (sqlite3.Error, OSError) as error:  # the folder may be out of reach
+        except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
             self._events.failed(NAME)
             if files.is_damage(error) and self._reading == self._identity:
                 self._damaged = True
                 self._flush()
             return None
         if self._reading is None:
-            self._flush()  # which opens what is there
+            self._flush()  # opens the current file
         if value is not None:
             self._touched[key] = self._now()
             if len(self._touched) >= TOUCHED:
@@ -115,7 +118,7 @@ class Sqlite:
             self._waiting_bytes -= len(row[0]) + ROW_BYTES
 
     def _flush(self) -> None:
-        """Write what waits, unless something is being written: then it follows."""
+        """Write what waits, unless a write is running, which is followed by the next."""
         if self._writing is not None:
             return
         batch, touched = list(self._waiting.items()), self._touched
@@ -144,13 +147,13 @@ class Sqlite:
             self._flush()
 
     async def written(self) -> None:
-        """Wait until nothing waits to be written."""
+        """Wait until all puts are written or dropped."""
         while self._writing is not None:
             await asyncio.wait([self._writing])
 
     def _read(self, key: bytes, now: float) -> bytes | None:
         if not self._is_in_place():
-            self._reading = None  # SQLite would go on reading one that was deleted
+            self._reading = None  # SQLite would continue to read a deleted file
             return None
         if self._reading != self._identity:
             self._reader.close()
@@ -158,13 +161,13 @@ class Sqlite:
         row = self._reader.database.execute(READ, (key, now)).fetchone()
         if row is None:
             return None
-        # Somebody else has put a text or a number there: an empty value is none that was put.
+        # Another program wrote a value of another type. An empty value is a miss.
         return row[0] if isinstance(row[0], bytes) else b""
 
     def _write(
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
     ) -> tuple[int, int, int, int]:
-        """Return entries and bytes held, and how many were let go as expired and for space."""
+        """Return entries and bytes of the file, and the numbers of entries expired and evicted."""
         if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
@@ -191,14 +194,14 @@ class Sqlite:
             entries, size = files.sums(database)
             database.execute("COMMIT")
         except BaseException:
-            if database.in_transaction:  # an error of the file itself has ended it
+            if database.in_transaction:  # unless the error has ended it
                 database.execute("ROLLBACK")
             raise
         return entries, size, expired, full
 
     def _make_room(self, database: sqlite3.Connection) -> int:
-        """Let the oldest go until the rest fits. The sums are counted anew where they are wrong:
-        there is always an end."""
+        """Evict the least recently used entries until the rest fits. Recount wrong totals, so
+        that the loop ends."""
         gone = 0
         while (held := files.sums(database))[1] > self._max_bytes:
             went = database.execute(OLDEST, (max(1, held[0] // SHARE),)).rowcount
@@ -209,11 +212,11 @@ class Sqlite:
         return gone
 
     def _is_in_place(self) -> bool:
-        """True if the file that the writer has open is the one of that name."""
+        """Return True if the path still has the file that the writer has open."""
         return self._identity is not None and self._identity == files.identity(self._file)
 
     def _open(self) -> None:
-        """Open the file; one that cannot be read is put aside, unless somebody else did that."""
+        """Open the file. Replace an unreadable one unless another process has replaced it."""
         there = files.identity(self._file)
         try:
             self._writer.database = files.open_file(self._file)
@@ -223,9 +226,9 @@ class Sqlite:
         self._identity = files.identity(self._file)
 
     def _begin_anew(self) -> None:
-        """Go on with a new file, or with the one that another process has begun meanwhile."""
+        """Continue with a new file, or with the one that another process has created."""
         self._writer.close()
-        before, self._identity = self._identity, None  # until one is open
+        before, self._identity = self._identity, None  # until a file is open
         if files.identity(self._file) is not None:
             self._put_aside(before, "damaged")
         elif before is not None:
@@ -241,7 +244,7 @@ class Sqlite:
     def _open_reader(self) -> None:
         identity = self._identity
         self._reader.database = files.connect(self._file)
-        self._reading = identity  # not before: what could not be opened is tried again
+        self._reading = identity  # only after success, so that a failure is retried
 
     async def __aenter__(self) -> Self:
         run = asyncio.get_running_loop().run_in_executor

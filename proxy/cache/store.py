@@ -1,4 +1,4 @@
-"""What the kinds of stores have in common: their shape, and the events that they report."""
+"""Interface of response stores, and the events that they report."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ TAG_BYTES = 32
 
 
 class AnswerStore(Protocol):
-    """Values under keys, for a while. Entering opens it; leaving writes what waits, and closes."""
+    """Values by key, with an expiry. Entering opens the store; leaving writes what waits, then
+    closes it."""
 
     async def get(self, key: bytes) -> bytes | None:
-        """Return the value, unless it has expired. Never raises: an outage is a miss."""
+        """Return the value unless it has expired. Never raises: an outage is a miss."""
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        """Take a value for ``ttl`` seconds. Found from now on. Never waits and never raises: what
-        cannot be stored is dropped and told."""
+        """Store a value for ``ttl`` seconds, readable at once. Never waits or raises: a value
+        that cannot be stored is dropped and reported."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -37,8 +38,8 @@ class AnswerStore(Protocol):
 
 
 class StoreEvents(Protocol):
-    """Gets what a store holds, in entries and bytes, how many it evicted and why, and that it could
-    not be reached or used."""
+    """Receives the entries and bytes of a store, evictions by reason, and failures to use the
+    store."""
 
     def held(self, store: str, entries: int, size: int) -> None: ...
 
@@ -49,11 +50,11 @@ class StoreEvents(Protocol):
 
 @frozen
 class CacheBackend:
-    """A store, and the secret that its keys are made with: 16 to 64 bytes. Processes that share a
-    store share its secret; for one that ends with its process any will do.
+    """Store, with the secret of its keys: 16 to 64 bytes, equal in all processes that share the
+    store.
 
-    What is kept where others may write carries a tag that takes the secret to make: ``changed`` is
-    told of a value whose tag is not its own. Without it nothing is tagged.
+    Values in a store that others can write have a tag made with the secret. ``changed`` is called
+    for a value with a wrong tag. Without ``changed``, values have no tags.
     """
 
     store: AnswerStore
@@ -62,11 +63,11 @@ class CacheBackend:
 
     @property
     def is_own(self) -> bool:
-        """True if nobody else can read or write what is kept."""
+        """True if no other process can read or write the store."""
         return self.changed is None
 
     async def get(self, key: bytes) -> bytes | None:
-        """Return the value that was put, as it was put; None for any other."""
+        """Return the value as it was put, None if it is missing or was changed."""
         value = await self.store.get(key)
         if value is None or self.changed is None:
             return value

@@ -1,7 +1,7 @@
-"""Embeddings of cached prompts, in the memory of this process, compared by cosine.
+"""Embeddings of cached prompts in the memory of this process, compared by cosine.
 
-Vectors are compared within a space: its prompts differ in the last user message alone. A space
-holds at most ``MAX_VECTORS``. Only the ``CANDIDATES`` with the most equal signs are multiplied.
+Vectors are compared within a space, whose prompts differ in the last user message only. A space has
+at most ``MAX_VECTORS``. Only the ``CANDIDATES`` with the most equal signs are multiplied.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from proxy.runtime.frozen import frozen
 MAX_VECTORS = 512
 MAX_NUMBERS = 8192
 CANDIDATES = 4
-ENTRY_BYTES = 800  # of an entry beside its numbers, with its share of the index
+ENTRY_BYTES = 800  # of an entry without its numbers
 
 
 @frozen
 class Vector:
-    """A vector of length 1. ``signs`` has a bit per number. Vectors of different models, and of
-    different lengths, never match."""
+    """Vector of length 1, with one bit of ``signs`` per number. Vectors of different models or
+    lengths never match."""
 
     model: str
     numbers: array[float]
@@ -44,7 +44,7 @@ class Vector:
 
 
 def parse_vector(model: str, document: Any) -> Vector:
-    """Read the only embedding of a response. Raises ``ValueError``."""
+    """Parse a response with one embedding. Raises ``ValueError``."""
     try:
         [item] = document["data"]
         numbers = item["embedding"]
@@ -60,8 +60,8 @@ def parse_vector(model: str, document: Any) -> Vector:
 
 
 class VectorIndex:
-    """The vectors of a process, by space and cache key. Beyond ``max_bytes`` the oldest vector of
-    the least recently used space goes first. ``on_change`` gets their number and their bytes."""
+    """Vectors by space and cache key. Beyond ``max_bytes``, the oldest vector of the least
+    recently used space is evicted. ``on_change`` gets the number of vectors and their bytes."""
 
     def __init__(self, max_bytes: int, on_change: Callable[[int, int], None]) -> None:
         self._max_bytes = max_bytes
@@ -96,7 +96,7 @@ class VectorIndex:
             self.drop(oldest, next(iter(self._spaces[oldest])))
 
     def drop(self, space: Hashable, key: bytes) -> None:
-        """Remove a vector, whose response is no longer cached."""
+        """Remove a vector if it exists."""
         vectors = self._spaces.get(space, {})
         vector = vectors.pop(key, None)
         if vector is not None:

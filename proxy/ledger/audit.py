@@ -96,7 +96,7 @@ CHECKS: dict[str, str] = {
 
 @frozen
 class Audit:
-    """Result of an audit. Of the ``missing`` calls, the operator stated that so many are ``known``.
+    """Result of an audit. The operator has accepted ``known`` of the ``missing`` calls.
     ``pruned`` has only the known cost."""
 
     calls: int

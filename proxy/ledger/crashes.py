@@ -70,8 +70,8 @@ def read_position(ledger: Path) -> Position | None:
 def crashes(
     file: sqlite3.Connection, folder: Path, position: Position | None
 ) -> Iterator[tuple[str, Crash]]:
-    """Yield by name the dead runs that were not found before, and the run of a position that the
-    file does not reach."""
+    """Yield the newly found dead runs by name, and the run of a position that the file does not
+    reach."""
     rows = file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"

@@ -75,7 +75,7 @@ def entry_of(seq: int, record: Record) -> CallEntry:
 
 
 def bills_of(entry: CallEntry) -> list[str]:
-    """Return the names of the bills of a call, which are not in its rows."""
+    """Return the names of a call's bills, which its rows do not contain."""
     return [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
 
 

@@ -105,8 +105,11 @@ class Pruned:
 
 
 def bound(before_ms: int, now_ms: int) -> int:
-    """Return the moment before which rows may be pruned: at most the start of the oldest week or
-    month that is current in any time zone, because a budget may need its whole window."""
+    """Return the moment before which rows may be pruned.
+
+    A budget may need its whole window, so the moment is at most the start of the oldest week or
+    month that is current in any time zone.
+    """
     starts = [Calendar(unit, LAST).window_bounds(now_ms)[1] for unit in UNITS]
     return min(before_ms, *(start - FURTHEST_MS for start in starts))
 
