@@ -1,1 +1,1 @@
-"""Guard kinds with a detector of their own, and the table of all kinds."""
+"""Guard kinds with a local detector, and the table of all kinds."""

@@ -1,6 +1,6 @@
-"""Code: fenced blocks, and lines that hardly anything but code has.
+"""The `code` guard: finds fenced blocks and lines that are typical of a programming language.
 
-It misses hidden code, and code without a fence and without such a line.
+It does not find obfuscated code, or unfenced code without a typical line.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CUES: dict[str, list[str]] = {kind: language["cues"] for kind, language in _LANG
 PROSE = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
 KINDS = {name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()}
 FENCE = r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
-# A fence without a word also closes a block; the rest of the line decides.
+# A fence without a language may also close a block, depending on the rest of its line.
 ENDS = r"[ \t]*(?:\n|\z)"
 
 
 class Code:
-    """Finds code; the kind is a language of the data file, or ``code``.
+    """Detector of code. The kind of a finding is a language of `data/code.toml`, or ``code``.
 
-    A block ends at its closing fence or after the lookback. A single line has a lower score.
+    A block extends to its closing fence, or to the lookback. Single lines score 0.6, blocks 1.
     """
 
     __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")
@@ -84,7 +84,7 @@ class Code:
                 yield start, end, KINDS.get(named, OTHER), 1.0
 
     def _open_block(self, data: bytes, start: int) -> int:
-        """Return the start of a block without its end."""
+        """Return the offset of a block that is not closed, or the length of the data."""
         while opened := self._fence.search(data, start):
             (begin, start), mark, word = opened
             if word[0] == word[1] and (ends := self._ends.match(data[start:])):
@@ -104,7 +104,7 @@ Place = tuple[int, int, str, float]
 
 
 def _apart(places: Sequence[Place]) -> list[Place]:
-    """Return the places that do not begin within another one, from the left."""
+    """Return the places by their start, without those that start within a previous place."""
     result: list[Place] = []
     for place in sorted(places, key=lambda each: (each[0], -each[3])):
         if not result or place[0] >= result[-1][1]:

@@ -1,6 +1,6 @@
-"""Passages of protected texts in a response, and responses made mostly of them.
+"""The `copyright` guard: finds passages of protected texts, and responses that consist of them.
 
-The texts come from the policy. Translations and other wordings are not found.
+The policy lists the texts. Translations and paraphrases are not found.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
 from proxy.types.hold import PartialMatcher
 
-GRAM = 5  # words of a sequence for the share of a text
-LEAST_GRAMS = 20  # sequences of a response that is compared as a whole
+GRAM = 5  # words per sequence for the share of a response
+LEAST_GRAMS = 20  # minimum sequences of a response for its share
 MOST = 1024 * 1024  # characters of all texts together
 
 
 class Copyright:
-    """Finds passages of ``words`` words, and whole texts of which at least ``share`` of the short
-    sequences are known. Without ``share``, a stream is not delayed to its end.
+    """Detector of passages with ``words`` consecutive words, and of responses whose share of
+    known five-word sequences is at least ``share``. If ``share`` is None, streams are not
+    delayed to their end.
 
-    Raises ``ValueError`` for no texts, for too long texts, and for a text that is too short.
+    Raises ``ValueError`` without texts, if all texts together are too long, or if a text is shorter
+    than a passage.
     """
 
     __slots__ = ("_alike", "_passages", "_share")
@@ -50,7 +52,7 @@ class Copyright:
 
     @property
     def hold(self) -> PartialMatcher | None:
-        """Partial matches of passages; the share needs the whole text."""
+        """Partial matches of passages, or None with a share, which needs the whole text."""
         return self._passages.hold if self._share is None else None
 
     def find(self, text: str) -> Sequence[Finding]:

@@ -1,4 +1,4 @@
-"""Bounds the estimated cost of a call. It inspects no text: the limiter checks it."""
+"""The `economics` guard: limits the estimated cost of a call. The limiter checks the limit."""
 
 from __future__ import annotations
 

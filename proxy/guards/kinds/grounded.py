@@ -1,8 +1,8 @@
-"""Sentences of a response without support in the context, as far as words, numbers and names show.
+"""The `grounded` guard: finds sentences of a response that the context does not support.
 
-It finds facts that the context does not mention and facts that a sentence of it contradicts: other
-numbers and names, a negation, an opposite. It misses swapped subjects and objects, and
-contradictions in other words. It also finds true sentences in other words.
+It compares words, numbers and names. It finds unmentioned facts, and contradictions by another
+number or name, a negation or an opposite. It misses swapped subjects and objects, and flags true
+paraphrases.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, PromptContext
 
 KINDS = ("number", "name", "negation", "unsupported")
-MIN_STEMS = 4  # of a sentence without a number or name that is checked for support
-MOST_PAIRS = 20_000  # sentences compared for one response: about 20 ms
-LONGEST = 64 * 1024  # characters of a context: about 100 ms
-ALIKE = 0.5  # share of a sentence's stems in one of the context that makes both comparable
+MIN_STEMS = 4  # minimum for a sentence without numbers and names
+MOST_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
+LONGEST = 64 * 1024  # characters of a context, about 100 ms
+ALIKE = 0.5  # minimum share of common stems of comparable sentences
 
 
 class Grounded:
-    """Finds sentences of a response whose lack of support by one context is at least ``threshold``.
+    """Detector for the responses to one context. Finds sentences with a doubt of at least
+    ``threshold``.
 
-    The context is read with the first response. Takes time in the product of both lengths. Raises
-    ``ValueError`` if that is too much: with a part of the context, true sentences would look
-    invented.
+    The context is parsed with the first response. The time is proportional to the product of both
+    lengths. Raises ``ValueError`` above the bounds, because part of a context would not support all
+    true sentences.
     """
 
     lookback = None
@@ -95,7 +96,7 @@ class Grounded:
         return doubts
 
     def _nearest(self, sentence: Sentence) -> list[Sentence]:
-        """Return up to two sentences of the context that share most stems, the nearest first."""
+        """Return at most two sentences of the context that share the most stems, nearest first."""
         size = len(sentence.stems) or 1
         shares = [
             (len(sentence.stems & other.stems) / size, -index)
@@ -105,7 +106,8 @@ class Grounded:
         return [self._sentences[-index] for share, index in best if share >= ALIKE]
 
     def _support(self, sentence: Sentence, near: Sequence[Sentence]) -> float:
-        """Return the share of facts that the context has, weighted by the nearest sentences."""
+        """Return the share of supported facts: 0.7 by the whole context, 0.3 by the nearest
+        sentences."""
         facts = sentence.stems | sentence.numbers
         if not facts:
             return 1.0

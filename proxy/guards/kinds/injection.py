@@ -1,7 +1,7 @@
-"""Prompt injection and jailbreaks, found by rules.
+"""The `injection` guard: finds prompt injection and jailbreaks by rules.
 
-Rules miss paraphrases, and instructions that look like any other. docs/guard-quality.md has the
-figures. For more, use `onnx` with a classifier.
+The rules miss paraphrases and instructions that look harmless. See `docs/guard-quality.md` for the
+measured quality, and use the `onnx` guard with a classifier to find more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = tuple(dict.fromkeys(rule.kind for rule in english().rules))
 
 @frozen
 class Injection:
-    """Finds injections by rules. ``threshold`` is the minimum score, above 0 and up to 1."""
+    """Detector of injections. ``threshold`` is the minimum score of a rule, above 0 and up to 1."""
 
     threshold: float = 0.95
     lookback = BEFORE + LONGEST + AFTER
@@ -71,7 +71,6 @@ def _languages() -> LanguageBook:
 
 @lru_cache(maxsize=1)
 def _english() -> PhraseRules:
-    """Compile the rules once: they are the same for every guard."""
     return PhraseRules(english().rules, LONGEST, after=AFTER)
 
 

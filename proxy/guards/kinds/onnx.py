@@ -1,8 +1,8 @@
-"""A classifier of your own: a folder with an ONNX model, its tokenizer and the names of its labels.
+"""The `onnx` guard: a user's classifier, which is a folder with an ONNX model and its tokenizer.
 
-The usual tools export such a folder: ``model.onnx``, ``tokenizer.json`` and ``config.json`` with
-``id2label``. A long text is judged in overlapping windows, one at a time for each call, in threads
-of the model. It needs the extra ``onnx``.
+The folder contains ``model.onnx``, ``tokenizer.json`` and ``config.json`` with ``id2label``, as
+common tools export them. Long texts are classified in overlapping windows, one at a time per call,
+in the threads of the model. Requires the extra ``onnx``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
 HINT = "needs the extra: pip install 'headrace[onnx]'"
-TOKENS, OVERLAP = 256, 64  # of a window, and of two neighboring windows
-LONGEST = 64 * 1024  # characters of a text that is judged
+TOKENS, OVERLAP = 256, 64  # tokens of a window, and of its overlap with the next
+LONGEST = 64 * 1024  # maximum characters of a text
 
 
 class Unjudged(Exception):
@@ -40,7 +40,8 @@ class Unjudged(Exception):
 
 @frozen
 class Network:
-    """A loaded model with its inputs and labels. ``several`` labels may apply to one text."""
+    """A loaded model with its inputs and labels. ``several`` is True if a text may have several
+    labels."""
 
     session: Any
     tokenizer: Any
@@ -53,11 +54,11 @@ class Network:
         return [first, *first.overflowing]
 
     def related(self, known: str, claim: str) -> dict[str, float]:
-        """Judge a pair of texts. Raises ``Unjudged``."""
+        """Return the probability of each label for a pair of texts. Raises ``Unjudged``."""
         return self.judge(self.tokenizer.encode(known, claim))
 
     def judge(self, window: Any) -> dict[str, float]:
-        """Return the probability of each label. Raises ``Unjudged``."""
+        """Return the probability of each label for a window. Raises ``Unjudged``."""
         import numpy as np  # noqa: PLC0415  # an extra
 
         ids = np.asarray([window.ids], np.int64)
@@ -80,7 +81,7 @@ class Network:
 
 
 class Model:
-    """A model and its threads, shared by all guards that name its files."""
+    """A model and its thread pool, shared by all guards with the same files."""
 
     __slots__ = ("__weakref__", "network", "pool")
 
@@ -90,9 +91,9 @@ class Model:
 
 
 class Onnx:
-    """Finds windows with a label of ``labels`` and at least its probability.
+    """Finds windows in which a label has at least its minimum probability in ``labels``.
 
-    Raises ``ValueError`` without the extra, for missing or broken files, and for unknown labels.
+    Raises ``ValueError`` without the extra, for missing or invalid files, and for unknown labels.
     """
 
     __slots__ = ("_labels", "_model")
@@ -108,7 +109,8 @@ class Onnx:
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
+        """Return the findings for each text. Raises ``Unjudged``, and ``Busy`` if too many calls
+        wait."""
         with self._model.pool.call(outside.caller) as aside:
             return [await self._judged(encodable(text.text), aside) for text in texts]
 
@@ -119,7 +121,7 @@ class Onnx:
         findings: list[Finding] = []
         for window in await aside(partial(network.windows, text)):
             span = _span(window)
-            if span is not None:  # one turn for each, so that a late call ends soon
+            if span is not None:  # one job each, so that a late call stops soon
                 shares = await aside(partial(network.judge, window))
                 findings += (
                     Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
@@ -130,7 +132,7 @@ class Onnx:
 
 
 def _span(window: Any) -> tuple[int, int] | None:
-    """Return the span of a window in characters; None if it has special tokens only."""
+    """Return the span of a window in characters, or None if it contains only special tokens."""
     pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
     spans = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
     return (spans[0][0], spans[-1][1]) if spans else None
@@ -141,8 +143,8 @@ _loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 
 
 def load(folder: Path) -> Model:
-    """Return a model that is ready to judge. Models with the same files are shared, so that a
-    reload does not load a second one. Raises ``ValueError`` with the reason if it cannot."""
+    """Load and warm up the model of a folder. Guards with the same files share one model, so
+    that a policy reload does not load it again. Raises ``ValueError`` with the reason."""
     if any(find_spec(name) is None for name in NEEDED):
         raise ValueError(HINT)
     for name in (MODEL, TOKENIZER, CONFIG):
@@ -153,7 +155,7 @@ def load(folder: Path) -> Model:
     if model is None:
         try:
             model = _loaded[files] = Model(_network(folder))
-        except Exception as error:  # each of the libraries has its own kinds
+        except Exception as error:  # each library raises its own errors
             raise ValueError(
                 f"the model in {folder} cannot be loaded: {type(error).__name__}"
             ) from error
@@ -183,9 +185,9 @@ def _network(folder: Path) -> Network:
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
     size = next(each.shape for each in session.get_inputs() if each.name == "input_ids")[1]
-    if isinstance(size, int):  # some models are exported for one number of tokens
+    if isinstance(size, int):  # the model has a fixed input length
         tokenizer.enable_padding(length=size)
-    else:  # some models count two positions that are no tokens
+    else:  # some models reserve two positions
         positions = int(config.get("max_position_embeddings", TOKENS + 2))
         size = min(TOKENS, max(2 * OVERLAP, positions - 2))
     tokenizer.enable_truncation(size, stride=OVERLAP)
@@ -196,7 +198,7 @@ def _network(folder: Path) -> Network:
         labels=tuple(labels[number] for number in range(len(labels))),
         several=config.get("problem_type") == "multi_label_classification",
     )
-    with suppress(Unjudged):  # the first judgment loads more, and no call should wait for it
+    with suppress(Unjudged):  # the first run allocates memory, and no call should wait for that
         network.judge(network.windows("word")[0])
     return network
 

@@ -1,4 +1,7 @@
-"""Personal identifiers, found by their form and check digits. Names and addresses have no form."""
+"""The `pii` guard: finds personal identifiers by their format and check digits.
+
+Names and postal addresses have no fixed format and are not found.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for co
 DEFAULT = ("email", "phone", "card", "iban", "ssn")
 REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 
-# Letters of scripts without spaces may be the sentence around an address, which has at most six.
+# Letters of scripts without spaces may belong to the sentence around an address: at most six count.
 UNSPACED = rf"[{WITHOUT_SPACES}]"
 SPACED = rf"[^\PL{WITHOUT_SPACES}]"
 EMAIL = (
@@ -34,19 +37,19 @@ EMAIL = (
     rf"(?:{SPACED}{{2,24}}|{UNSPACED}{{1,6}})"
 )
 LOCAL, DOMAIN = 64, 253  # maximum characters before and after the @
-REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address for a client of git
-WRITTEN = re.compile(r"\\[nrt]")  # white space in code and JSON: its letter is in no address
+REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # a remote of a version control system
+WRITTEN = re.compile(r"\\[nrt]")  # escaped white space, whose letter is not in the address
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 
-# Characters behind a number that decide about it: a word, an extension, other numbers of a row.
+# Maximum context behind a number, in characters: a word, an extension, a row of numbers.
 AFTER_NUMBER = max(numbers.AFTER, payments.NEXT, phones.ROW)
 
-# Above the longest e-mail address and the longest run of digits that is searched as a whole.
+# Longer than any e-mail address and any digit run that is searched completely.
 REACH = 400
 
-# Digits of other scripts, and spaces and dashes of other widths: one character for one.
+# Replaces digits of other scripts and signs of other widths, character by character.
 SEEN = {
     **{zero + digit: str(digit) for zero in (
         0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50,
@@ -61,11 +64,12 @@ Judge = Callable[[str, int, int], Iterable[Finding]]
 
 
 class Pii:
-    """Finds the ``entities``, each as a separate kind, with at least the score ``threshold``.
+    """Detector of ``entities`` with a score of at least ``threshold``. The kind of a finding is
+    the entity.
 
-    A number with valid check digits or in a registry scores 0.9 or more, one that only words next
-    to it identify 0.6, and one that may be valid by chance 0.3. Phone numbers of ``regions`` need
-    no country code. Raises ``ValueError`` for an unknown entity or region.
+    Scores: at least 0.9 for numbers with valid check digits or in a registry, 0.6 for numbers that
+    only words nearby identify, 0.3 for numbers that may be valid by chance. Phone numbers of
+    ``regions`` need no country code. Raises ``ValueError`` for an unknown entity or region.
     """
 
     __slots__ = ("_judges", "_patterns", "_phones", "entities", "hold", "may_find", "threshold")
@@ -99,12 +103,13 @@ class Pii:
     lookback = REACH
 
     def prepare(self) -> None:
-        """Compile the set for partial matches."""
+        """Compile the pattern set of partial matches."""
         if self.hold is not None:
             self.hold.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Load the phone numbers of other countries, and compile the partial matches."""
+        """Load the phone metadata of other countries, and compile the patterns of partial
+        matches."""
         if self._phones is not None:
             yield from self._phones.load_rest()
         if self.hold is not None:
@@ -120,7 +125,7 @@ class Pii:
         )
 
     def is_cut(self, text: str, found: Finding, ends: Ends) -> bool:
-        """Return True if messages cut one identifier in two, and are not two numbers."""
+        """Return True if a finding across messages is one identifier, not two separate numbers."""
         base = max(0, found.start - AFTER_NUMBER)
         seen = text[base : found.end + AFTER_NUMBER].translate(SEEN)
         within = [(one - base, two - base) for one, two in ends]

@@ -1,7 +1,6 @@
-"""Responses that do not answer the question, as far as shared words show it.
+"""The `relevant` guard: finds responses that share no words with the question or the context.
 
-A response in other words than the question's and the context's looks irrelevant, and one that
-repeats the question looks relevant.
+Paraphrased answers look irrelevant, and responses that repeat the question look relevant.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ from proxy.guards.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, PromptContext
 
-MIN_STEMS = 4  # of a response that is judged; a name, a number or a yes has fewer
-LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
+MIN_STEMS = 4  # minimum of a response; a name, a number or "yes" has fewer
+LONGEST = 64 * 1024  # characters of the question, and of the context, that are compared
 ENOUGH = 2  # stems of the question that make a response relevant
 
 
 class Relevant:
-    """Finds a response to one question whose irrelevance is at least ``threshold``.
+    """Detector for the responses to one question. Finds responses with an irrelevance of at
+    least ``threshold``.
 
-    The question and its context are read with the first response.
+    The question and the context are parsed with the first response.
     """
 
     def __init__(self, question: str, context: str = "", threshold: float = 0.8) -> None:
@@ -38,7 +38,7 @@ class Relevant:
 
     @cached_property
     def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The stems and numbers of the question, and the stems of the context."""
+        """Stems and numbers of the question, and stems of the context."""
         question = (*word_overlap.stems(self._question), *word_overlap.numbers(self._question))
         return frozenset(question), frozenset(word_overlap.stems(self._context))
 

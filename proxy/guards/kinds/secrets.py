@@ -1,8 +1,8 @@
-"""The ``secrets`` guard: credentials by the rules of gitleaks, by a property, or by context.
+"""The `secrets` guard: finds credentials by the rules of gitleaks, by randomness, or by context.
 
-A credential has a known shape, or a prefix and random characters behind it, or it follows a name or
-a phrase such as "the password is". Three automata select the rules that can match a text. Not
-found: a password without a digit in a sentence, and a value that is split, encoded or reversed.
+A credential has a known format, or is random behind a prefix, or follows a name or a phrase such as
+"the password is". Three automata select the rules that may match a text. Passwords without a digit
+in a sentence, and split, encoded or reversed values, are not found.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits, and the longest match of a rule with a bounded length.
 REACH, LEAST_REACH = 4096, 1200
-MOST_SHARED = 4  # lookbacks in use; each has an automaton of megabytes
+MOST_SHARED = 4  # detectors with different lookbacks; each has automata of megabytes
 ASSIGNED_BYTES = 800  # searched for a value behind its name
-HEAD_BYTES = 10  # of the value, which may be the name of the next one
+HEAD_BYTES = 10  # of the value, which may be the next name
 
 PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
 PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"
@@ -50,7 +50,7 @@ JWT_PART = r"[A-Za-z0-9/\\_-]"
 
 @frozen
 class Long:
-    """A secret that is recognized by its beginning and may be as long as the lookback."""
+    """A secret with a distinctive beginning, and any length up to the lookback."""
 
     kind: str
     opening: Pattern
@@ -58,10 +58,10 @@ class Long:
 
 
 class Secrets:
-    """Finds secrets; the kind of a finding is the id of its rule.
+    """Detector of secrets. The kind of a finding is the id of its rule.
 
-    ``reach`` is at least 1,200 characters. Of a longer secret (a private key, a JWT), only the
-    first ``reach`` characters are found.
+    ``reach`` is the lookback, at least 1,200 characters. Longer secrets (private keys, JWTs) are
+    found up to that length.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class Secrets:
                 rule.found.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Compile the single rules."""
+        """Compile the patterns of single rules, one per step."""
         yield from compiling((self._assignment, self._key_begun))
         yield from compiling(chain.from_iterable((each.opening, each.whole) for each in self._long))
         yield from compiling(chain.from_iterable(rule.patterns for rule in self._rules))
@@ -147,7 +147,7 @@ class Secrets:
             start = end
 
     def _given(self, data: bytes) -> Iterator[Place]:
-        """Yield the secrets that only the name before them reveals."""
+        """Yield the secrets that only the name before them identifies."""
         for rule, begin, spans in self._values(data, 0):
             limit = begin + ASSIGNED_BYTES
             if spans[0][1] == limit < len(data):  # the value may continue there
@@ -156,7 +156,7 @@ class Secrets:
                 yield *place, rule.kind, rule.score
 
     def _values(self, data: bytes, start: int) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
-        """Yield the matches of rules for values behind a name, with the start of the name."""
+        """Yield the rule, the start of the name and the spans for each value behind a name."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
             for rule in (self._assigned[index] for index in self._names.hits(data[begin:end])):
@@ -166,14 +166,14 @@ class Secrets:
             start = max(end - HEAD_BYTES, begin + 1)
 
     def _open_value(self, data: bytes, start: int) -> int:
-        """Return the start of a value that later text may allow."""
+        """Return the offset of a value that an allowlist may cover when more text arrives."""
         for rule, begin, spans in self._values(data, start):
             if rule.may_be_allowed(data, spans[0]):
                 return begin
         return len(data)
 
     def _open_key(self, data: bytes, start: int) -> int:
-        """Return the start of a private key that may continue."""
+        """Return the offset of a private key that may continue."""
         long = self._long[0]
         while opened := long.opening.search(data, start):
             begin, start = opened[-1]
@@ -202,7 +202,8 @@ def _shape(rule: SecretRule) -> Shape:
 
 
 def _apart(found: Sequence[Place], reach: int) -> list[Place]:
-    """Join places that overlap, with the kind of the highest score, then of the longest."""
+    """Merge overlapping places. The kind is that of the highest score, then of the longest
+    place."""
     result: list[Place] = []
     for place in sorted(set(found)):
         if not result or place[0] >= result[-1][1]:
@@ -251,7 +252,8 @@ class SecretsConfig(Section):
 
 @lru_cache(maxsize=MOST_SHARED)
 def shared(reach: int = REACH) -> Secrets:
-    """Return one detector for all policies: reading the rules is the slowest part of a reload."""
+    """Return the shared detector of all policies, because parsing the rules is the slowest part
+    of a reload."""
     return Secrets(reach)
 
 

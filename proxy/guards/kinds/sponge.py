@@ -1,7 +1,7 @@
-"""Texts that repeat themselves, which cost much and say little.
+"""The `sponge` guard: finds texts with extreme repetition, which waste processing time.
 
-Tables, logs and generated data also repeat, seldom this much. Random text does not repeat and is
-not found.
+Tables, logs and generated data rarely repeat this much. Random text does not repeat and is not
+found.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SLICE = 64 * 1024  # characters
 
 
 def slices(text: str, size: int = SLICE) -> Iterator[str]:
-    """Yield a text in slices, so that no call into C blocks other threads for long. A word is cut
-    only if it is as long as a slice."""
+    """Yield slices of a text, so that no call into C holds the GIL for long. A word is cut only
+    if it is longer than a slice."""
     at = 0
     while at < len(text):
         end = at + size
@@ -38,11 +38,11 @@ def slices(text: str, size: int = SLICE) -> Iterator[str]:
 
 @frozen
 class Sponge:
-    """Finds runs of one character, or the whole text if its words or its bytes repeat.
+    """Detector of runs of one character, and of texts whose words or bytes repeat.
 
-    ``run`` is the minimum length of a run; ``share`` the share of the text that one sequence of
-    ``words`` words may have; ``ratio`` the minimum size of the compressed text. Texts below
-    ``least`` characters are searched for runs only.
+    ``run`` is the minimum length of a run. ``share`` is the minimum share of the words in
+    repetitions of one sequence of ``words`` words. ``ratio`` is the minimum compression ratio of a
+    normal text. Texts shorter than ``least`` characters are checked for runs only.
     """
 
     run: int = 500
@@ -79,7 +79,7 @@ class Sponge:
         if words < 10 * self.words:
             return False
         highest = 0
-        for count in counts.values():  # not ``max``, which would hold the GIL for millions
+        for count in counts.values():  # ``max`` would hold the GIL for millions
             highest = count if count > highest else highest
         # A rotating sequence counts once for each of its words.
         return highest * self.words >= self.share * words

@@ -1,4 +1,4 @@
-"""Long sequences of words of the call's own system prompt in its response."""
+"""The `system_prompt` guard: finds passages of a call's system prompt in its response."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from proxy.guards.matching.passages import GAP, WORD, Passages, compared_words
 from proxy.types.detections import DetectionFormat
 
 WORDS, LEAST_WORDS = 12, 5
-LONGEST = 32 * 1024  # characters of a prompt that are compared; reading them takes 7 ms
-PROMPTS = 16  # in the cache: most calls of a deployment have the same prompt
+LONGEST = 32 * 1024  # characters of a prompt that are compared, about 7 ms
+PROMPTS = 16  # cached prompts: most calls of a deployment have the same prompt
 
 
 def system_prompt(words: int = WORDS) -> ByContext[Passages]:
-    """Return a detector of sequences of ``words`` words of the prompt.
+    """Return a detector of passages with ``words`` consecutive words of the prompt.
 
-    A prompt of fewer words is found as a whole; one of fewer than 5 words is ignored.
+    A shorter prompt is found if it is repeated completely. Prompts of fewer than 5 words are
+    ignored.
     """
 
     @lru_cache(maxsize=PROMPTS)

@@ -1,6 +1,6 @@
-"""Table of guard kinds, by their name in policies, in the order of the page of guards.
+"""Table of guard kinds by their name in policies, in the order of `docs/guards.md`.
 
-A kind is imported when a policy names it. The code that runs guards is imported with the first.
+A kind is imported when a policy uses it. The first import also imports the guard runner.
 """
 
 from __future__ import annotations

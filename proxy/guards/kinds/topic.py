@@ -1,7 +1,7 @@
-"""Topics by examples: the similarity of a text's distinctive words to the examples of the policy.
+"""The `topic` guard: compares the distinctive words of a text with examples of topics.
 
-A text in other words than the examples has no topic. Banning needs examples with the words that
-matter, allowing needs many, and thresholds need trials.
+A text that shares no words with the examples has no topic. To forbid topics, list examples with the
+decisive words. To allow topics, list many examples. Tune the threshold on your own texts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from proxy.types.guard import Finding
 
 OFF_TOPIC = "off_topic"
 BANNED = "banned"
-MIN_STEMS = 2  # of a text with a topic; a greeting has fewer
+MIN_STEMS = 2  # minimum for a text with a topic; greetings have fewer
 
 Vector = dict[str, float]
 
 
 @frozen
 class Topic:
-    """Finds texts that are similar to a banned topic, or to none of the allowed ones.
+    """Detector of texts that are similar to a banned topic, or to no allowed topic.
 
     ``threshold`` is the minimum similarity to a topic, from 0 to 1.
     """
@@ -72,9 +72,10 @@ class Topic:
         return {name: round(_cosine(vector, known), 3) for name, known in self._examples.items()}
 
     def _vector(self, text: str) -> Vector:
-        """Return the stems of a text, weighted by their rarity among the topics, with length 1.
+        """Return the unit vector of a text: its stems, weighted by their rarity among the
+        topics.
 
-        A stem of no example counts as the rarest, so a text about something else is similar to no
+        A stem of no example has the highest rarity, so that unrelated texts are similar to no
         topic.
         """
         rarest = max(self._rarity.values(), default=1.0)
@@ -93,7 +94,7 @@ def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
 
 
 def _cosine(vector: Vector, examples: Sequence[Vector]) -> float:
-    """Return the similarity to the nearest example, or to the stems of all examples together."""
+    """Return the similarity to the nearest example, or to the stems of all examples combined."""
     similarities = [sum(w * known.get(s, 0.0) for s, w in vector.items()) for known in examples]
     stems = {stem for known in examples for stem in known}
     covered = sum(weight * weight for stem, weight in vector.items() if stem in stems)

@@ -1,4 +1,5 @@
-"""Toxic speech in English: slurs, insults, profanity and threats, by words and phrases."""
+"""The `toxicity` guard: finds slurs, insults, profanity and threats in English by words and
+phrases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""URLs with a host that is denied, or that is not among the allowed hosts.
+"""The `urls` guard: finds URLs with a denied host, or with a host that is not allowed.
 
-Hosts are compared as a browser resolves them. A bare name (``example.com``), which may be a file, a
-scheme without a host (``data:``) and redirects of an allowed host are not found.
+Hosts are parsed as browsers do. Bare names (``example.com``), which may be files, schemes without a
+host (``data:``) and redirects of allowed hosts are not found.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Kind = Literal["denied", "unlisted"]
 
 
 class Urls:
-    """Finds URLs with a host in ``deny`` or below one of its hosts, or not in ``allow`` if that has
-    entries.
+    """Detector of URLs with a host in or below ``deny``, or not in ``allow`` unless ``allow`` is
+    empty.
 
-    In ``allow``, ``example.com`` is that host only, and ``*.example.com`` everything below it.
-    Raises ``ValueError`` for an entry that is no host, wildcard or address.
+    In ``allow``, ``example.com`` is that host only, and ``*.example.com`` all its subdomains.
+    Raises ``ValueError`` for an entry that is not a host, wildcard or address.
     """
 
     __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "hold", "may_find")
@@ -71,7 +71,8 @@ class Urls:
         return found
 
     def _open_address(self, data: bytes, start: int) -> int:
-        """Return the start of an address that continues to the end of the data."""
+        """Return the offset of a URL that extends to the end of the data, or the length of the
+        data."""
         while seen := self._seen.search(data, start):
             begin, start = seen[0]
             rest = self._rest.match(data[start:])

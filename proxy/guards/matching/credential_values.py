@@ -1,4 +1,4 @@
-"""Properties that distinguish a credential from a name, an identifier or a digest."""
+"""Properties that distinguish credentials from names, identifiers and digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_ENTROPY = 3.7
 # case, with versions or with dates stay below both, and random characters are above one of them.
 MIN_DIGIT_CHANGES, MIN_CHANGES = 0.17, 0.36
 
-MAX_BYTES, NAME_BYTES = 256, 40  # of a token or the path before it, and of a name before it
+MAX_BYTES, NAME_BYTES = 256, 40  # of a token or a path before it; of a name before it
 
 _HEX = re.compile(rb"(?i)[0-9a-f]+(?:[_-][0-9a-f]+)*")
 _UUID = re.compile(rb"(?i)[0-9a-z]{8}(?:-[0-9a-z]{4}){3}-[0-9a-z]{12}")
@@ -40,20 +40,20 @@ _NAMED = re.compile(
     rb"(?i)(?:id|sha-?[0-9]{0,3}|md5|hash|digest|checksum|fingerprint|integrity|etag|cursor|marker"
     rb"|next_?token)[\"']?[ \t]{0,2}[:=][ \t]{0,2}[\"']?$|[\\#+]$"
 )
-_PATH = re.compile(rb"(?:^|[^\w:/.-])(?:\w:)?[\w./@~-]*/$")  # and not that of a URL
+_PATH = re.compile(rb"(?:^|[^\w:/.-])(?:\w:)?[\w./@~-]*/$")  # not part of a URL
 
-# What goes on behind a token: a host name, an address, base64, or a call.
+# Continuations of a token: a host name, an address, base64, or a call.
 _CONTINUATION = re.compile(rb"[+=(@]|\.[\w-]")
 
 
 def entropy(data: bytes) -> float:
-    """Return the bits per byte by the frequency of each byte. Return 0 for no data."""
+    """Return the Shannon entropy in bits per byte, or 0 for no data."""
     size = len(data)
     return -sum(n / size * math.log2(n / size) for n in Counter(data).values())
 
 
 def is_generated_token(data: bytes, span: Span) -> bool:
-    """Return True if a prefix in words is followed by random characters that are no identifier."""
+    """Return True if a word prefix is followed by random characters that are not an identifier."""
     start, end = span
     token, lead = data[start:end], _PREFIX.match(data, start, end)
     if lead is None or len(token) > MAX_BYTES or _CONTINUATION.match(data, end):
@@ -69,7 +69,7 @@ def is_generated_token(data: bytes, span: Span) -> bool:
 
 
 def _is_random(body: bytes) -> bool:
-    """Return True if a long run of letters and digits changes its class as if it were drawn."""
+    """Return True if a value has a long alphanumeric run and changes its character class often."""
     size = len(body)
     digits = len(_DIGIT_CHANGE.findall(body))
     changes = digits + len(_CASE_CHANGE.findall(body))
@@ -79,7 +79,8 @@ def _is_random(body: bytes) -> bool:
 
 
 def is_password(data: bytes, span: Span) -> bool:
-    """Return True if a word after "the password is" has letters and digits, or only digits."""
+    """Return True if a value after "the password is" contains letters and digits, or only
+    digits."""
     value = data[slice(*span)]
     if not re.search(rb"[0-9]", value) or _TERM.fullmatch(value) or _CODE.search(value):
         return False

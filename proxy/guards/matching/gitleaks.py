@@ -1,9 +1,10 @@
-"""Reads rule files in the format of gitleaks and adapts the rules from files to texts.
+"""Parses rule files in the format of gitleaks and adapts the rules from files to texts.
 
-- Unbounded repeats end after 600 characters, and an optional lead of a match is dropped, so that a
-  rule has a bounded length and takes linear time.
+- Unbounded repeats are limited to 600 characters, and an optional lead of a match is dropped, so
+  that rules have a bounded length and take linear time.
 - A keyword must be near the match, not anywhere in a file.
-- A secret with a distinctive prefix may be in a sentence, in marks or in a URL, not only in quotes.
+- A secret with a distinctive prefix may occur in a sentence, in marks or in a URL, not only in
+  quotes.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ ASSIGNED = re.compile(
     rf"^(?:\(\?i\))?(?:{LEAD.pattern})?(?:\(\?i:)?{LEAD.pattern}"
     r"(\(.+?\))\(\?:\[ \\t\\w\.-\]\{0,20\}\)"
 )
-# The end of a rule: that of a value in source code.
+# The end of a match in source code.
 IN_CODE = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 BY_ITSELF = re.compile(r"(\(\?i\))?\\b")
 GROUP = re.compile(r"(?<!\\)\((?!\?[^P])")
 SHORT = ("gh", "(?:gh")  # prefixes of four letters, which also occur in base64
-# Rules that also match without a distinctive prefix: any digest, any method.
+# Rules that also match without a distinctive prefix, such as any digest or method.
 WITHOUT_PREFIX = frozenset({"sourcegraph-access-token", "vault-service-token"})
 
 # Rules with a keyword that may be outside of the match.
@@ -54,8 +55,11 @@ KEYWORD_APART = frozenset(
 
 @frozen
 class Allowed:
-    """Patterns that allow a match. In the line around a match they must begin before its end;
-    ``begun`` are their partial matches."""
+    """An allowlist entry. A match of a pattern in the line of a secret must start before the
+    secret ends.
+
+    ``begun`` contains the partial matches of the patterns.
+    """
 
     target: Literal["secret", "match", "line"]
     patterns: Sequence[Pattern]
@@ -89,10 +93,10 @@ class Allowed:
 
 @frozen
 class SecretRule:
-    """One kind of secret.
+    """Rule for one kind of secret.
 
-    ``names`` is the pattern of names it is assigned to, None if the secret has a distinctive shape.
-    ``accepts`` checks the span of the secret in the data.
+    ``names`` is a pattern of the names that the secret is assigned to, or None for a secret with a
+    distinctive format. ``accepts`` checks the span of the secret in the data.
     """
 
     kind: str
@@ -108,14 +112,13 @@ class SecretRule:
 
     @property
     def patterns(self) -> Iterator[Pattern]:
-        """Yield all patterns of the rule."""
         yield self.found
         for allowed in self.allowed:
             yield from (*allowed.patterns, *allowed.begun)
 
     @property
     def looks_behind(self) -> bool:
-        """True if a keyword behind a match decides about it."""
+        """True if a keyword behind a match may be required."""
         return self.kind in KEYWORD_APART
 
     def may_be_allowed(self, data: bytes, match: Span) -> bool:
@@ -123,7 +126,7 @@ class SecretRule:
         return any(each.may_cover(data, match) for each in self.allowed if each.begun)
 
     def secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
-        """Return the span of the secret in a match, or None if it is no secret."""
+        """Return the span of the secret in a match, or None if the match is not a secret."""
         match, secret = spans[0], self._place(spans)
         start, end = match
         if self.keywords:
@@ -147,7 +150,7 @@ class SecretRule:
         return taken if taken[1] - taken[0] >= LEAST_SECRET else spans[0]
 
 
-_late = partial(Pattern, late=True)  # few texts need any
+_late = partial(Pattern, late=True)  # few texts need them
 
 # Values of a name such as ``key`` that are no secrets: a constant, a member, a file, a digest.
 NAMES = (
@@ -158,7 +161,7 @@ NAMES = (
 
 
 def rules(path: Path = RULES) -> Sequence[SecretRule]:
-    """Return the rules of a file for texts, none of them compiled."""
+    """Return the rules of a file. Their patterns are compiled later."""
     document = tomllib.loads(path.read_text())
     everywhere = _allowed([document.get("allowlist", {})])
     return [_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
@@ -170,8 +173,8 @@ def all_rules() -> Sequence[SecretRule]:
 
 
 def assignments(names: Iterable[str]) -> str:
-    """Return a pattern for a value assigned to one of these names. It ends after 10 bytes of the
-    value."""
+    """Return a pattern for a value that is assigned to one of the names, up to its first 10
+    bytes."""
     return (
         rf"(?i)(?:{'|'.join(dict.fromkeys(names))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
         r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'\"\s=]{0,5}[\w.=+/:-]{10}"
@@ -205,7 +208,8 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule
 
 
 def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
-    """Return a pattern whose secret may be in a sentence, and the group of the secret."""
+    """Return a pattern whose secret may occur in a sentence, and the number of the secret's
+    group."""
     pattern = pattern.replace(IN_CODE, END)
     begun = BY_ITSELF.match(pattern)
     if begun is None:
@@ -215,7 +219,7 @@ def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
 
 
 def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
-    """Return what entries allow in a text. An entry that also requires a path never applies."""
+    """Parse allowlist entries. Entries that also require a path never apply."""
     lists = []
     for entry in entries:
         if entry.get("condition") == "AND" and "paths" in entry:

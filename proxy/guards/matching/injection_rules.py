@@ -1,8 +1,8 @@
-"""Prompt injection rules in 15 languages, read from `data/injection`.
+"""Prompt injection rules in 15 languages, from `data/injection`.
 
-`en.json` has the rules for English. The files of all other languages have lists of words by their
-part in an attack, which the rules in `common.json` combine: every language knows the same attacks.
-The README of that folder describes the format.
+`en.json` contains the rules for English. The file of any other language contains lists of words by
+their role in an attack, and `common.json` combines them to rules, so that all languages cover the
+same attacks. The README of that folder describes the format.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GAP = re.compile(r" <\d+>")
 
 @frozen
 class LanguageRules:
-    """Rules of one language. A text without a match of ``opening`` has no match of a rule."""
+    """Rules of one language. A text that does not match ``opening`` matches no rule."""
 
     name: str
     rules: tuple[PhraseRule, ...]
@@ -97,7 +97,7 @@ _OPERANDS = (
 
 
 def _piece(alternative: str) -> str:
-    """Return the longest piece between gaps: every match contains it, and it compiles faster."""
+    """Return the longest piece between gaps: all matches contain it, and it compiles faster."""
     pieces = _GAP.split(alternative)
     if any(piece.count("(") != piece.count(")") for piece in pieces):
         return alternative
@@ -105,7 +105,7 @@ def _piece(alternative: str) -> str:
 
 
 def _with_ascii_forms(pattern: str) -> str:
-    """Let a letter with an accent also match the letters that are typed for it."""
+    """Return a pattern in which accented letters also match their ASCII spelling."""
     return _ACCENTED.sub(_both_forms, pattern)
 
 
@@ -119,7 +119,7 @@ def _both_forms(match: re.Match[str]) -> str:
 
 @cache
 def _ascii_form(letter: str) -> str:
-    """Return the ASCII letters for a letter with an accent; empty for any other letter."""
+    """Return the ASCII spelling of an accented letter, or an empty string for other letters."""
     base = unicodedata.normalize("NFD", letter)[0]
     form = _ASCII_FORMS.get(letter, base if base.isascii() and base.isalpha() else letter)
     return "" if form == letter else form
@@ -128,9 +128,9 @@ def _ascii_form(letter: str) -> str:
 class LanguageBook:
     """Rules of all languages except English.
 
-    One pass finds the languages that a text may contain. A language is compiled when a text first
-    contains it, or by ``prepare``. A match longer than ``longest`` characters is no finding; the
-    ``after`` characters that follow a match decide about it.
+    One pass finds the languages that a text may contain. The rules of a language are compiled when
+    a text first contains it, or by ``prepare``. Matches longer than ``longest`` characters are
+    ignored. The ``after`` characters behind a match are its context.
     """
 
     def __init__(self, longest: int, *, after: int = 0) -> None:
@@ -139,7 +139,7 @@ class LanguageBook:
         self.openings = PatternSet(f"(?i){unfolded(each.opening)}" for each in other_languages())
 
     def may_find(self, lines: bytes) -> bool:
-        """Return False only if none of these lines has a finding."""
+        """Return False only if none of the lines has a finding."""
         return any(self._rules[index].may_find(lines) for index in self.openings.hits(lines))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Resolves overlaps of findings without losing a character of any."""
+"""Resolves overlaps of findings while keeping every character covered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from proxy.types.guard import Finding
 def apart(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by their start that cover the same characters without overlaps.
 
-    The higher score wins, then the earlier, then the longer finding. The rest of the other one
-    stays, so that a mask covers everything.
+    The higher score wins, then the earlier, then the longer finding. The uncovered rest of the
+    other finding is kept, so that a mask hides everything.
     """
     pending: list[tuple[int, float, int, str, Finding]] = []
     result: list[Finding] = []

@@ -1,4 +1,4 @@
-"""National identification numbers, found by their form and check digits."""
+"""Finds national identification numbers by their format and check digits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from proxy.guards.matching.numbers import DATA, ESCAPED, DigitRun, words
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
-# With one check digit, one in ten numbers of the right length is valid. A short one needs groups or
-# a name.
+# One check digit accepts one in ten random numbers, so short numbers need groups or a name.
 WEAK, STRONG, GROUPED, NAMED = 0.3, 0.7, 0.8, 1.0
 SHORT = "[0-9]{1,10}"
 
 
 @frozen
 class Form:
-    """One kind of number, as the data file describes it."""
+    """Format of one kind of number, from `data/national_ids.toml`."""
 
     pattern: str
     names: str
@@ -35,7 +34,7 @@ FORMS = {
 (SSN,) = FORMS.pop("ssn")
 LINE_END = r"\\[nrt]"  # escaped white space, whose letter belongs to no code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
-# Characters that make it a part of a longer number or a code.
+# Context that makes a match part of a longer number or a code.
 BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
 AFTER = re.compile(r"[-/]\w")
 MORE_DIGITS = re.compile(" [0-9]")
@@ -48,7 +47,7 @@ ANY_NAME = re.compile(
 
 
 def validator(form: Form) -> Callable[[str], bool]:
-    """Return the check of a form. Only the modules that a policy needs are imported."""
+    """Return the check of a format. Imports only the required module of python-stdnum."""
     checks = importlib.import_module(f"stdnum.{form.module}").is_valid if form.module else bool
 
     def is_valid(raw: str) -> bool:
@@ -63,7 +62,7 @@ def validator(form: Form) -> Callable[[str], bool]:
 
 
 class NationalId:
-    """Finds one kind of number in matches of its form."""
+    """Finds one kind of number among the matches of its pattern."""
 
     __slots__ = ("_is_valid", "_kind", "_names", "_unsure", "regex")
 
@@ -94,6 +93,6 @@ class NationalId:
 
 
 def national_ids(kind: str) -> Sequence[NationalId]:
-    """Return the detectors of ``ssn`` or of the ``id_XX`` of a country. Raises ``KeyError``."""
+    """Return the detectors of ``ssn`` or ``id_XX``, where XX is a country. Raises ``KeyError``."""
     forms = (SSN,) if kind == "ssn" else FORMS[kind.removeprefix("id_")]
     return [NationalId(kind, form) for form in forms]

@@ -1,4 +1,4 @@
-"""Runs of digits and the words around them, for phones, cards and national numbers."""
+"""Runs of digits and their context, for phone, card and national numbers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from proxy.runtime.frozen import frozen
 
 # Seven digits or more with up to three separators between them.
 RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
-# A longer run is a table or a hash: only numbers with a shape are found in it, so that its start
-# does not matter.
+# Longer runs are tables or hashes. Only numbers with a distinctive shape are found in them, so that
+# the start of the run does not matter.
 MOST_DIGITS = 40
-LONG = 4 * MOST_DIGITS  # characters that certainly have more digits
+LONG = 4 * MOST_DIGITS  # characters; a longer run certainly has more digits
 LEAST = 7
 ESCAPED = frozenset({r"\n", r"\r", r"\t"})
 BEFORE, AFTER = 48, 24  # characters around a number that are searched for words
@@ -55,7 +55,7 @@ NAMES = _read_words()
 
 @frozen
 class DigitRun:
-    """A run of digits in a text, which begins with a digit, + or (."""
+    """Run of digits in a text, which starts with a digit, + or (."""
 
     text: str
     start: int
@@ -74,34 +74,34 @@ class DigitRun:
         return len(GROUP.findall(self.raw)) > 1
 
     def is_named(self, listed: Set[str]) -> bool:
-        """Return True if one of the listed words is near."""
+        """Return True if one of the words is near the run."""
         return is_named(self.text, self.start, self.end, listed)
 
     @property
     def before(self) -> str:
-        """The two characters before it, empty for an escaped line feed or tab as in JSON."""
+        """Two characters before the run. Empty for an escaped line feed or tab, as in JSON."""
         before = self.text[max(0, self.start - 2) : self.start]
         return "" if before in ESCAPED else before
 
     @property
     def inside_before(self) -> bool:
-        """True if it is the end of a code, a path or an amount."""
+        """True if the run is the end of a code, a path or an amount."""
         return bool(INSIDE_BEFORE.search(self.before))
 
     @property
     def inside_after(self) -> bool:
-        """True if it is the beginning of a code, a time or an amount."""
+        """True if the run is the start of a code, a time or an amount."""
         return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
     def alone(self) -> bool:
-        """True if no letter or digit touches it."""
+        """True if no letter or digit is adjacent to the run."""
         return TOUCHING.search(self.before[-1:] + self.text[self.end :][:1]) is None
 
 
 # Separators between two numbers.
 BORDER = re.compile(r" {2}|\. | \.|\(?\+")
-# Characters of the same word, and pieces of a code, a path, a time or an amount.
+# Adjacent characters of the same word, and parts of a code, a path, a time or an amount.
 TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
 INSIDE_BEFORE = re.compile(rf"[$€£¥#&]\Z|[^\W{WITHOUT_SPACES}][-./]?\Z|[0-9]:\Z")
 INSIDE_AFTER = re.compile(
@@ -113,7 +113,7 @@ INSIDE_AFTER = re.compile(
 def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
     """Return True if one of the words is near a span of a text.
 
-    Whole words count in alphabets with case, and any match in others, which may have no spaces.
+    Alphabets with case need whole words. Other scripts, which may have no spaces, match anywhere.
     """
     around = f"{text[max(0, start - BEFORE) : start]} {text[end : end + AFTER]}".casefold()
     if not listed.isdisjoint(WORD.findall(around)):
@@ -124,7 +124,7 @@ def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
 
 
 def runs(text: str, start: int, end: int) -> Iterator[DigitRun]:
-    """Yield the parts of a run, cut at dates and where another number must begin."""
+    """Yield the parts of a run, split at dates and at the start of another number."""
     if end - start > LONG:
         yield DigitRun(text, start, end)
         return
@@ -144,7 +144,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[DigitRun]:
 
 
 def _cut_softly(text: str, start: int, end: int) -> Iterator[DigitRun]:
-    """Cut before a 0 or a bracket if both parts have enough digits."""
+    """Split before a 0 or a bracket if both parts have enough digits."""
     groups = list(GROUP.finditer(text, start, end))
     rest = sum(len(group[0]) for group in groups)
     first = digits = 0
@@ -173,10 +173,10 @@ def within(
     score: Callable[[DigitRun], float],
     shape: re.Pattern[str],
 ) -> Iterator[tuple[DigitRun, float]]:
-    """Yield numbers of ``least`` to ``most`` digits in a part with a ``score`` above 0.
+    """Yield the numbers of ``least`` to ``most`` digits in a run whose ``score`` is above 0.
 
-    It tries the whole part, then without its last groups, then without its first groups, and
-    continues after a number. Of a part that is too long, it tries only matches of ``shape``.
+    The whole run is tried first, then without its last groups, then without its first groups, then
+    the rest after a number. A run that is too long is searched for ``shape`` only.
     """
     long = part.end - part.start > LONG
     groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
@@ -228,10 +228,10 @@ BEGINS_WHOLE = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
 
 
 def is_cut(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
-    """Return True if a finding across the ends of messages is one value that was cut.
+    """Return True if a finding across the ends of messages is one value that was split.
 
-    Messages often end and begin with numbers, such as results of tools. A number at a boundary is a
-    cut value only if one of the messages cannot be read without the other.
+    Messages often start and end with numbers, such as tool results. A finding at a boundary is one
+    value only if one of the messages is incomplete without the other.
     """
     return all(_is_cut_at(kind, text, (start, end), one, two) for one, two in ends)
 

@@ -1,9 +1,9 @@
-"""Finds partial matches at the end of a text that continues.
+"""Finds partial matches at the end of a text that may continue.
 
-It is used where a text ends with white space or a letter of a script without spaces. Most patterns
-match neither inside: they have no partial match there. For any other pattern, a pattern of its
-beginnings is derived, in which every repeat and every branch may stop at such a character. It may
-match too much, never too little.
+It applies to texts that end with white space or a letter of a script without spaces. Most patterns
+match neither, and have no partial match there. For other patterns, a pattern of their beginnings is
+derived, in which each repeat and branch may stop at such a character. It may match too much, but
+never too little.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proxy.types.guard import is_preparable
 from proxy.types.hold import PartialMatcher
 
 ANY_CASE = "(?i)"
-LEAST = 2  # characters of a beginning: a single space is held anyway
+LEAST = 2  # characters of a beginning: a single space is withheld anyway
 EXACT_COUNT = 256  # of a repeat in a pattern of beginnings; a higher one compiles too slowly
 _COUNTED = re.compile(r"\{\d+,(\d+)\}")
 
@@ -43,11 +43,11 @@ LastCharacter = Callable[[One], str | None]
 
 @frozen
 class Shape:
-    """A pattern that all findings of a kind match.
+    """Pattern that all findings of a kind match.
 
-    ``after`` characters behind a match decide about it. For a pattern that is too large for a set,
-    ``sign`` is a part of all its matches and ``signs`` are parts of all its beginnings. ``shared``
-    is the compiled pattern, if its owner has one.
+    ``after`` is the number of characters behind a match that may decide about it. For a pattern
+    that is too large for a set, ``sign`` is a part of all its matches, and ``signs`` are parts of
+    all its partial matches. ``shared`` is the compiled pattern, if the owner already has one.
     """
 
     pattern: str
@@ -67,10 +67,10 @@ class Shape:
 class Shapes:
     """Partial matches of several shapes.
 
-    ``found`` selects the shapes that are in a text, together with those that are open at its end.
-    ``translated`` maps characters that the patterns know by others. ``opened`` finds, by the index
-    of a shape, what else may be open. Without ``has_words`` plain words are no finding. Raises
-    ``ValueError`` as ``PatternSet`` does.
+    ``found`` selects the shapes that match a text, or may match when it continues. ``translated``
+    maps characters before matching. ``opened`` finds other incomplete findings, by the index of a
+    shape. ``has_words`` is False if no finding consists of plain words. Raises ``ValueError`` as
+    ``PatternSet`` does.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Shapes:
         return offset if is_ascii else len(data[:offset].decode("utf-8", "replace"))
 
     def _offset(self, index: int, data: bytes, start: int, *, unspaced: bool) -> int:
-        """Return the first byte of what is open of one shape."""
+        """Return the offset of the first incomplete finding of one shape."""
         opened = self._opened.get(index)
         offset = opened(data, start) if opened else len(data)
         for kind in (False, True) if unspaced else (False,):
@@ -142,11 +142,11 @@ class Shapes:
         return offset
 
     def prepare(self) -> None:
-        """Compile the set for ends in scripts without spaces."""
+        """Compile the set for texts that end in scripts without spaces."""
         self._unspaced_ends()
 
     def load_rest(self) -> Iterator[None]:
-        """Compile the patterns of single shapes, one for each step."""
+        """Compile the patterns of single shapes, one per step."""
         for index, shape in enumerate(self.shapes):
             for unspaced in (False, True):
                 self._beginning(index, unspaced=unspaced)
@@ -156,8 +156,8 @@ class Shapes:
                 yield
 
     def _unspaced_ends(self) -> tuple[PatternSet, list[int]]:
-        """Return the set of beginnings that end with a letter of a script without spaces, and the
-        indexes of their shapes."""
+        """Return the set of beginnings that end with a letter of a script without spaces, and
+        the indexes of their shapes."""
         if self._unspaced is None:
             ends = [beginnings(shape.pattern, unspaced=True) for shape in self.shapes]
             owners = [index for index, end in enumerate(ends) if end is not None]
@@ -186,7 +186,7 @@ def _is_unspaced(text: str) -> bool:
 
 @frozen
 class Holds:
-    """Several partial matchers that read texts alike."""
+    """Combines partial matchers that encode texts alike."""
 
     several: Sequence[PartialMatcher]
 
@@ -224,10 +224,10 @@ class Holds:
 
 
 def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
-    """Return the pattern of partial matches that end with white space and have at least ``LEAST``
-    characters; None if there are none.
+    """Return the pattern of partial matches of at least two characters that end with white
+    space, or None if there are none.
 
-    With ``unspaced`` they end with a letter of a script without spaces instead.
+    With ``unspaced``, the partial matches end with a letter of a script without spaces instead.
     """
     return _beginnings(pattern)[unspaced]
 
@@ -247,9 +247,9 @@ def _beginnings(pattern: str) -> tuple[str | None, str | None]:
 
 
 def _stopped(node: Node, least: int, last: LastCharacter, *, more: bool) -> str | None:
-    """Return the pattern of at least ``least`` characters of a node up to a last character in it.
+    """Return the pattern of a node's beginnings with at least ``least`` characters, or None.
 
-    With ``more``, something follows the node, so that it may be read completely.
+    With ``more``, other nodes follow, so that the whole node is also a beginning.
     """
     match node:
         case One():
@@ -301,7 +301,7 @@ def _stopped_within(
 
 
 def _passed(node: Node, least: int) -> Iterator[tuple[str, int]]:
-    """Yield the patterns that match a whole node, each with the characters that remain of
+    """Yield patterns of the whole node, each with the characters that are still required of
     ``least``."""
     if isinstance(node, Repeat) and isinstance(node.part, One):
         for times in range(node.least, int(min(least, node.most + 1))):

@@ -1,8 +1,7 @@
-"""Passages of known texts in other texts, as sequences of words.
+"""Finds passages of known texts in other texts, as sequences of words.
 
-It finds literal repetitions in any case, punctuation and layout, but no translations, other
-wordings and encodings. In a stream it holds the words at the end that also follow each other in a
-known text: no others can become a passage.
+Case, punctuation and layout may differ. Translations, paraphrases and encodings are not found. A
+stream withholds the last words while they are consecutive in a known text.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ Word = tuple[int, int, str]
 
 
 class Passages:
-    """Finds sequences of ``words`` words of known texts, and splits longer ones.
+    """Detector and partial matcher of sequences with ``words`` words of known texts.
 
-    It stores the words and a hash for each sequence and each pair of words: about 200 bytes for a
-    word. It is its own partial matcher.
+    Longer passages are split. It stores the words, and a hash of each sequence and each pair of
+    words: about 200 bytes per word.
     """
 
     __slots__ = ("_known", "_ordered", "_pairs", "_sequences", "_words")
@@ -74,7 +73,7 @@ class Passages:
         return encoded(text)
 
     def begins(self, text: str, since: int) -> int:
-        """Return the start of the words at the end that may become a sequence or continue one."""
+        """Return the start of the last words that may become or continue a sequence."""
         words = [word for word in _words(text) if word[1] > since]
         if not words or len(text) - words[-1][1] > GAP:
             return len(text)
@@ -97,13 +96,14 @@ class Passages:
         return max(since, words[first + min(next(known, begun), begun)][0])
 
     def _follows(self, before: Word, word: Word, *, paired: bool) -> bool:
-        """Return True if a sequence may have these two words. A cut word has no known pair."""
+        """Return True if two words may be consecutive in a sequence. With ``paired``, both are
+        complete."""
         if before[2] not in self._known or word[0] - before[1] > GAP:
             return False
         return not paired or hash((before[2], word[2])) in self._pairs
 
     def _is_begun(self, word: str) -> bool:
-        """Return True if a known word, which is not ASCII, begins with a cut one."""
+        """Return True if a known word with characters beyond ASCII starts with ``word``."""
         at = bisect_left(self._ordered, word)
         return at < len(self._ordered) and self._ordered[at].startswith(word)
 
@@ -113,7 +113,7 @@ class Passages:
         return [finding for run in self._runs(text) for finding in self._pieces(run)]
 
     def share(self, text: str) -> tuple[float, int]:
-        """Return the share of known sequences in a text, and the number of all."""
+        """Return the share of known sequences in a text, and the number of all sequences."""
         all_of_it = grams(tuple(compared_words(text)), self._words)
         known = sum(each in self._sequences for each in all_of_it)
         return (known / len(all_of_it) if all_of_it else 0.0), len(all_of_it)
@@ -139,7 +139,7 @@ class Passages:
                 yield Finding(run[begin][0], run[end - 1][1], "overlap")
 
     def _spoken(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
-        """Return the spans of words in known sequences."""
+        """Return the spans of words that belong to known sequences."""
         spans: list[tuple[int, int]] = []
         for first, gram in enumerate(grams(words, self._words)):
             if gram not in self._sequences:

@@ -1,6 +1,6 @@
-"""Reads patterns that RE2 accepts: their tokens, their tree, and cheaper forms of them.
+"""Parses RE2 patterns into tokens or a tree, and derives cheaper patterns.
 
-The parser of the standard library is private and reads another language: RE2 has ``\\z``, ``\\pL``
+The parser of the standard library is private and has another syntax: RE2 supports ``\\z``, ``\\pL``
 and ``\\Q..\\E``, and takes ``{,5}`` literally.
 """
 
@@ -51,8 +51,7 @@ TOKENS = re.compile(
 
 
 def last_unspaced(text: str, since: int, end: int) -> int:
-    """Return the index of the last such letter between ``since`` and ``end``, -1 if there is
-    none."""
+    """Return the index of the last letter of a script without spaces in a span, or -1."""
     match = _LAST_UNSPACED.match(text, since, end)
     return -1 if match is None else match.end() - 1
 
@@ -70,7 +69,8 @@ def check_syntax(pattern: str) -> None:
 
 
 def relaxed(pattern: str) -> str:
-    """Return a pattern that compiles faster and matches at least wherever ``pattern`` does.
+    """Return a pattern that compiles faster and matches wherever ``pattern`` does, and possibly
+    elsewhere.
 
     RE2 copies a repeated part for each count, so long repeats lose their upper bound.
     """
@@ -88,10 +88,10 @@ def _relaxed(token: re.Match[str]) -> str:
 
 @frozen
 class One:
-    """Matches one character.
+    """One character.
 
-    ``takes_space`` is True if that may be white space. ``unspaced`` is the pattern of the letters
-    of scripts without spaces among its characters; None if there are none.
+    ``takes_space`` is True if the character may be white space. ``unspaced`` is the pattern of
+    those of its characters that are letters of scripts without spaces, or None.
     """
 
     text: str
@@ -104,7 +104,7 @@ class One:
 
 @frozen
 class Edge:
-    """Matches a position, such as a word boundary."""
+    """A zero-width position, such as a word boundary."""
 
     text: str
 
@@ -114,7 +114,7 @@ class Edge:
 
 @frozen
 class Several:
-    """Parts that follow each other."""
+    """Consecutive parts."""
 
     parts: Sequence[Node]
 
@@ -148,8 +148,7 @@ Node = One | Edge | Several | Either | Repeat
 
 
 def parse(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
-    """Return the tree of a pattern. Each character carries its own flags, except
-    ``outer_flags``."""
+    """Return the tree of a pattern. Each character carries its flags, except ``outer_flags``."""
     groups = [_Group(outer_flags)]
     for token in TOKENS.finditer(pattern):
         group = groups[-1]
@@ -241,7 +240,7 @@ def repeated(part: Node, least: int, most: float) -> str:
 
 
 def max_length(node: Node) -> float:
-    """Return the maximum length of a match in characters, infinite if it is unbounded."""
+    """Return the maximum length of a match in characters, or infinity."""
     match node:
         case One():
             return 1

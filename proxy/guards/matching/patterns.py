@@ -1,7 +1,7 @@
 """Finds all matches of many RE2 patterns in linear time.
 
-One pass of a ``PatternSet`` selects the patterns that occur; only those are searched one by one.
-RE2 bounds the memory of a pattern, and the deadline of the guard its time.
+A ``PatternSet`` selects the patterns that occur in one pass, and only those are searched one by
+one. RE2 bounds the memory of a pattern, and the deadline of the guard bounds the time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MAX_UNBOUNDED = 1000  # matches of a pattern without bound; the rest of the text
 
 @frozen
 class NamedPattern:
-    """An RE2 pattern and the kind of its matches.
+    """RE2 pattern with the kind and the score of its findings.
 
-    ``whole_words`` skips a match with an edge inside a word of any alphabet; the ``\\b`` of RE2
-    knows ASCII only. The search continues at the next character, or after the match if its length
-    has no bound. ``is_linear`` states that all searches take linear time although the length has no
-    bound, so that every match is found.
+    ``whole_words`` skips matches that start or end within a word of any alphabet, as ``\\b`` of
+    RE2 supports ASCII only. The search then continues at the next character, or after the match if
+    its length is unbounded. ``is_linear`` removes the limit on the matches of an unbounded pattern,
+    because its searches take linear time.
     """
 
     kind: str
@@ -52,12 +52,12 @@ class NamedPattern:
 
 
 class Patterns:
-    """All matches of many patterns.
+    """Detector of many patterns.
 
-    Raises ``ValueError`` with the kind of a pattern that RE2 does not accept or that matches the
-    empty string, and for patterns that need more than ``memory_bytes`` together. ``shapes`` replace
-    the patterns for partial matches, in their order; ``translated`` and ``has_words`` are as for
-    ``Shapes``. ``hold`` is None if partial matches need too much memory.
+    ``shapes`` replace the patterns for partial matches, in their order. ``translated`` and
+    ``has_words`` are passed to ``Shapes``. ``hold`` is None if partial matches need too much
+    memory. Raises ``ValueError`` with the kind of an invalid pattern or one that matches the empty
+    string, and for patterns that need more than ``memory_bytes`` together.
     """
 
     __slots__ = ("_set", "_singles", "hold", "lookback", "patterns")
@@ -86,11 +86,11 @@ class Patterns:
 
     @property
     def sets(self) -> list[PatternSet]:
-        """The sets to search before anything else; none without patterns."""
+        """Prefilter sets. Empty without patterns."""
         return [self._set] if self._singles else []
 
     def hits(self, text: str) -> list[Finding]:
-        """Return the findings of one pattern after the other: they may overlap."""
+        """Return the findings of each pattern. They may overlap."""
         if not self._singles:
             return []
         data = encoded(text)
@@ -152,7 +152,7 @@ def _is_whole(text: str, start: int, end: int) -> bool:
 
 
 def _next_word(text: str, start: int) -> int:
-    """Return the next position after ``start`` where a word can begin."""
+    """Return the next position after ``start`` where a word may start."""
     word = WORD.match(text, start)
     if word and start and _joined(text[start - 1], text[start]):
         return max(start + 1, word.end())
@@ -160,7 +160,7 @@ def _next_word(text: str, start: int) -> int:
 
 
 def _joined(left: str, right: str) -> bool:
-    """Return True if two neighboring characters belong to one word."""
+    """Return True if two adjacent characters belong to one word."""
     return _in_word(left) and _in_word(right) and not UNSPACED.match(left + right)
 
 

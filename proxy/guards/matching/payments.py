@@ -1,4 +1,4 @@
-"""Card numbers and bank accounts, found by their form and check digits."""
+"""Finds card numbers and IBANs by their format and check digits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 
 def cards(part: DigitRun) -> Iterator[Finding]:
-    """Yield card numbers of a known brand and its length that are valid by Luhn's formula."""
+    """Yield card numbers with a known brand, a length of that brand and a valid Luhn checksum."""
     for number, score in within(part, 12, 19, _card, CARD_SHAPE):
         yield Finding(start=number.start, end=number.end, kind="card", score=score)
 
@@ -75,7 +75,7 @@ def _card(part: DigitRun) -> float:
 
 
 def _brand(digits: str) -> float:
-    """Return the score of the brand for digits that are valid by Luhn's formula, else 0."""
+    """Return the score of the brand, or 0 for an unknown brand or an invalid Luhn checksum."""
     score = max(
         (sure for begin, lengths, sure in BRANDS if len(digits) in lengths and begin.match(digits)),
         default=0.0,
@@ -84,7 +84,7 @@ def _brand(digits: str) -> float:
 
 
 def _is_grouped(part: DigitRun, groups: tuple[int, ...], before: str, after: str) -> bool:
-    """Return True if digits are grouped as on a card, and not in a row of such groups."""
+    """Return True if digits are grouped as on a card, and are not part of a row of such groups."""
     one_sign = len({*BETWEEN.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(before), FOURS_AFTER.match(after)))]
     in_row = any(_is_other("".join(GROUP.findall(each[0]))) for each in row)
@@ -98,7 +98,7 @@ def _is_among(before: str, after: str) -> bool:
 
 
 def _beside(found: re.Match[str] | None) -> int:
-    """Return the number of neighbors, 0 if they are a card together."""
+    """Return the number of adjacent groups, or 0 if they form a card number."""
     groups = [] if found is None else GROUP.findall(found[0])
     return len(groups) if _is_other("".join(groups)) else 0
 
@@ -115,17 +115,17 @@ def _is_listed(digits: str, before: str, after: str) -> bool:
 
 
 def _is_other(digits: str) -> bool:
-    """Return True if a neighbor is no card, so that both belong to a list of numbers."""
+    """Return True if a neighbor is not certainly a card, which makes both a list of numbers."""
     return _brand(digits) <= SURE
 
 
 def luhn(digits: str) -> bool:
-    """Return True if digits are valid by Luhn's formula."""
+    """Return True if digits have a valid Luhn checksum."""
     return sum(map(int, digits[-1::-2] + digits[-2::-2].translate(DOUBLED))) % 10 == 0
 
 
 def account(text: str, start: int, end: int) -> Iterator[Finding]:
-    """Yield the IBAN whose country and check digits are from ``start`` to ``end``."""
+    """Yield the IBAN whose country code and check digits extend from ``start`` to ``end``."""
     length = ACCOUNT_LENGTHS.get(text[start : start + 2].upper())
     if length is None or DigitRun(text, start, end).before[-1:].isalnum():
         return

@@ -1,4 +1,5 @@
-"""Phone numbers: valid numbers of some regions, international numbers, and numbers named so."""
+"""Finds phone numbers: of given regions, international ones, and ones with a word such as
+"phone"."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])",
 
 
 class Phones:
-    """Finds international phone numbers, and national ones of ``regions`` such as ``US``.
+    """Detector of international phone numbers, and of national numbers of ``regions`` such as
+    ``US``.
 
     Raises ``ValueError`` for an unknown region.
     """
@@ -44,7 +46,7 @@ class Phones:
         self._regions = tuple(_Region(region) for region in regions)
 
     def load_rest(self) -> Iterator[None]:
-        """Load the metadata of all countries, one for each step."""
+        """Load the metadata of all countries, one per step."""
         for region in phonenumbers.SUPPORTED_REGIONS:
             phonenumbers.PhoneMetadata.metadata_for_region(region)
             yield
@@ -84,8 +86,6 @@ class Phones:
 
 
 class _Region:
-    """National numbers of a region."""
-
     __slots__ = ("_code", "_national", "_prefix")
 
     def __init__(self, code: str) -> None:
@@ -125,7 +125,8 @@ def _abroad(part: DigitRun, digits: str) -> float:
 
 
 def _usual(part: DigitRun) -> bool:
-    """Return True if digits are grouped as in phones, not as in an SSN, a fraction or a series."""
+    """Return True if digits are grouped as in phone numbers, not as in an SSN, a fraction or a
+    series."""
     groups = [len(group) for group in GROUP.findall(part.raw)]
     if groups == [3, 2, 4] or FRACTION.search(part.raw) or MIXED.match(part.raw):
         return False
@@ -134,13 +135,13 @@ def _usual(part: DigitRun) -> bool:
 
 
 def _is_in_row(part: DigitRun) -> bool:
-    """Return True if four more numbers precede or follow it, separated by spaces."""
+    """Return True if four other numbers precede or follow the run, separated by spaces."""
     before = part.text[max(0, part.start - ROW) : part.start]
     after = part.text[part.end : part.end + ROW]
     return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
 
 
 def _extended(part: DigitRun) -> int:
-    """Return the end of a number with its extension."""
+    """Return the end of a number including its extension."""
     extension = EXTENSION.match(part.text, part.end)
     return extension.end() if extension else part.end

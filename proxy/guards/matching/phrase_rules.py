@@ -1,7 +1,7 @@
 """Case-insensitive rules in RE2 syntax with two additions for phrases.
 
-A space matches everything that separates words, and ``<3>`` up to three words. A few passes over
-a text select the rules that are searched one by one.
+A space matches any separator of words, and ``<3>`` matches up to three words. A few passes over a
+text select the rules that are then searched one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from proxy.types.hold import PartialMatcher
 
 T = TypeVar("T")
 
-# The letters that phrases need. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
+# Letters of phrases. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
 # take thirty times as long to compile.
 _LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
 BETWEEN = f"[^0-9{_LETTERS}]"
@@ -36,12 +36,12 @@ _MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
-LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the GIL held
+LIVE_TOGETHER = 10  # with their partial matches; RE2 compiles a set with the GIL held
 
 
 @frozen
 class PhraseRule:
-    """A pattern for letters of either case, and the kind and score of its findings."""
+    """Case-insensitive pattern with the kind and the score of its findings."""
 
     kind: str
     score: float
@@ -51,8 +51,8 @@ class PhraseRule:
 class PhraseRules:
     """Compiled rules.
 
-    A match longer than ``longest`` characters is no finding; the ``after`` characters that follow a
-    match decide about it. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
+    Matches longer than ``longest`` characters are ignored. The ``after`` characters behind a match
+    are its context. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
     """
 
     def __init__(self, rules: Sequence[PhraseRule], longest: int, *, after: int = 0) -> None:
@@ -64,21 +64,21 @@ class PhraseRules:
 
     @cached_property
     def sets(self) -> Sequence[PatternSet]:
-        """The pattern sets, compiled at the first use."""
+        """Prefilter sets, compiled at the first use."""
         parts = _parts(self._singles, TOGETHER)
         return [PatternSet(pattern.written for _, pattern in part) for part in parts]
 
     @cached_property
     def hold(self) -> PartialMatcher:
-        """Partial matches of the rules, which only streams need."""
+        """Partial matches of the rules, for streams."""
         return live(self._rules, self._after)
 
     def may_find(self, lines: bytes) -> bool:
-        """Return False only if none of these lines has a finding."""
+        """Return False only if none of the lines has a finding."""
         return any(pattern_set.may_hit(lines) for pattern_set in self.sets)
 
     def load_rest(self) -> Iterator[None]:
-        """Compile the single rules, one for each step."""
+        """Compile the patterns of single rules, one per step."""
         return compiling(pattern for _, pattern in self._singles)
 
     def find(self, text: str) -> list[Finding]:
@@ -101,14 +101,13 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def live(rules: Sequence[PhraseRule], after: int = 0) -> PartialMatcher:
-    """Return the partial matches of rules."""
+    """Return the partial matches of rules, for streams."""
     shapes = [Shape(f"(?i){rule.pattern}", after) for rule in rules]
     return Holds([Shapes(part) for part in _parts(shapes, LIVE_TOGETHER)])
 
 
 def read_rules(data: Any) -> Iterator[PhraseRule]:
-    """Yield the rules of a data file, except those that name a list which the file does not
-    have."""
+    """Yield the rules of a data file, except those that refer to a missing list."""
     lists = {name: alternatives(value) for name, value in data["lists"].items()}
     for rule in data["rules"]:
         pattern = phrase(alternatives(rule["phrases"]), lists)
@@ -122,7 +121,7 @@ def alternatives(value: str | list[str]) -> str:
 
 
 def phrase(written: str, lists: Mapping[str, str] | None = None) -> str:
-    """Return the RE2 pattern of a phrase, with ``lists`` filled in."""
+    """Return the RE2 pattern of a phrase, with the names of ``lists`` replaced."""
     written = fill(written, lists or {})
     written = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", written)
     for known, cheap in _CLASSES.items():
@@ -131,16 +130,16 @@ def phrase(written: str, lists: Mapping[str, str] | None = None) -> str:
 
 
 def fill(written: str, lists: Mapping[str, str]) -> str:
-    """Replace names in brackets. A list may contain the names of later lists."""
+    """Replace the names of lists in angle brackets. A list may refer to later lists."""
     for name, words in lists.items():
         written = written.replace(f"<{name}>", words)
     return written
 
 
 def unfolded(pattern: str) -> str:
-    """Return a pattern for letters of either case that matches the same and compiles faster.
+    """Return an equivalent case-insensitive pattern that compiles faster.
 
-    RE2 looks up the other case of each letter of a class, and these classes contain both.
+    RE2 looks up the other case of each letter of a class, and these classes contain both cases.
     """
     for known in _CLASSES.values():
         whole = known.replace("]", f"{_OTHER_CASE}]")

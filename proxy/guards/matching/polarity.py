@@ -1,7 +1,7 @@
-"""Contradictions between clauses of English that share words.
+"""Finds contradictions between English clauses that share words.
 
-Two such clauses contradict each other if one negates the other, has the opposite of one of its
-words, or a different number of the same things. Subjects and objects are not compared.
+Two such clauses contradict each other if one negates the other, contains the opposite of one of its
+words, or counts the same things differently. Subjects and objects are not compared.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from proxy.guards.matching import word_overlap
 from proxy.guards.matching.word_overlap import DATA
 from proxy.runtime.frozen import frozen
 
-ALIKE = 0.5  # share of a clause's stems in another that makes both comparable
+ALIKE = 0.5  # minimum share of common stems of comparable clauses
 SHARED = 2  # minimum shared stems, of which one may be an opposite
-NEARLY = 0.6  # share of common stems if a negation is about none of them
+NEARLY = 0.6  # minimum share of common stems if no negation applies to one
 SCOPE = 3  # content words behind a negation in its scope
-LEAST = 2  # content words of a clause; a shorter one is joined with the one before it
+LEAST = 2  # content words of a clause; shorter clauses are joined with the previous one
 
 _BREAK = re.compile(
     r"[,;:()\u2013\u2014]+|\b(?:but|while|whereas|although|though|because|since|if|unless|when|once|until|"
@@ -45,7 +45,7 @@ NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 
 
 def _read_opposites() -> Mapping[str, frozenset[str]]:
-    """Return the opposites of each stem, read from pairs such as ``rise/fall``."""
+    """Return the opposites of each stem, from pairs such as ``rise/fall``."""
     found: dict[str, set[str]] = {}
     for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
         one, two = map(word_overlap.stem, pair.split("/"))
@@ -72,7 +72,7 @@ class Clause:
 
 
 def clauses(sentence: str) -> tuple[Clause, ...]:
-    """Return the clauses of a sentence, and the whole sentence if there are several."""
+    """Return the clauses of a sentence, and the whole sentence if there are several clauses."""
     parts = list(_parts(_IDIOMS.sub(" ", sentence)))
     read = [clause for part in parts if (clause := _clause(part)).stems]
     return tuple(read) if len(read) < 2 else (*read, _clause(" ".join(parts)))
@@ -133,8 +133,11 @@ def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def contradiction(answer: Sequence[Clause], known: Sequence[Clause]) -> str | None:
-    """Return how clauses contradict the nearest ones: ``number``, ``name``, ``negation`` or
-    None."""
+    """Return the kind of a contradiction between clauses and their nearest known clauses, or
+    None.
+
+    The kinds are ``number``, ``name`` and ``negation``.
+    """
     results = []
     for clause in answer:
         nearest = max(known, key=lambda each: _likeness(clause, each), default=None)
@@ -167,9 +170,9 @@ def _of(clause: Clause, unit: str) -> set[str]:
 
 
 def _negates(clause: Clause, other: Clause) -> bool:
-    """Return True if one of two clauses negates what both state.
+    """Return True if one of two clauses negates the statement of both.
 
-    Two negations agree, unless each denies what the other one grants.
+    Two negated clauses agree unless one negates a shared stem that the other affirms.
     """
     shared = (clause.stems & other.stems) | _opposites(clause, other) | _opposites(other, clause)
     if clause.odd == other.odd:
@@ -181,13 +184,14 @@ def _negates(clause: Clause, other: Clause) -> bool:
 
 
 def _opposites(clause: Clause, other: Clause) -> frozenset[str]:
-    """Return the stems of a clause whose opposite the other one has instead."""
+    """Return the stems of a clause for which the other clause contains an opposite instead."""
     theirs = other.sides - clause.sides
     return frozenset(side for side in clause.sides - other.sides if OPPOSITES[side] & theirs)
 
 
 def _opposed(clause: Clause, other: Clause) -> bool:
-    """Return True if one has the opposite of a word of the other, but not the word."""
+    """Return True if one clause contains the opposite of a stem of the other, but not the stem
+    itself."""
     if _opposites(clause, other):
         return True
     one, two = clause.stems - other.stems, other.stems - clause.stems

@@ -1,6 +1,7 @@
-"""RE2 over UTF-8: single patterns, and sets that find in one pass which patterns hit a text.
+"""RE2 for UTF-8 data: single patterns, and sets that find in one pass which patterns match a
+text.
 
-Everything takes time linear in the text.
+All searches take linear time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from proxy.types.guard import Finding, MayFind, SharedPrefilter
 
 Span = tuple[int, int]
 
-# Memory of an automaton, which is built as texts are read and starts again when full.
+# Memory of an automaton, which is built while matching and reset when full.
 ONE_BYTES = 8 << 20
 MANY_BYTES = 64 << 20
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -29,13 +30,13 @@ _COMPILING = threading.Lock()  # RE2 compiles with the GIL held
 
 
 def encodable(text: str) -> str:
-    """Return a text with U+FFFD in place of each lone surrogate, which JSON may contain and UTF-8
-    cannot."""
+    """Return a text with U+FFFD in place of lone surrogates, which JSON may contain but UTF-8
+    may not."""
     return text if text.isascii() else SURROGATES.sub("\ufffd", text)
 
 
 def encoded(text: str) -> bytes:
-    """Return a text as UTF-8, with U+FFFD in place of each lone surrogate."""
+    """Return a text as UTF-8, with U+FFFD in place of lone surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -44,9 +45,10 @@ def encoded(text: str) -> bytes:
 
 @contextmanager
 def giving_way() -> Iterator[None]:
-    """Compile within it, so that the event loop is not blocked for long.
+    """Limit how long a compilation inside this context blocks the event loop.
 
-    Threads other than the main one compile one at a time and then sleep for as long as it took.
+    Threads other than the main thread compile one at a time, and then sleep for as long as the
+    compilation took.
     """
     if threading.current_thread() is threading.main_thread():
         yield
@@ -60,8 +62,8 @@ def giving_way() -> Iterator[None]:
 
 
 def compiled(pattern: str, memory: int = ONE_BYTES) -> re2._Regexp:
-    """Compile one pattern. Raise ``ValueError`` with the message of RE2 for invalid syntax, and for
-    a pattern that needs more than ``memory`` bytes."""
+    """Compile a pattern. Raises ``ValueError`` with the message of RE2 for invalid syntax, or if
+    the pattern needs more than ``memory`` bytes."""
     try:
         with giving_way():
             return re2.compile(pattern, _options(memory))
@@ -72,7 +74,7 @@ def compiled(pattern: str, memory: int = ONE_BYTES) -> re2._Regexp:
 
 
 class Pattern:
-    """One pattern, searched in bytes. Raises ``ValueError`` for invalid syntax.
+    """Pattern that is searched in bytes. Raises ``ValueError`` for invalid syntax.
 
     A ``late`` pattern is compiled by ``prepare`` or at the first search, which takes about 1 ms.
     """
@@ -87,7 +89,7 @@ class Pattern:
             self.prepare()
 
     def prepare(self) -> re2._Regexp:
-        """Return the compiled pattern."""
+        """Compile the pattern, if that has not been done yet."""
         regex = self._regex
         if regex is None:
             try:
@@ -97,20 +99,20 @@ class Pattern:
         return regex
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
-        """Return the spans of the first match between ``start`` and ``end`` and of its groups.
+        """Return the spans of the first match between ``start`` and ``end``, and of its groups.
 
-        A group that took no part has the span (-1, -1).
+        An unmatched group has the span (-1, -1).
         """
         match = (self._regex or self.prepare()).search(data, start, end)
         return None if match is None else _spans(match)
 
     def match(self, data: bytes) -> Span | None:
-        """Return the span of a match at the beginning of the bytes."""
+        """Return the span of a match at the start of the data, or None."""
         match = (self._regex or self.prepare()).match(data)
         return None if match is None else _spans(match)[0]
 
     def every(self, data: bytes) -> Iterator[Sequence[Span]]:
-        """Return all matches without overlaps, from the left."""
+        """Return all matches without overlaps, from left to right."""
         return map(_spans, (self._regex or self.prepare()).finditer(data))
 
     @property
@@ -119,7 +121,7 @@ class Pattern:
 
 
 def compiling(patterns: Iterable[Pattern]) -> Iterator[None]:
-    """Compile ``late`` patterns, one for each step. Raise ``ValueError`` for invalid syntax."""
+    """Compile ``late`` patterns, one per step. Raises ``ValueError`` for invalid syntax."""
     for pattern in patterns:
         pattern.prepare()
         yield
@@ -131,15 +133,15 @@ _BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # may unset the flag for lin
 
 
 class PatternSet:
-    """Finds which of many patterns hit a text, not where.
+    """Set of patterns that finds which patterns match a text, but not where.
 
-    The edges of a text match as edges of a line. Texts can be searched together, each on separate
-    lines, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed`` form, so a
-    pattern that hits may have no match.
+    The edges of the text match at the edges of a line, so that texts on separate lines can be
+    searched together, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed``
+    form, so that a hit is not always a match.
 
-    ``open_ends`` are further patterns, for partial matches at the end of a text; ``hits`` leaves
-    them out. Raises ``ValueError`` for invalid syntax, and for patterns that need more than
-    ``memory`` bytes together.
+    ``open_ends`` are additional patterns for partial matches at the end of a text. ``hits`` omits
+    them. Raises ``ValueError`` for invalid syntax, and for patterns that need more than ``memory``
+    bytes together.
     """
 
     __slots__ = ("_all", "_count", "by_lines", "sieve")
@@ -171,11 +173,10 @@ class PatternSet:
         self.sieve = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
 
     def hits(self, data: bytes) -> Sequence[int]:
-        """Return the indexes of the patterns that may match, in order; the others do not."""
+        """Return the indexes of the patterns that may match, in order."""
         matched = self.sieve.match(data)
         if not matched:
-            # The last pattern always matches. RE2 returns nothing when it runs out of memory: then
-            # no pattern is known to be absent.
+            # The last pattern always matches, so RE2 has run out of memory: any pattern may match.
             return range(self._count)
         indexes = sorted(matched)[:-1]
         if indexes and indexes[-1] >= self._count:
@@ -183,7 +184,7 @@ class PatternSet:
         return indexes
 
     def all_hits(self, data: bytes) -> Sequence[int]:
-        """Return the same, followed by the indexes of ``open_ends``."""
+        """Return the indexes of the patterns that may match, followed by those of ``open_ends``."""
         return sorted(self.sieve.match(data) or range(self._all + 1))[:-1]
 
     def may_hit(self, data: bytes) -> bool:
@@ -199,7 +200,7 @@ def _add(set_: re2.Set, pattern: str, written: str) -> None:
 
 
 def _by_lines(pattern: str) -> str:
-    """Return a pattern that matches within lines what another one matches in a text."""
+    """Return a pattern whose text edges match at the edges of lines."""
     if _BY_TEXT.search(pattern):
         return pattern
     return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
@@ -208,7 +209,7 @@ def _by_lines(pattern: str) -> str:
 def prefilter(
     sets: Sequence[PatternSet], seen: Mapping[int, str] | None = None
 ) -> Prefilter | None:
-    """Return a prefilter for several sets; None if one of them does not read line by line."""
+    """Return a prefilter of several sets, or None if one of them cannot match line by line."""
     if not all(each.by_lines for each in sets):
         return None
     return Prefilter(tuple(each.sieve for each in sets), seen)
@@ -216,10 +217,10 @@ def prefilter(
 
 @frozen
 class Prefilter:
-    """Returns True if one of several sets may hit texts on separate lines.
+    """Returns True if one of several sets may match texts on separate lines.
 
-    ``seen`` maps code points beyond ASCII to the text that the sets read in their place.
-    ``confirm`` is a costlier test of the lines that a set hits.
+    ``seen`` maps code points beyond ASCII to the text that is matched in their place. ``confirm``
+    is a slower check of lines that match a set.
     """
 
     sieves: tuple[SharedPrefilter[Any], ...]
@@ -236,7 +237,7 @@ class Prefilter:
 
 
 class Characters:
-    """Converts offsets in the UTF-8 of a text to characters, from the left to the right."""
+    """Converts offsets in UTF-8 data to offsets in the text, from left to right."""
 
     __slots__ = ("_byte", "_character", "_data", "_is_ascii", "_text")
 
@@ -247,8 +248,8 @@ class Characters:
         self._byte = self._character = 0
 
     def span(self, start: int, end: int) -> Span:
-        """Return a span in characters and move to its start, which must not be left of the last
-        one."""
+        """Convert a span to characters and move to its start, which must not be before the
+        current position."""
         if self._is_ascii:
             return start, end
         self._character += len(self._data[self._byte : start].decode("utf-8", "replace"))
@@ -262,7 +263,7 @@ class Characters:
         return Finding(first, last, kind=kind, score=score)
 
     def move(self, character: int) -> int:
-        """Move on to a character and return its offset in bytes."""
+        """Move to a character and return its offset in bytes."""
         if self._is_ascii:
             return character
         self._byte += len(encoded(self._text[self._character : character]))

@@ -1,6 +1,6 @@
-"""Stems, numbers and names of texts, for comparing them by words.
+"""Extracts stems, numbers and names of texts, for comparing texts by words.
 
-Stems are English; numbers and names work in most languages.
+Stems are English. Numbers and names work in most languages.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def stem(word: str) -> str:
 
 
 def stems(text: str) -> list[str]:
-    """Return the stems of all words without stop words and negations, with repetitions."""
+    """Return the stems of all words except stop words and negations. Stems may repeat."""
     lowered = (word.lower() for word in words(text))
     return [stem(word) for word in lowered if word not in STOP and word not in _NEGATING]
 
 
 def numbers(text: str) -> set[str]:
-    """Return the numbers of a text in one notation: 1,250.00 is 1250, and four is 4."""
+    """Return the numbers of a text in one notation: 1,250.00 becomes 1250, and four becomes 4."""
     found = {_number(match[0]) for match in _NUMBER.finditer(text)}
     return found | {_SPELT[word] for word in map(str.lower, words(text)) if word in _SPELT}
 
@@ -72,7 +72,7 @@ def _number(written: str) -> str:
 
 
 def names(text: str) -> set[str]:
-    """Return the stems of capitalized words that do not begin a sentence."""
+    """Return the stems of capitalized words that are not the first word of a sentence."""
     found, opening = set(), True
     at = 0
     for match in _WORD.finditer(text):

@@ -1,7 +1,7 @@
-"""Finds offensive words and phrases of English, by kind and severity.
+"""Finds offensive English words and phrases, by kind and severity.
 
-A list ignores the context: it takes a quotation, a medical text or a surname for an offense, and
-misses whatever offends in clean words.
+A word list ignores context: it flags quotations, medical texts and surnames, and misses offenses in
+clean words.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LONGEST = 80  # characters of a finding
 
 @frozen
 class WordList:
-    """Finds words and phrases of some kinds with at least the severity ``threshold``, from 0 to 1.
+    """Detector of words and phrases of some kinds, with a severity of at least ``threshold``.
 
-    One third is mild or clinical, two thirds strong, the rest severe.
+    Severity is from 0 to 1: one third is mild or clinical, two thirds strong, higher values severe.
     """
 
     kinds: tuple[str, ...]
@@ -61,12 +61,12 @@ class WordList:
 
 @lru_cache(maxsize=32)
 def _compiled(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
-    """Compile the rules that guards with the same keys share."""
+    """Compile the rules once for all guards with the same settings."""
     return PhraseRules([*rules(kinds, threshold)], LONGEST)
 
 
 def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
-    """Yield the rules of some kinds with at least the severity ``least``."""
+    """Yield the rules of some kinds with a severity of at least ``least``."""
     for rule in _all_rules():
         if rule.kind in kinds and rule.score >= least:
             yield rule
@@ -74,7 +74,7 @@ def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
 
 @lru_cache(maxsize=1)
 def _all_rules() -> Sequence[PhraseRule]:
-    """Read one rule for all words of a kind and a severity, then the phrases."""
+    """Return one rule for the words of each kind and severity, then the rules for phrases."""
     lines = [line for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#")]
     word_rules = []
     for kind, severity, *words in (line.split("\t") for line in lines):

@@ -1,7 +1,8 @@
-"""Guards that ask a model through a deployment of the policy: `judge`, `policy_violation`, `bias`.
+"""Guards that ask a model through a deployment of the policy: `judge`, `policy_violation`,
+`bias`.
 
-The model gets the texts as data between random marks and answers JSON of a fixed schema. Any other
-answer, and an answer of "unsure", is a failure of the guard.
+The model receives the texts as data between random marks and returns JSON of a fixed schema. Any
+other response, and the verdict "unsure", is a failure of the guard.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ SCORES = [number / 20 for number in range(21)]  # some models would write digits
 
 
 def schema(places: int) -> dict[str, Any]:
-    """Return the schema of an answer about a number of places.
+    """Return the JSON schema of a verdict on ``places`` texts.
 
-    The length of ``where`` is bounded by ``ANSWER_TOKENS`` only: servers reject a schema that
-    bounds an array.
+    Only ``ANSWER_TOKENS`` bounds the length of ``where``, because servers reject schemas that bound
+    an array.
     """
     members: dict[str, Any] = {
         "reason": {"type": "string"},
@@ -101,7 +102,7 @@ def schema(places: int) -> dict[str, Any]:
 
 
 class Judged(StrictAnswer):
-    """Answer of the judge. The reason improves the verdict; it may quote a text, so it is
+    """Response of the model. The reason improves the verdict. It may quote a text and is
     dropped."""
 
     reason: str
@@ -117,7 +118,7 @@ ANSWER = TypeAdapter(Judged)
 
 @frozen
 class JudgedText:
-    """A text of the call with the index ``number``, or a sentence of it."""
+    """A text of the call, or a sentence of a text. ``number`` is the index of the text."""
 
     number: int
     start: int
@@ -128,11 +129,11 @@ class JudgedText:
 
 @frozen
 class Judge:
-    """Asks a deployment whether texts break a rule.
+    """Asks a deployment if texts violate a rule.
 
-    ``check`` is the kind of the rule: criteria, support of each sentence by the context of the
-    call, or relevance to the question. The judge fails for more than ``longest`` characters.
-    ``mark`` returns the random mark around the texts.
+    ``check`` selects the rule: the criteria, support of each sentence by the context, or relevance
+    to the question. The guard fails if the texts have more than ``longest`` characters. ``mark``
+    returns the random mark around the texts.
     """
 
     name: str
@@ -178,7 +179,7 @@ class Judge:
                     yield _judged(number, piece.text, sentence.start, sentence.end)
 
     def evidence(self, question: PromptContext) -> str:
-        """Return the evidence for the rule, empty if there is none."""
+        """Return the evidence for the check, or an empty string."""
         if self.check == "grounded":
             return question.context.strip()
         if self.check == "relevant" or self.stage == "output":
@@ -217,7 +218,7 @@ class Judge:
     def _findings(
         self, texts: Sequence[Piece], places: Sequence[JudgedText], judged: Judged
     ) -> list[list[Finding]]:
-        """Return findings for the texts that the judge names, or for all of them.
+        """Return findings for the texts that the model names, or else for all texts.
 
         Raises ``Unsure`` and ``BadAnswer``.
         """
@@ -245,7 +246,7 @@ def _judged(
 
 @frozen
 class ByQuestion:
-    """A judge of responses, for calls with evidence."""
+    """Judge of responses that applies only to calls with evidence."""
 
     judge: Judge
 
@@ -299,7 +300,6 @@ class JudgeConfig(ByModelConfig):
 def judged_by(
     keys: ByModelConfig, context: GuardContext, rule: str, kind: str, check: Check = "criteria"
 ) -> Judge:
-    """Return the judge of a rule, with the kind of its findings."""
     return Judge(
         name=context.name,
         stage=context.stage,

@@ -1,4 +1,4 @@
-"""Categories and scores of the moderation endpoint of an upstream, in OpenAI's format."""
+"""The `moderation` guard: calls the moderation endpoint of an upstream, in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHER = "other"  # kind of any category that the policy does not list either
 
 
 class Moderated(ServiceAnswer):
-    """Result for one text. It may omit categories."""
+    """Result for one text. Categories may be missing."""
 
     flagged: bool
     categories: dict[str, bool | None]
@@ -43,7 +43,7 @@ class Moderated(ServiceAnswer):
 
 
 class Moderations(ServiceAnswer):
-    """Answer with a result for each text, in their order."""
+    """Response with one result per text, in the same order."""
 
     results: list[Moderated]
 
@@ -53,8 +53,7 @@ ANSWER = TypeAdapter(Moderations)
 
 @frozen
 class Moderation:
-    """Finds whole texts by the threshold of each category. Without ``categories``, the endpoint
-    decides."""
+    """Finds texts by a minimum score per category. Without ``categories``, the endpoint decides."""
 
     upstream: Upstream
     model: str | None
@@ -81,7 +80,7 @@ class Moderation:
         return answer.results
 
     def _worst(self, result: Moderated, length: int) -> list[Finding]:
-        """Return one finding of the category with the highest score, if any counts."""
+        """Return one finding for the category with the highest score, if any category applies."""
         sure = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
             if not self.categories.keys() <= sure.keys():  # the endpoint does not know it

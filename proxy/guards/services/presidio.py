@@ -1,4 +1,4 @@
-"""Personal data, including names and places, by your own Presidio analyzer."""
+"""The `presidio` guard: finds personal data with a user's Presidio analyzer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = "other"  # kind of an entity that was not requested
 
 
 class Recognized(ServiceAnswer):
-    """Result of the analyzer."""
+    """Entity that the analyzer found."""
 
     entity_type: str
     start: Annotated[int, Field(ge=0)]

@@ -1,8 +1,8 @@
-"""Guards that call a service.
+"""Runs the guards that call a service.
 
-A service gets the texts after all guards with a detector of their own: masked text does not leave
-the process, and a blocked call is not sent. The findings of a service become a detector of the
-texts that it was sent, so that they are applied like the findings of any other guard.
+Services run after all local guards: they receive masked text, and are not called for a blocked
+call. The findings of a service become a detector of the texts that it received, so that they are
+applied like those of other guards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OF_REQUEST = frozenset({400, 413, 422})
 
 @frozen
 class NoEgress:
-    """GuardClients of a process without connections for guards."""
+    """GuardClients of a process without outgoing connections."""
 
     request_id: str = ""
     caller: object = None
@@ -57,7 +57,7 @@ class NoEgress:
 
 @frozen
 class Reading:
-    """One reading of a text for a service."""
+    """A text for a service, with its kind and role."""
 
     text: str
     kind: str
@@ -66,7 +66,8 @@ class Reading:
 
 @frozen
 class ServiceFindings:
-    """Detector of the texts that a service was sent. Raises ``KeyError`` for any other text."""
+    """Detector that returns the findings of a service. Raises ``KeyError`` for texts it did not
+    receive."""
 
     findings: Mapping[str, Sequence[Finding]]
     lookback: int | None = None
@@ -76,12 +77,12 @@ class ServiceFindings:
 
 
 class Unfit(Exception):
-    """The answer of a service does not match the texts it was sent."""
+    """The response of a service does not match the texts that it received."""
 
 
 @frozen
 class ServiceCalls:
-    """Calls the services of one call. ``now`` is the clock for their time."""
+    """Calls the services of one call. ``now`` measures the time of each service."""
 
     question: PromptContext
     record: Record
@@ -94,7 +95,7 @@ class ServiceCalls:
     ) -> list[RuleTally]:
         """Call all services concurrently, each with the texts of its rule and its deadline.
 
-        A failed service becomes a detector that raises the error.
+        A failed service is replaced by a detector that raises the error.
         """
         readings = [*dict.fromkeys(reads)]
         waits = any(rule.enforces for rule in rules)
@@ -139,21 +140,22 @@ class ServiceCalls:
 
 
 def _is_of_text(error: Exception) -> bool:
-    """Return True if a service failed because of the text that it was sent."""
+    """Return True if the text that a service received caused the error."""
     if isinstance(error, ProxyError):  # of the guard's deployment
         return error.status in OF_REQUEST
     return isinstance(error, TooLong | Unsure)
 
 
 def unasked(rules: Iterable[GuardRule], clock: Clock, error: str | None = None) -> list[RuleTally]:
-    """Return the tallies of services that were not called, with the error that prevented it."""
+    """Return the tallies of services that were not called, because of ``error`` or without
+    texts."""
     return [
         RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
     ]
 
 
 def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
-    """Return the readings of one text for services."""
+    """Return the views of a text that services receive."""
     return [Reading(view.cased, kind, role) for view in views if not view.written]
 
 
@@ -173,8 +175,8 @@ class TextCollector:
 class ServiceStage:
     """Calls services at the end of a stream, after the other guards.
 
-    If a service enforces, the stream is held until then. Otherwise it is sent, and the services are
-    called in the background. ``beside`` runs heavy inspections.
+    If a service enforces, the stream is withheld until all services have responded. Otherwise it is
+    sent at once, and the services are called in the background. ``beside`` runs heavy inspections.
     """
 
     __slots__ = (
@@ -241,8 +243,8 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
 
 
 def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:
-    """Return the rule that collects texts. It enforces if one of the rules does, so that it gets
-    the same texts."""
+    """Return a rule that collects texts. It enforces if one of the rules does, so that it
+    inspects the same texts."""
     acts = _any_applies((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
     return GuardRule(

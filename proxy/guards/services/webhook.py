@@ -1,6 +1,7 @@
-"""Your own guard service, which gets all texts of a call and returns findings.
+"""The `webhook` guard: a user's service, which receives all texts of a call and returns
+findings.
 
-The signature covers the time and the body. `docs/guard-services.md` describes the contract.
+The signature covers the timestamp and the body. See `docs/guard-services.md`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class WebhookFinding(StrictAnswer):
 
 
 class WebhookAnswer(StrictAnswer):
-    """Answer of the service."""
+    """Response of the service."""
 
     findings: Annotated[list[WebhookFinding], Field(max_length=MOST_FINDINGS)]
 
@@ -57,8 +58,8 @@ ANSWER = TypeAdapter(WebhookAnswer)
 
 @frozen
 class Webhook:
-    """Calls a service. ``kinds`` are those that it may return; ``now`` returns seconds since the
-    epoch."""
+    """Calls a service. ``kinds`` are the allowed kinds of findings, and ``now`` returns Unix
+    seconds."""
 
     name: str
     stage: str

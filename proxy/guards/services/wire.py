@@ -1,6 +1,6 @@
-"""Requests to guard services, and strict parsing of their answers.
+"""Requests to guard services, and strict parsing of their responses.
 
-Each error is a failure of the guard. A log contains its class only.
+Each error is a failure of the guard, and only its class is logged.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ HEADERS = {
 
 
 class NoAnswer(Exception):
-    """The status of the answer is not 200."""
+    """The status of the response is not 200."""
 
 
 class BadAnswer(Exception):
-    """The answer violates the contract."""
+    """The response violates the contract."""
 
 
 class TooLong(Exception):
-    """The texts are longer than the limit."""
+    """The texts exceed the length limit."""
 
 
 class Unsure(Exception):
-    """The answer is "unsure"."""
+    """The verdict is "unsure"."""
 
 
 class ServiceAnswer(BaseModel):
-    """Answer in JSON with exact types; other members are ignored."""
+    """JSON response with exact types. Unknown members are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
 
 class StrictAnswer(ServiceAnswer):
-    """Answer in JSON without other members."""
+    """JSON response without unknown members."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 def read(form: TypeAdapter[T], body: bytes | str) -> T:
-    """Parse an answer. Raises ``BadAnswer``."""
+    """Parse a response. Raises ``BadAnswer``."""
     raw = body.encode() if isinstance(body, str) else body
     try:
         read_distinct(raw)
@@ -67,7 +67,7 @@ def read(form: TypeAdapter[T], body: bytes | str) -> T:
 
 
 async def post(outside: GuardClient, url: str, payload: Any, headers: Mapping[str, str]) -> bytes:
-    """Send JSON and return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
+    """Send JSON and return the body of the response. Raises ``NoAnswer`` and ``OSError``."""
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)
     if status != 200:
