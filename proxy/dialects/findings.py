@@ -1,8 +1,8 @@
-"""What the guards of an upstream found: Enkrypt's detections and Portkey's hook results.
+"""Guard findings in Enkrypt's and Portkey's formats.
 
-They stand in its answers beside the choices, and in its errors beside the error. A client of either
-dialect reads them in its own words, joined with what our guards found. What is read of them for
-records and errors are names and yes or no, never a text: a detail may quote what it has found.
+Upstream guards report detections (Enkrypt) or hook results (Portkey) in responses and errors. Each
+is converted into the client's format and joined with the results of the proxy's guards. Records and
+errors get names and flags only, because details may quote the text.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from proxy.dialects.detections import LESS_IS_WORSE
 from proxy.errors import UpstreamFinding
 from proxy.types import Json
-from proxy.types.guard import Stage
+from proxy.types.detections import Details, DetectionFormat, DetectorFindings, counts
+from proxy.types.guard import GuardResult, GuardResults, Stage
 
 DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
 MAX_FINDINGS = 64
-MAX_NAMES = 1024  # of one stage that are looked at
+MAX_NAMES = 1024  # read per stage
+LOW_IS_BAD = frozenset({"on_topic", "adherence_score", "relevancy_score", "safe", "sfw"})
+"""Detectors with lower values for worse texts."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/ -]{0,63}")
 _STAGES: tuple[tuple[Stage, str, str], ...] = (
     ("input", "input_guardrails", "before_request_hooks"),
@@ -28,53 +30,45 @@ _STAGES: tuple[tuple[Stage, str, str], ...] = (
 
 
 def find_findings(data: Json) -> tuple[UpstreamFinding, ...]:
-    """Return what an upstream's document says, each detector of a stage once; mostly nothing."""
+    """Return the findings in an upstream's document, each detector of a stage once."""
     if DETECTIONS not in data and HOOKS not in data:
         return ()
-    return merge_findings((*_detected(data), *_hooked(data)))
+    return merge_findings((*_from_detections(data), *_from_hooks(data)))
 
 
 def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding, ...]:
-    """Return each detector of a stage once, as having found something where it once did."""
-    known: dict[tuple[Stage, str], bool] = {}
+    """Return each detector of a stage once, at most ``MAX_FINDINGS``."""
+    merged: dict[tuple[Stage, str], bool] = {}
     for finding in findings:
-        name = finding.stage, finding.detector
-        if name in known or len(known) < MAX_FINDINGS:
-            known[name] = known.get(name, False) or finding.found
+        key = finding.stage, finding.detector
+        if key in merged or len(merged) < MAX_FINDINGS:
+            merged[key] = merged.get(key, False) or finding.found
     return tuple(
-        UpstreamFinding(stage, detector, found) for (stage, detector), found in known.items()
+        UpstreamFinding(stage, detector, found) for (stage, detector), found in merged.items()
     )
 
 
 def is_flagged(data: Json) -> bool:
-    """True if a guard of the upstream found something."""
-    return any(item.found for item in find_findings(data))
+    """Return True if a guard of the upstream has found something."""
+    return any(finding.found for finding in find_findings(data))
 
 
-def join_detections(data: Json, found: Iterable[UpstreamFinding], ours: Json) -> Json:
-    """Return ours with what an upstream says in its document, and with what is ``found`` beside."""
-    theirs = data.get(DETECTIONS)
-    others = [*_hooked(data), *found]
-    joined: Json = dict(theirs) if isinstance(theirs, dict) else {}
+def _from_detections(data: Json) -> Iterator[UpstreamFinding]:
     for stage, name, _ in _STAGES:
-        parts = [_mapping(joined, name), _in_summary(others, stage), ours[name]]
-        joined[name] = {
-            "summary": _worst([_mapping(part, "summary") for part in parts]),
-            "details": _worst([_mapping(part, "details") for part in parts]),
-        }
-    return joined
+        summary = _mapping(_mapping(_mapping(data, DETECTIONS), name), "summary")
+        for detector, value in islice(summary.items(), MAX_NAMES):
+            if _NAME.fullmatch(detector):
+                found = not value if detector in LOW_IS_BAD else bool(value)
+                yield UpstreamFinding(stage, detector, found)
 
 
-def join_hooks(data: Json, found: Iterable[UpstreamFinding], ours: Json) -> Json:
-    """Return ours after what an upstream says in its document, and what is ``found`` beside."""
-    theirs = data.get(HOOKS)
-    joined: Json = dict(theirs) if isinstance(theirs, dict) else {}
-    others = [*_detected(data), *found]
+def _from_hooks(data: Json) -> Iterator[UpstreamFinding]:
     for stage, _, name in _STAGES:
-        hooks = joined.get(name)
-        of_stage = [_hook(item) for item in others if item.stage == stage]
-        joined[name] = [*(hooks if isinstance(hooks, list) else ()), *of_stage, *ours[name]]
-    return joined
+        hooks = _mapping(data, HOOKS).get(name)
+        for hook in islice(hooks if isinstance(hooks, list) else (), MAX_NAMES):
+            detector = hook.get("id") if isinstance(hook, dict) else None
+            if isinstance(detector, str) and _NAME.fullmatch(detector):
+                yield UpstreamFinding(stage, detector, hook.get("verdict") is False)
 
 
 def _mapping(data: Any, name: str) -> Json:
@@ -82,46 +76,52 @@ def _mapping(data: Any, name: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _detected(data: Json) -> Iterator[UpstreamFinding]:
+# Joining with results of the proxy's guards
+
+
+def join_detections(data: Json, findings: Iterable[UpstreamFinding], own: Json) -> Json:
+    """Return the upstream's detections and findings joined with the proxy's ``own`` detections."""
+    upstream = data.get(DETECTIONS)
+    joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
+    findings = [*_from_hooks(data), *findings]
     for stage, name, _ in _STAGES:
-        summary = _mapping(_mapping(_mapping(data, DETECTIONS), name), "summary")
-        for word, value in islice(summary.items(), MAX_NAMES):
-            if _NAME.fullmatch(word):
-                less = word in LESS_IS_WORSE
-                yield UpstreamFinding(stage, word, not value if less else bool(value))
+        summary = {item.detector: int(item.found) for item in findings if item.stage == stage}
+        converted: Json = {"summary": summary, "details": {detector: {} for detector in summary}}
+        parts = [_mapping(joined, name), converted, own[name]]
+        joined[name] = {
+            member: _worst([_mapping(part, member) for part in parts])
+            for member in ("summary", "details")
+        }
+    return joined
 
 
-def _hooked(data: Json) -> Iterator[UpstreamFinding]:
+def join_hooks(data: Json, findings: Iterable[UpstreamFinding], own: Json) -> Json:
+    """Return the upstream's hook results and findings, followed by the proxy's ``own`` hooks."""
+    upstream = data.get(HOOKS)
+    joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
+    findings = [*_from_detections(data), *findings]
     for stage, _, name in _STAGES:
-        hooks = _mapping(data, HOOKS).get(name)
-        for hook in islice(hooks if isinstance(hooks, list) else (), MAX_NAMES):
-            known = hook.get("id") if isinstance(hook, dict) else None
-            if isinstance(known, str) and _NAME.fullmatch(known):
-                yield UpstreamFinding(stage, known, hook.get("verdict") is False)
-
-
-def _in_summary(found: Iterable[UpstreamFinding], stage: Stage) -> Json:
-    summary = {item.detector: int(item.found) for item in found if item.stage == stage}
-    return {"summary": summary, "details": {word: {} for word in summary}}
+        hooks = joined.get(name)
+        converted = [_hook(finding) for finding in findings if finding.stage == stage]
+        joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *own[name]]
+    return joined
 
 
 def _hook(finding: UpstreamFinding) -> Json:
-    check = {"id": finding.detector, "verdict": not finding.found, "data": {}}
+    result = {"verdict": not finding.found, "id": finding.detector, "transformed": False}
     return {
-        "verdict": not finding.found,
-        "id": finding.detector,
+        **result,
         "type": "guardrail",
         "deny": False,
         "async": False,
-        "transformed": False,
         "skipped": False,
         "execution_time": 0,
-        "checks": [{**check, "transformed": False, "execution_time": 0}],
+        "checks": [{**result, "data": {}, "execution_time": 0}],
     }
 
 
 def _worst(parts: Iterable[Json]) -> Json:
-    """Join mappings; where several have a name, the value that speaks more against the call."""
+    """Join mappings. Where several have a name, the worse value counts."""
     joined: Json = {}
     for part in parts:
         for name, value in part.items():
@@ -129,21 +129,109 @@ def _worst(parts: Iterable[Json]) -> Json:
     return joined
 
 
-def _worse(name: str, one: Any, other: Any) -> Any:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return _worst([one, other])
-    if isinstance(one, list) and isinstance(other, list):
-        return [*one, *(item for item in other if item not in one)]
-    sizes = _size(one), _size(other)
-    if sizes[0] is None or sizes[1] is None:
-        return other or one
-    more = sizes[0] >= sizes[1]
-    return one if more is not (name in LESS_IS_WORSE and sizes[0] != sizes[1]) else other
+def _worse(name: str, first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        return _worst([first, second])
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *(item for item in second if item not in first)]
+    one, two = _number(first), _number(second)
+    if one is None or two is None:
+        return second or first
+    if one == two:
+        return first
+    return first if (one > two) is not (name in LOW_IS_BAD) else second
 
 
-def _size(value: Any) -> float | None:
-    """Return a number as one; some are written as words."""
+def _number(value: Any) -> float | None:
+    """Return a number, also if it is written as a string."""
     try:
         return float(value) if isinstance(value, (bool, int, float, str)) else None
     except ValueError:
         return None
+
+
+# Results of the proxy's guards as detections. Details count findings and never quote text.
+
+
+def score_of(score: float) -> float:
+    return round(score, 3)
+
+
+def count_details(member: str) -> Details:
+    return lambda findings: {member: counts(findings)}
+
+
+def inverse_details(member: str) -> Details:
+    return lambda findings: {member: score_of(1 - findings.score)}
+
+
+def flag_details(member: str) -> Details:
+    return lambda findings: {member: bool(findings.findings)}
+
+
+def similarity_details(findings: DetectorFindings) -> Json:
+    return {"similarity_score": score_of(findings.score)}
+
+
+def inverse_summary(findings: DetectorFindings) -> int:
+    return 1 - findings.any
+
+
+_TOXICITY_LABELS = {"profanity": "obscene", "slur": "identity_hate"}
+
+
+def _toxicity_labels(findings: DetectorFindings) -> list[str]:
+    return [_TOXICITY_LABELS.get(kind, kind) for kind in sorted(findings.findings)]
+
+
+def _toxicity_details(findings: DetectorFindings) -> Json:
+    score = score_of(findings.score)
+    return {"toxicity": score, **dict.fromkeys(_toxicity_labels(findings), score)}
+
+
+TOXICITY = DetectionFormat("toxicity", "toxicity", _toxicity_details, summary=_toxicity_labels)
+PII = DetectionFormat("pii", "pii", count_details("pii"))
+
+
+def detections(verdicts: GuardResults) -> Json:
+    """Return guard results of both stages as Enkrypt's detections.
+
+    A kind of guard without a format of its own is a detector of its name. A guard that failed or
+    did not apply is left out.
+    """
+    return {
+        f"{stage}_guardrails": _stage_detections(
+            [result for result_stage, result in verdicts if result_stage == stage]
+        )
+        for stage in ("input", "output")
+    }
+
+
+def _stage_detections(results: Iterable[GuardResult]) -> Json:
+    findings_by_kind: dict[str, DetectorFindings] = {}
+    formats: dict[str, tuple[DetectionFormat, ...]] = {}
+    for result in results:
+        if result.verdict not in ("failed", "not_applicable"):
+            kind = result.kind
+            findings = DetectorFindings(result.findings, result.score)
+            findings_by_kind[kind] = _merge(findings_by_kind.get(kind), findings)
+            formats[kind] = result.detections or (DetectionFormat(kind, kind),)
+    by_word: dict[str, tuple[DetectorFindings, DetectionFormat]] = {}
+    details: Json = {}
+    for kind, findings in findings_by_kind.items():
+        for detector in formats[kind]:
+            previous, _ = by_word.get(detector.word, (None, detector))
+            by_word[detector.word] = _merge(previous, findings), detector
+            name = detector.name
+            details[name] = {**details.get(name, {}), **detector.details(findings)}
+    summary = {word: detector.summary(findings) for word, (findings, detector) in by_word.items()}
+    return {"summary": summary, "details": details}
+
+
+def _merge(first: DetectorFindings | None, second: DetectorFindings) -> DetectorFindings:
+    if first is None:
+        return second
+    merged = dict(first.findings)
+    for kind, count in second.findings.items():
+        merged[kind] = merged.get(kind, 0) + count
+    return DetectorFindings(merged, max(first.score, second.score))

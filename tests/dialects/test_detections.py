@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.detections import detections
+from proxy.dialects.findings import detections
 from proxy.guards.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Stage
 from tests.for_each import for_each

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.detections import detections
 from proxy.dialects.findings import (
     MAX_FINDINGS,
     MAX_NAMES,
+    detections,
     find_findings,
     is_flagged,
     join_detections,
     join_hooks,
 )
-from proxy.dialects.hooks import hook_results
+from proxy.dialects.vendors.portkey import hook_results
 from proxy.errors import UpstreamFinding
 from proxy.guards.kinds.table import KINDS
 from proxy.types.guard import GuardResult, GuardResults

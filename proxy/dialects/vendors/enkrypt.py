@@ -19,8 +19,7 @@ from proxy.dialects.base import (
     TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.detections import detections
-from proxy.dialects.findings import DETECTIONS, join_detections
+from proxy.dialects.findings import DETECTIONS, detections, join_detections
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields

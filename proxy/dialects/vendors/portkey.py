@@ -1,9 +1,10 @@
 """Portkey: OpenAI's bodies, everything else in ``x-portkey-*`` headers.
 
-Sources: Portkey's API reference for ``POST /completions`` and the headers that its SDK sends. A
-saved config or virtual key names a deployment. An inline config may share calls out among several:
-each is one that the key may use. A custom host or a provider key would let a client choose where a
-call goes, and a fallback what limits and guards it has: both are the policy's to say.
+A saved config or virtual key names a deployment. An inline config may balance calls among several
+deployments that the key may use. Hosts, provider keys and fallbacks are refused: the policy decides
+them.
+
+Sources: Portkey's API reference for ``POST /completions``, and the headers that its SDK sends.
 """
 
 from __future__ import annotations
@@ -27,17 +28,22 @@ from proxy.dialects.base import (
 )
 from proxy.dialects.counting import read_distinct
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
-from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.dialects.vendors import openai
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, listed
 from proxy.types import Json, RequestHead, Secret
-from proxy.types.guard import GuardResults
+from proxy.types.guard import GuardResult, GuardResults, Stage
 
-HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
-_HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
+HOOK_FAILED, HOOK_DENIED = 246, 446
+"""Statuses of a success with a failed hook, and of a call that a hook denies."""
+HOOKS_FAILED = "hooks_failed"
+"""Error type of a call that a hook denies."""
+CONFIG = "x-portkey-config"
+MAX_TARGETS, MAX_WEIGHT = 32, 1_000_000
+_IGNORED_KEYS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
+_IGNORED_HEADERS = ("x-portkey-forward-headers", "x-portkey-provider")
 _CACHE_STATUS = {
     "hit": "HIT",
     "hit_semantic": "SEMANTIC HIT",
@@ -45,15 +51,35 @@ _CACHE_STATUS = {
     "miss": "MISS",
     "refresh": "REFRESH",
 }
-CONFIG = "x-portkey-config"
-MAX_TARGETS, MAX_WEIGHT = 32, 1_000_000
-_IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
 
 
 def credential(headers: Headers) -> Secret | None:
-    """Beside ``x-portkey-api-key`` the SDK's idle ``Authorization`` is not looked at."""
-    own = request_headers.plain("x-portkey-api-key", headers)
-    return request_headers.bearer(headers) if own is None else own
+    """Read ``x-portkey-api-key``, or a Bearer token, which the SDK also sends beside the header."""
+    key = request_headers.plain("x-portkey-api-key", headers)
+    return request_headers.bearer(headers) if key is None else key
+
+
+def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
+    if headers.get("x-portkey-custom-host"):
+        raise bad_header("x-portkey-custom-host", "clients may not set this header")
+    deployments, warnings = _deployments(headers, head.call_id)
+    user, tags = _metadata(headers)
+    trace = headers.get("x-portkey-trace-id", "")[:256]
+    trace = trace if trace.isascii() and trace.isprintable() and trace else head.request_id
+    ignored = [f"{name} ignored" for name in _IGNORED_HEADERS if headers.get(name)]
+    return replace(
+        head,
+        deployment=head.deployment
+        or next(iter(deployments), None)
+        or headers.get("x-portkey-virtual-key", "").strip()
+        or None,
+        alternatives=() if head.deployment else deployments[1:],
+        tags=head.tags + tags,
+        user=user,
+        timeout_s=_timeout_s(headers),
+        echo=(("x-portkey-trace-id", trace),),  # without it the SDK retries by itself
+        warnings=(*head.warnings, *ignored, *warnings),
+    )
 
 
 def _object(name: str, headers: Headers) -> dict[str, Any]:
@@ -69,37 +95,38 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
     return value
 
 
-def _saved_config(headers: Headers, nonce: str) -> tuple[tuple[str, ...], str | None]:
-    """Return the id of a saved config, or of the target of an inline one, and those of the targets
-    that were not drawn; and a warning for what an inline one says that the policy decides."""
-    name = CONFIG
-    text = headers.get(name, "").strip()
+def _deployments(headers: Headers, call_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the deployments in the config, the one to use first, and warnings.
+
+    A config is a saved id, or inline with one target or several.
+    """
+    text = headers.get(CONFIG, "").strip()
     if not text.startswith("{"):
-        return ((text,) if text else ()), None
-    config = _object(name, headers)
+        return ((text,) if text else ()), ()
+    config = _object(CONFIG, headers)
+    warning = f"{CONFIG}: cache, retry and timeout ignored because the policy decides"
+    warnings = () if config.keys().isdisjoint(_IGNORED_KEYS) else (warning,)
     targets = config.get("targets")
     if isinstance(targets, list) and len(targets) > 1:
-        return _drawn(config, targets, nonce), _warning(config)
-    config = _only_target(config)
-    beyond = sorted(config.keys() - _HARMLESS - {"virtual_key"})
-    if beyond:
-        problem = f"an inline config may not set {listed(beyond)}, because the policy does"
-        raise bad_header(name, problem)
+        return _draw(config, targets, call_id), warnings
+    if isinstance(targets, list) and len(targets) == 1 and isinstance(targets[0], dict):
+        shared = {n: value for n, value in config.items() if n not in {"targets", "strategy"}}
+        config = {**shared, **targets[0]}
+    refused = sorted(config.keys() - _IGNORED_KEYS - {"virtual_key"})
+    if refused:
+        problem = f"an inline config may not set {listed(refused)}, because the policy does"
+        raise bad_header(CONFIG, problem)
     target = config.get("virtual_key")
     if target is not None and not isinstance(target, str):
-        raise bad_header(name, "virtual_key must be a string")
-    return ((target,) if target else ()), _warning(config)
+        raise bad_header(CONFIG, "virtual_key must be a string")
+    return ((target,) if target else ()), warnings
 
 
-def _warning(config: dict[str, Any]) -> str | None:
-    if config.keys().isdisjoint(_HARMLESS):
-        return None
-    return f"{CONFIG}: cache, retry and timeout ignored because the policy decides"
+def _draw(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str, ...]:
+    """Return the deployments of targets, first the one that is drawn by weight.
 
-
-def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str, ...]:
-    """Return the deployments that targets name, the one that is drawn by their weights first: a
-    call's ``call_id`` decides. Raises ``BadRequest`` for what is no load balance of deployments."""
+    A hash of ``call_id`` decides.
+    """
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
     if mode != "loadbalance":
@@ -107,29 +134,27 @@ def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str,
             "several targets require the strategy mode loadbalance. Set fallbacks in the policy."
         )
         raise bad_header(CONFIG, problem)
-    beyond = sorted(config.keys() - _HARMLESS - {"strategy", "targets"})
-    if beyond:
-        raise bad_header(CONFIG, f"may not set {listed(beyond)} next to targets")
+    refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
+    if refused:
+        raise bad_header(CONFIG, f"may not set {listed(refused)} next to targets")
     if len(targets) > MAX_TARGETS:
         raise bad_header(CONFIG, f"must have at most {MAX_TARGETS} targets")
-    weights = [_weight(number, target) for number, target in enumerate(targets)]
+    weights = [_weight(index, target) for index, target in enumerate(targets)]
     names = [str(target["virtual_key"]) for target in targets]
-    share = int.from_bytes(sha256(nonce.encode()).digest()[:7]) / 2**56 * sum(weights)
-    for number, upto in enumerate(accumulate(weights)):
-        if share < upto:
-            return (names[number], *names[:number], *names[number + 1 :])
+    point = int.from_bytes(sha256(call_id.encode()).digest()[:7]) / 2**56 * sum(weights)
+    for index, limit in enumerate(accumulate(weights)):
+        if point < limit:
+            return (names[index], *names[:index], *names[index + 1 :])
     raise bad_header(CONFIG, "must have a target with a weight greater than 0")
 
 
-def _weight(number: int, target: Any) -> float:
-    """Return the share of a target. Raises ``BadRequest`` for one that says more than that and the
-    deployment it means."""
-    place = f"targets[{number}]"
+def _weight(index: int, target: Any) -> float:
+    place = f"targets[{index}]"
     if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
         raise bad_header(CONFIG, f"{place}.virtual_key must be the name of a deployment")
-    beyond = sorted(target.keys() - {"virtual_key", "weight"})
-    if beyond:
-        raise bad_header(CONFIG, f"{place} may not set {listed(beyond)}")
+    refused = sorted(target.keys() - {"virtual_key", "weight"})
+    if refused:
+        raise bad_header(CONFIG, f"{place} may not set {listed(refused)}")
     weight = target.get("weight", 1)
     if type(weight) not in (int, float) or not 0 <= weight <= MAX_WEIGHT:
         problem = f"{place}.weight must be a number between 0 and {MAX_WEIGHT}"
@@ -137,93 +162,109 @@ def _weight(number: int, target: Any) -> float:
     return float(weight)
 
 
-def _only_target(config: dict[str, Any]) -> dict[str, Any]:
-    """Return an inline config of one target as if it said itself what that says. Which of several
-    is asked the policy says: the config is returned as it is, and refused."""
-    targets = config.get("targets")
-    if not isinstance(targets, list) or len(targets) != 1 or not isinstance(targets[0], dict):
-        return config
-    rest = {name: value for name, value in config.items() if name not in {"targets", "strategy"}}
-    return {**rest, **targets[0]}
-
-
 def _timeout_s(headers: Headers) -> float | None:
     name = "x-portkey-request-timeout"
     text = headers.get(name, "").strip()
     if not text:
         return None
-    most = MAX_TIMEOUT_S * 1000
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= most:
-        raise bad_header(name, f"must be an integer of milliseconds between 1 and {most}")
+    max_ms = MAX_TIMEOUT_S * 1000
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= max_ms:
+        raise bad_header(name, f"must be an integer of milliseconds between 1 and {max_ms}")
     return int(text) / 1000
 
 
 def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
-    """``x-portkey-metadata``: ``_user`` is the end user, the rest are tags."""
+    """Return the end user and the tags in ``x-portkey-metadata``."""
     name = "x-portkey-metadata"
     values = _object(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
         raise bad_header(name, "must have only strings and numbers as values")
-    texts = {key: _text(value) for key, value in values.items()}
-    tags = [(key, text) for key, text in texts.items() if key != "_user"]
-    if len(texts.get("_user", "")) > MAX_NAME:
+    texts = {
+        key: value if isinstance(value, str) else orjson.dumps(value).decode()
+        for key, value in values.items()
+    }
+    user = texts.pop("_user", None)
+    if len(user or "") > MAX_NAME:
         raise bad_header(name, f"_user must have at most {MAX_NAME} characters")
-    return texts.get("_user"), request_headers.checked_tags(name, tags)
-
-
-def _text(value: str | float) -> str:
-    """Return a number as JSON writes it."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
-    if headers.get("x-portkey-custom-host"):
-        raise bad_header("x-portkey-custom-host", "clients may not set this header")
-    configs, warning = _saved_config(headers, head.call_id)
-    user, tags = _metadata(headers)
-    given = headers.get("x-portkey-trace-id", "")[:256]
-    trace = given if given.isascii() and given.isprintable() and given else head.request_id
-    ignored = [f"{name} ignored" for name in _IGNORED if headers.get(name)]
-    return replace(
-        head,
-        deployment=head.deployment
-        or next(iter(configs), None)
-        or headers.get("x-portkey-virtual-key", "").strip()
-        or None,
-        alternatives=() if head.deployment else configs[1:],
-        tags=head.tags + tags,
-        user=user,
-        timeout_s=_timeout_s(headers),
-        echo=(("x-portkey-trace-id", trace),),  # its SDK leaves retries to who sets it
-        warnings=(*head.warnings, *ignored, *([warning] if warning else ())),
-    )
+    return user, request_headers.checked_tags(name, [*texts.items()])
 
 
 def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
+    retries = max(0, attempts - 1)
     return (
         ("x-portkey-cache-status", _CACHE_STATUS.get(cache, "DISABLED")),
-        ("x-portkey-retry-attempt-count", str(max(0, attempts - 1))),
-        ("x-portkey-last-used-option-index", f"config.targets[{max(0, attempts - 1)}]"),
+        ("x-portkey-retry-attempt-count", str(retries)),
+        ("x-portkey-last-used-option-index", f"config.targets[{retries}]"),
     )
 
 
-def add_verdicts(data: Json, verdicts: GuardResults, found: Findings = ()) -> Json:
-    if not verdicts and not found and DETECTIONS not in data:
+def add_verdicts(data: Json, verdicts: GuardResults, findings: Findings = ()) -> Json:
+    if not verdicts and not findings and DETECTIONS not in data:
         return data
-    return {**data, HOOKS: join_hooks(data, found, hook_results(verdicts))}
+    return {**data, HOOKS: join_hooks(data, findings, hook_results(verdicts))}
 
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
-    """A guard that blocks is a hook that denies; its results are beside the error."""
-    refusal = openai.refuse(error, request_id)
+    """Return an error. A guard that blocks is a hook that denies the call."""
+    response = openai.refuse(error, request_id)
     if not isinstance(error, GuardBlocked) or isinstance(error, GuardUnavailable):
-        return refusal
-    denial = {**refusal.body["error"], "type": HOOKS_FAILED}
-    return replace(refusal, status=DENIED, body={"error": denial})
+        return response
+    denial = {**response.body["error"], "type": HOOKS_FAILED}
+    return replace(response, status=HOOK_DENIED, body={"error": denial})
 
 
-def authorize(key: str) -> tuple[str, str]:
-    return ("x-portkey-api-key", key)
+def hook_results(verdicts: GuardResults) -> Json:
+    """Return guard results as hooks with one check each.
+
+    As at Portkey, neither a check with an error nor a check that changed a text fails its hook.
+    """
+
+    def hooks(stage: Stage) -> list[Json]:
+        return [_hook(result) for result_stage, result in verdicts if result_stage == stage]
+
+    return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
+
+
+def status(verdicts: GuardResults, *, flagged: bool) -> int:
+    """Return the status of a response: ``HOOK_FAILED`` if it passes although a hook has failed.
+
+    A hook that ends a streamed response reports that in the stream.
+    """
+    has_passed = not flagged and all(
+        _has_passed(result)
+        or (stage == "output" and result.verdict == "blocked" and not result.shadow)
+        for stage, result in verdicts
+    )
+    return 200 if has_passed else HOOK_FAILED
+
+
+def _has_passed(result: GuardResult) -> bool:
+    return result.verdict not in ("flagged", "blocked", "routed")
+
+
+def _hook(result: GuardResult) -> Json:
+    has_passed, is_masked = _has_passed(result), result.verdict == "masked"
+    duration_ms = round(result.seconds * 1000, 3)
+    check: Json = {
+        "id": f"headrace.{result.kind}",
+        "verdict": has_passed and result.error is None,
+        "data": {"findings": dict(result.findings), "score": round(result.score, 3)},
+        "transformed": is_masked,
+        "execution_time": duration_ms,
+    }
+    if result.error is not None:
+        check["error"] = {"name": "Check error", "message": "The guard could not inspect the text."}
+    return {
+        "verdict": has_passed,
+        "id": result.guard,
+        "type": "guardrail",
+        "deny": result.action == "block",
+        "async": False,
+        "transformed": is_masked,
+        "skipped": result.verdict == "not_applicable",
+        "execution_time": duration_ms,
+        "checks": [check],
+    }
 
 
 PORTKEY = Dialect(
@@ -248,8 +289,8 @@ PORTKEY = Dialect(
     server=UpstreamDialect(
         prefix="/v1",
         paths=openai.PATHS,
-        authorize=authorize,
-        statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
+        authorize=lambda key: ("x-portkey-api-key", key),
+        statuses={**USUAL, HOOK_FAILED: "flagged", HOOK_DENIED: "denied"},
         denials=DENIALS | {HOOKS_FAILED},
     ),
     cells=TableCells(

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import FileName, Reference, Section, Share
-from proxy.dialects.detections import similarity
+from proxy.dialects.findings import similarity_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.passages import Passages, compared_words
 from proxy.types.detections import DetectionFormat
@@ -87,6 +87,6 @@ def _make(keys: CopyrightConfig, context: GuardContext) -> Copyright:
 KIND = GuardKind(
     CopyrightConfig,
     _make,
-    detections=(DetectionFormat("copyright_ip", "copyright_ip_similarity", similarity),),
+    detections=(DetectionFormat("copyright_ip", "copyright_ip_similarity", similarity_details),),
     example={"texts": ["word " * 20]},
 )

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from proxy.config.scalars import Certain, Section
-from proxy.dialects.detections import inverse, none_found
+from proxy.dialects.findings import inverse_details, inverse_summary
 from proxy.guards.guard_kind import ByContext, GuardContext, GuardKind
 from proxy.guards.kinds.nli import Entailed
 from proxy.guards.matching import polarity, word_overlap
@@ -153,7 +153,10 @@ KIND = GuardKind(
             "hallucination", "is_hallucination", lambda found: {"is_hallucination": found.any}
         ),
         DetectionFormat(
-            "adherence", "adherence_score", inverse("adherence_score"), summary=none_found
+            "adherence",
+            "adherence_score",
+            inverse_details("adherence_score"),
+            summary=inverse_summary,
         ),
     ),
 )

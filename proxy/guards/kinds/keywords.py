@@ -9,7 +9,7 @@ import re2
 from pydantic import Field
 
 from proxy.config.scalars import FileName, Reference, Section, Words
-from proxy.dialects.detections import counted
+from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.merge_overlaps import apart
 from proxy.guards.matching.partial_match import Holds
@@ -110,6 +110,6 @@ KIND = GuardKind(
     _make,
     cased=False,
     detections=(
-        DetectionFormat("keyword_detector", "keyword_detected", counted("detected_counts")),
+        DetectionFormat("keyword_detector", "keyword_detected", count_details("detected_counts")),
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from proxy.config.scalars import Section, Share
-from proxy.dialects.detections import share
+from proxy.dialects.findings import score_of
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.wordlist import WordList
 from proxy.types.detections import DetectionFormat
@@ -34,7 +34,7 @@ KIND = GuardKind(
         DetectionFormat(
             "nsfw",
             "nsfw",
-            lambda found: {"sfw": share(1 - found.score), "nsfw": share(found.score)},
+            lambda found: {"sfw": score_of(1 - found.score), "nsfw": score_of(found.score)},
         ),
     ),
 )

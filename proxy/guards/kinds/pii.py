@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import Field
 
 from proxy.config.scalars import Section, Share, Words
-from proxy.dialects.detections import PII
+from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import numbers, payments, phones
 from proxy.guards.matching.merge_overlaps import apart

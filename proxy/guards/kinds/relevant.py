@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from proxy.config.scalars import Certain, Section
-from proxy.dialects.detections import inverse, none_found
+from proxy.dialects.findings import inverse_details, inverse_summary
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching import word_overlap
 from proxy.types.detections import DetectionFormat
@@ -86,7 +86,10 @@ KIND = GuardKind(
     answers=True,
     detections=(
         DetectionFormat(
-            "relevancy", "relevancy_score", inverse("relevancy_score"), summary=none_found
+            "relevancy",
+            "relevancy_score",
+            inverse_details("relevancy_score"),
+            summary=inverse_summary,
         ),
     ),
 )

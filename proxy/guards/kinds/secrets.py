@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from proxy.config.scalars import Section
-from proxy.dialects.detections import counted
+from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import START, SecretRule
@@ -260,5 +260,5 @@ def shared(reach: int = REACH) -> Secrets:
 KIND = GuardKind(
     SecretsConfig,
     lambda keys, context: shared(keys.reach),
-    detections=(DetectionFormat("pii", "pii", counted("secrets")),),
+    detections=(DetectionFormat("pii", "pii", count_details("secrets")),),
 )

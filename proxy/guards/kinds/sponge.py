@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from proxy.config.scalars import Section
-from proxy.dialects.detections import yes
+from proxy.dialects.findings import flag_details
 from proxy.guards.guard_kind import GuardKind
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
@@ -92,5 +92,7 @@ class SpongeConfig(Section):
 KIND = GuardKind(
     SpongeConfig,
     lambda keys, context: Sponge(),
-    detections=(DetectionFormat("sponge_attack", "sponge_attack", yes("sponge_attack_detected")),),
+    detections=(
+        DetectionFormat("sponge_attack", "sponge_attack", flag_details("sponge_attack_detected")),
+    ),
 )

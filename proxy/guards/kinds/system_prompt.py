@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from proxy.config.scalars import Section
-from proxy.dialects.detections import similarity
+from proxy.dialects.findings import similarity_details
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching.passages import GAP, WORD, Passages, compared_words
 from proxy.types.detections import DetectionFormat
@@ -46,5 +46,5 @@ KIND = GuardKind(
     SystemPromptConfig,
     lambda keys, context: system_prompt(keys.words),
     answers=True,
-    detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity),),
+    detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity_details),),
 )

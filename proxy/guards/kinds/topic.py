@@ -14,7 +14,7 @@ from dataclasses import field
 from pydantic import Field
 
 from proxy.config.scalars import Certain, Name, Section, Words
-from proxy.dialects.detections import none_found
+from proxy.dialects.findings import inverse_summary
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import word_overlap
 from proxy.runtime.frozen import frozen
@@ -115,6 +115,6 @@ class TopicConfig(Section):
 KIND = GuardKind(
     TopicConfig,
     lambda keys, context: Topic(keys.allowed, keys.banned, keys.threshold),
-    detections=(DetectionFormat("topic_detector", "on_topic", summary=none_found),),
+    detections=(DetectionFormat("topic_detector", "on_topic", summary=inverse_summary),),
     example={"banned": {"stocks": ["shares"]}},
 )

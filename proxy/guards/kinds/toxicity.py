@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from proxy.config.scalars import Section, Share
-from proxy.dialects.detections import TOXICITY
+from proxy.dialects.findings import TOXICITY
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.wordlist import WordList
 

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter
 
 from proxy.config.scalars import Duration, Name, PositiveInt, Prose, Reference, Section, Share
 from proxy.config.shapes import Requirement, equals, has, if_then, not_
-from proxy.dialects.detections import yes
+from proxy.dialects.findings import flag_details
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey, only_under
 from proxy.guards.matching import word_overlap
 from proxy.guards.services.wire import (
@@ -358,5 +358,5 @@ BIAS_KIND = GuardKind(
     lambda keys, context: judged_by(keys, context, BIAS, "bias"),
     fields=SPOKEN_KINDS,
     asks=True,
-    detections=(DetectionFormat("bias", "bias", yes("bias_detected")),),
+    detections=(DetectionFormat("bias", "bias", flag_details("bias_detected")),),
 )

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from proxy.config.scalars import Duration, Reference, Section, Share, Url, text
-from proxy.dialects.detections import PII
+from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.merge_overlaps import apart
 from proxy.guards.services.wire import BadAnswer, ServiceAnswer, post, read, telling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
+from proxy.dialects.vendors.portkey import HOOK_DENIED, HOOK_FAILED, hook_results, status
 from proxy.types.guard import Action, GuardResult, Stage
 from tests.for_each import for_each
 
@@ -54,18 +54,18 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
     [
         ([], 200),
         ([said("passed"), said("not_applicable"), said("failed"), said("masked", "mask")], 200),
-        ([said("passed"), said("flagged")], FAILED),
-        ([said("flagged", stage="output")], FAILED),
+        ([said("passed"), said("flagged")], HOOK_FAILED),
+        ([said("flagged", stage="output")], HOOK_FAILED),
     ],
 )
 def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
     assert status(verdicts, flagged=False) == code
-    assert status(verdicts, flagged=True) == FAILED
-    assert DENIED == 446
+    assert status(verdicts, flagged=True) == HOOK_FAILED
+    assert HOOK_DENIED == 446
 
 
 def test_a_block_ends_a_stream_that_has_begun_and_one_in_shadow_lets_it_pass() -> None:
     stage, block = said("blocked", "block", "output")
 
     assert status([(stage, block)], flagged=False) == 200
-    assert status([(stage, block._replace(shadow=True))], flagged=False) == FAILED
+    assert status([(stage, block._replace(shadow=True))], flagged=False) == HOOK_FAILED
