@@ -8,21 +8,8 @@ import orjson
 
 from proxy.dialects.logprobs import chat_form
 from proxy.dialects.pieces import dump
-from proxy.dialects.responses.schema import (
-    ADDED,
-    BY_KIND,
-    CONVERSATION,
-    DONE,
-    ECHOED,
-    OUTPUT,
-    PREVIOUS,
-    SEQUENCE,
-    UNSTORED,
-    TextType,
-    objects,
-    response_usage,
-    status_members,
-)
+from proxy.dialects.responses import schema
+from proxy.dialects.responses.schema import TextType, objects, response_usage, status_members
 from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.sse import named_event
 from proxy.money.usage import Tokens
@@ -69,21 +56,21 @@ class EventBytes:
     def event(self, kind: str, doc: Json, size: int = 0) -> bytes:
         if self.is_whole:
             return b""
-        numbered = {"type": kind, SEQUENCE: 0, **doc}
-        numbered[SEQUENCE] = self.number
+        numbered = {"type": kind, schema.SEQUENCE: 0, **doc}
+        numbered[schema.SEQUENCE] = self.number
         self.number += 1
         return named_event(kind, dump(numbered, size))
 
 
 def echoed(call: Call) -> Json:
     """Return the members of a response that repeat the client's request."""
-    members = {name: call.body.get(name, default) for name, default in ECHOED.items()}
+    members = {name: call.body.get(name, default) for name, default in schema.ECHOED.items()}
     ref = call.state_ref
     if ref is not None and ref.id:
         if ref.is_conversation:
-            members[CONVERSATION] = {"id": ref.client_id}
+            members[schema.CONVERSATION] = {"id": ref.client_id}
         else:
-            members[PREVIOUS] = ref.client_id
+            members[schema.PREVIOUS] = ref.client_id
     return members
 
 
@@ -99,7 +86,7 @@ class _OpenText:
         self.part_index = len(item.get("content", ()))
         self.pieces: list[str] = []
         self.logprobs: list[Json] = []
-        self.location: Json = {"item_id": item["id"], OUTPUT: index}
+        self.location: Json = {"item_id": item["id"], schema.OUTPUT: index}
         if text_type.index_member:
             self.location[text_type.index_member] = self.part_index
         self.middle = b"," + orjson.dumps(self.location)[1:-1] + b',"delta":'
@@ -186,9 +173,9 @@ class Composer:
         out = b""
         if part is not self._part:
             kind = "reasoning" if part.kind == "summary" else part.kind
-            if kind not in BY_KIND or kind in CALLS or part.choice or not text:
+            if kind not in schema.BY_KIND or kind in CALLS or part.choice or not text:
                 return b""
-            out = self._open_text(BY_KIND[kind])
+            out = self._open_text(schema.BY_KIND[kind])
             self._part = part
         opened = self._open
         if not text or opened is None:
@@ -235,7 +222,7 @@ class Composer:
         if part.choice:
             return b""
         out = self._close_item()
-        text_type = BY_KIND[part.kind]
+        text_type = schema.BY_KIND[part.kind]
         signature = _attached(part, events, "signature")
         item: Json = {
             "id": "ctc" if call.type == "custom" else "fc",
@@ -253,9 +240,9 @@ class Composer:
         """Add an item. Its id, so far a prefix, becomes unique."""
         index = len(self.items)
         response_id = str((self.head or {}).get("id")).removeprefix("msg_")
-        item["id"] = f"{item['id']}_{UNSTORED}{response_id}_{index}"
+        item["id"] = f"{item['id']}_{schema.UNSTORED}{response_id}_{index}"
         self.items.append(item)
-        return self._out.event(ADDED, {OUTPUT: index, "item": item})
+        return self._out.event(schema.ADDED, {schema.OUTPUT: index, "item": item})
 
     def _close_text(self) -> bytes:
         opened, self._part = self._open, None
@@ -276,7 +263,9 @@ class Composer:
         self._open = None
         if "status" in opened.item:
             opened.item["status"] = "completed"
-        return out + self._out.event(DONE, {OUTPUT: opened.index, "item": opened.item})
+        return out + self._out.event(
+            schema.DONE, {schema.OUTPUT: opened.index, "item": opened.item}
+        )
 
     def _stop(self) -> bytes:
         if self.has_ended:
@@ -284,7 +273,7 @@ class Composer:
         self.has_ended = True
         out = self._start(Start(None, None, 0))
         if not self.items:
-            out += self._open_text(BY_KIND["text"])
+            out += self._open_text(schema.BY_KIND["text"])
         out += self._close_item()
         status = status_members(self._reason)
         usage = response_usage(self._tokens)

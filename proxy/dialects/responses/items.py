@@ -6,23 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import proxy
 
-from proxy.dialects.responses.schema import (
-    ADDED,
-    ANNOTATED,
-    BY_CALL,
-    BY_DELTA,
-    BY_DONE,
-    BY_PART,
-    DONE,
-    ITEM_ID,
-    ITEM_KINDS,
-    OUTPUT,
-    PART_INDEX,
-    SEQUENCE,
-    TextType,
-    member,
-    string,
-)
+from proxy.dialects.responses import schema
+from proxy.dialects.responses.schema import TextType, member, string
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall
@@ -176,7 +161,7 @@ class OpenItems:
 
 def begin_item(item: Json, index: int) -> Begin:
     """Return the event that begins an item."""
-    kind = ITEM_KINDS.get(string(item.get("type")), "opaque")
+    kind = schema.ITEM_KINDS.get(string(item.get("type")), "opaque")
     part = Part(kind, index, id=string(item.get("id")))
     if kind not in CALLS:
         return Begin(part)
@@ -196,18 +181,25 @@ MAX_ID_LENGTH = 512
 MAX_NUMBER = 2**53
 """Above it, JSON parsers round integers."""
 _INDEX: Mapping[str, str] = {
-    ANNOTATED: "content_index",
-    **PART_INDEX,
-    **{kind: text.index_member for kind, text in BY_DELTA.items() if text.index_member},
-    **{kind: text.index_member for kind, text in BY_DONE.items() if text.index_member},
+    schema.ANNOTATED: "content_index",
+    **schema.PART_INDEX,
+    **{kind: text.index_member for kind, text in schema.BY_DELTA.items() if text.index_member},
+    **{kind: text.index_member for kind, text in schema.BY_DONE.items() if text.index_member},
 }
 """The member with the index of a part, by event type."""
-_BEGINS_PART = frozenset(kind for kind in PART_INDEX if kind.endswith(".added"))
-_ENDS_PART = frozenset(kind for kind in PART_INDEX if kind.endswith(".done")) | BY_DONE.keys()
-_ITEM_EVENTS = frozenset({ADDED, DONE}) | BY_DELTA.keys() | BY_DONE.keys() | _INDEX.keys()
+_BEGINS_PART = frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".added"))
+_ENDS_PART = (
+    frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".done")) | schema.BY_DONE.keys()
+)
+_ITEM_EVENTS = (
+    frozenset({schema.ADDED, schema.DONE})
+    | schema.BY_DELTA.keys()
+    | schema.BY_DONE.keys()
+    | _INDEX.keys()
+)
 _ITEM_TYPES: Mapping[str, str] = {
-    ANNOTATED: "message",
-    **{kind: text.item_type for kind, text in (*BY_DELTA.items(), *BY_DONE.items())},
+    schema.ANNOTATED: "message",
+    **{kind: text.item_type for kind, text in (*schema.BY_DELTA.items(), *schema.BY_DONE.items())},
 }
 
 
@@ -239,7 +231,7 @@ class _NumberedItem:
         """
         current, ended = self.parts.get(index_member, (-1, frozenset()))
         if index is None:
-            follows = bool(ended) if kind in BY_DELTA else kind in ended
+            follows = bool(ended) if kind in schema.BY_DELTA else kind in ended
             if current < 0 or kind in _BEGINS_PART or follows:
                 current, ended = _next(current), frozenset()
         elif index != current:
@@ -265,17 +257,17 @@ class EventNumbers:
 
         Raises `UpstreamInvalid` if an index is missing and the stream has too many items.
         """
-        kind, sequence = event.get("type"), _integer(event.get(SEQUENCE))
+        kind, sequence = event.get("type"), _integer(event.get(schema.SEQUENCE))
         if not isinstance(kind, str) or not kind.isprintable():
             return None
         missing: dict[str, int] = {}
-        if kind in _ITEM_EVENTS or isinstance(event.get(ITEM_ID), str):
-            index = _integer(event.get(OUTPUT))
+        if kind in _ITEM_EVENTS or isinstance(event.get(schema.ITEM_ID), str):
+            index = _integer(event.get(schema.OUTPUT))
             item = self._find_item(kind, event, index)
-            if kind == DONE:
+            if kind == schema.DONE:
                 self._open.pop(item.index, None)
             if index is None:
-                missing[OUTPUT] = item.index
+                missing[schema.OUTPUT] = item.index
             if (index_member := _INDEX.get(kind)) is not None:
                 part_index = _integer(event.get(index_member))
                 current = item.number_part(index_member, kind, part_index)
@@ -283,7 +275,7 @@ class EventNumbers:
                     missing[index_member] = current
         self.sequence = _next(self.sequence) if sequence is None else sequence
         if sequence is None:
-            missing[SEQUENCE] = self.sequence
+            missing[schema.SEQUENCE] = self.sequence
         return {**event, **missing} if missing else None
 
     def _find_item(self, kind: str, event: Json, index: int | None) -> _NumberedItem:
@@ -293,14 +285,14 @@ class EventNumbers:
             item = self._items.get(index)
         elif len(self._items) >= MAX_NUMBERED_ITEMS:
             raise UpstreamInvalid("The upstream sent too many items without output_index.")
-        elif kind != ADDED:
+        elif kind != schema.ADDED:
             item = self._find_by_id(ids, item_type) or self._find_open(ids, item_type)
         if item is None:
             item = self._begin(self._next_index if index is None else index, item_type, ids)
-        elif kind == ADDED:
+        elif kind == schema.ADDED:
             item.ids = ids
         for item_id in ids:
-            item.is_claimed |= item_id in item.ids and kind != ADDED
+            item.is_claimed |= item_id in item.ids and kind != schema.ADDED
             item.has_alias |= item_id not in item.ids
             if item_id in self._by_id or len(self._by_id) < MAX_IDS:
                 self._by_id[item_id] = item
@@ -350,8 +342,8 @@ def _next(number: int) -> int:
 def _ids(event: Json) -> list[str]:
     """Return the ids of the item of an event. Some servers use the id of a call for its item."""
     item = member(event.get("item"))
-    ids = [event.get(ITEM_ID), item.get("id")]
-    if string(item.get("type")) in BY_CALL:
+    ids = [event.get(schema.ITEM_ID), item.get("id")]
+    if string(item.get("type")) in schema.BY_CALL:
         ids.append(item.get("call_id"))
     return [text for text in ids if isinstance(text, str) and 0 < len(text) <= MAX_ID_LENGTH]
 
@@ -360,9 +352,9 @@ def _item_type(kind: str, event: Json) -> str:
     """Return the type of the item of an event, or its first letters, as far as it is known."""
     if kind in _ITEM_TYPES:
         return _ITEM_TYPES[kind]
-    if kind in (ADDED, DONE):
+    if kind in (schema.ADDED, schema.DONE):
         return string(member(event.get("item")).get("type"))
     if kind in _INDEX:
-        text = BY_PART.get(string(member(event.get("part")).get("type")))
+        text = schema.BY_PART.get(string(member(event.get("part")).get("type")))
         return "" if text is None else text.item_type
     return kind.split(".")[1] if "." in kind else ""

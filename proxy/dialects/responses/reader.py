@@ -8,24 +8,9 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.pieces import dump
+from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
-    ADDED,
-    ANNOTATED,
-    BY_CALL,
-    BY_DELTA,
-    BY_DONE,
-    BY_PART,
-    DONE,
-    ECHOED,
-    ENDS,
-    FAMILY,
-    ITEM_ID,
-    OBFUSCATION,
-    OF_RESPONSE,
-    OUTPUT,
-    PART_INDEX,
-    SEQUENCE,
     TextType,
     end_events,
     is_silent,
@@ -53,7 +38,7 @@ from proxy.types.events import (
 )
 
 _DELTA = ("delta",)
-_LOCATION = (OUTPUT, ITEM_ID, "content_index", "summary_index")
+_LOCATION = (schema.OUTPUT, schema.ITEM_ID, "content_index", "summary_index")
 _OWN_FRAME = frozenset({Begin, Delta, End, UsageReport, Finish})
 """Events that never share a frame with an `End` before them."""
 
@@ -97,16 +82,18 @@ class ResponsesReader:
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
         shape = self._shape
         if shape is not None and doc.keys() == shape.keys:
-            text, sequence = doc["delta"], doc[SEQUENCE]
+            text, sequence = doc["delta"], doc[schema.SEQUENCE]
             is_plain = type(text) is str and type(sequence) is int and not doc.get("logprobs")
             if is_plain and shape.locate(doc) == shape.location:
                 self._numbers.sequence = sequence
-                if self._inspects and OBFUSCATION in doc:
+                if self._inspects and schema.OBFUSCATION in doc:
                     doc = doc.copy()
-                    del doc[OBFUSCATION]
+                    del doc[schema.OBFUSCATION]
                 events = (Delta(shape.part, text, _DELTA),)
                 shown_raw = None if self._inspects else raw
-                return (Frame(events, FAMILY, doc, raw=shown_raw, model_call=self._model_call),)
+                return (
+                    Frame(events, schema.FAMILY, doc, raw=shown_raw, model_call=self._model_call),
+                )
         return self.read_event(doc, raw)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
@@ -138,8 +125,10 @@ class ResponsesReader:
         self._doc = doc
         self._events.clear()
         self._dispatch(kind)
-        if self._inspects and OBFUSCATION in self._doc:
-            self._doc = {name: value for name, value in self._doc.items() if name != OBFUSCATION}
+        if self._inspects and schema.OBFUSCATION in self._doc:
+            self._doc = {
+                name: value for name, value in self._doc.items() if name != schema.OBFUSCATION
+            }
         if self._crosses:
             self._events[:] = [event for event in self._events if type(event) is not Native]
         elif not self._events:
@@ -148,19 +137,19 @@ class ResponsesReader:
 
     def _dispatch(self, kind: str) -> None:
         doc = self._doc
-        if kind in BY_DELTA and isinstance(doc.get("delta"), str):
-            self._text_delta(BY_DELTA[kind])
-        elif kind in BY_DONE:
-            self._text_done(BY_DONE[kind])
-        elif kind in PART_INDEX:
+        if kind in schema.BY_DELTA and isinstance(doc.get("delta"), str):
+            self._text_delta(schema.BY_DELTA[kind])
+        elif kind in schema.BY_DONE:
+            self._text_done(schema.BY_DONE[kind])
+        elif kind in schema.PART_INDEX:
             self._part(kind, member(doc.get("part")))
-        elif kind == ADDED:
+        elif kind == schema.ADDED:
             self._item_added(member(doc.get("item")))
-        elif kind == DONE:
+        elif kind == schema.DONE:
             self._item_done(member(doc.get("item")))
-        elif kind in OF_RESPONSE:
+        elif kind in schema.OF_RESPONSE:
             self._response(kind, member(doc.get("response")))
-        elif kind == ANNOTATED:
+        elif kind == schema.ANNOTATED:
             self._annotation()
         else:
             self._other(kind)
@@ -183,12 +172,14 @@ class ResponsesReader:
                 frames.append(self._frame_ahead(frame_events))
                 frame_events = []
         last = tuple(frame_events if self._splits else events)
-        frames.append(Frame(last, FAMILY, self._doc, raw=self._raw, model_call=self._model_call))
+        frames.append(
+            Frame(last, schema.FAMILY, self._doc, raw=self._raw, model_call=self._model_call)
+        )
         return frames
 
     def _frame_ahead(self, events: list[Event]) -> Frame:
         bare = [event._replace(slot=()) if type(event) is Begin else event for event in events]
-        return Frame(tuple(bare), FAMILY, model_call=self._model_call)
+        return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
     def _add_native(self, item: OpenItem | None, *inspected: str) -> None:
         """Add `Native` if the document has text outside of the members `inspected`, or no other
@@ -203,7 +194,7 @@ class ResponsesReader:
 
     def _text_delta(self, text_type: TextType) -> None:
         doc = self._doc
-        index = doc[OUTPUT]
+        index = doc[schema.OUTPUT]
         item = self._items.for_text(index, text_type)
         if item is None:
             if self._splits and self._items.is_done(index):
@@ -217,8 +208,8 @@ class ResponsesReader:
         self._events.append(Delta(text.part, delta, _DELTA))
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
-        self._add_native(item, "delta", "logprobs", OBFUSCATION)
-        if type(self._events[-1]) is not Native and type(doc.get(SEQUENCE)) is int:
+        self._add_native(item, "delta", "logprobs", schema.OBFUSCATION)
+        if type(self._events[-1]) is not Native and type(doc.get(schema.SEQUENCE)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
             self._shape = _DeltaShape(
                 keys=doc.keys(), locate=locate, location=locate(doc), part=text.part
@@ -226,7 +217,7 @@ class ResponsesReader:
 
     def _text_done(self, text_type: TextType) -> None:
         doc = self._doc
-        item = self._items.for_text(doc[OUTPUT], text_type)
+        item = self._items.for_text(doc[schema.OUTPUT], text_type)
         if item is None:
             self._add_native(None)
             return
@@ -236,12 +227,12 @@ class ResponsesReader:
 
     def _part(self, kind: str, part: Json) -> None:
         doc = self._doc
-        text_type = BY_PART.get(string(part.get("type")))
-        item = None if text_type is None else self._items.for_text(doc[OUTPUT], text_type)
+        text_type = schema.BY_PART.get(string(part.get("type")))
+        item = None if text_type is None else self._items.for_text(doc[schema.OUTPUT], text_type)
         if item is None or text_type is None:
-            self._add_native(self._items.get(doc[OUTPUT]))
+            self._add_native(self._items.get(doc[schema.OUTPUT]))
             return
-        text = item.open_text(text_type, doc[PART_INDEX[kind]])
+        text = item.open_text(text_type, doc[schema.PART_INDEX[kind]])
         if kind.endswith(".added"):
             self._doc = {**doc, "part": self._begin_text(text, part)}
         else:
@@ -282,8 +273,8 @@ class ResponsesReader:
     # Items
 
     def _item_added(self, item: Json) -> None:
-        open_item = self._items.begin(self._doc[OUTPUT], item, is_added=True)
-        text_type = BY_CALL.get(string(item.get("type")))
+        open_item = self._items.begin(self._doc[schema.OUTPUT], item, is_added=True)
+        text_type = schema.BY_CALL.get(string(item.get("type")))
         if text_type is not None:
             item = self._begin_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
@@ -292,7 +283,7 @@ class ResponsesReader:
         self._add_native(open_item, *(("item",) if is_silent_item else ()))
 
     def _item_done(self, item: Json) -> None:
-        index = self._doc[OUTPUT]
+        index = self._doc[schema.OUTPUT]
         if not self._items.is_done(index):
             self._doc = {**self._doc, "item": self._end_item(index, item)}
         self._add_native(None)
@@ -305,14 +296,14 @@ class ResponsesReader:
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
                 shown[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
-        text_type = BY_CALL.get(string(item.get("type")))
+        text_type = schema.BY_CALL.get(string(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
             shown = self._repeat(open_item.open_text(text_type, 0), shown)
         self._items.end(index, open_item)
         return shown
 
     def _end_part(self, item: OpenItem, list_member: str, index: int, part: Any) -> Any:
-        text_type = BY_PART.get(string(member(part).get("type")))
+        text_type = schema.BY_PART.get(string(member(part).get("type")))
         if text_type is None or text_type.list_member != list_member or item.part.kind == "opaque":
             return part
         text = item.texts.get((text_type.kind, index))
@@ -331,7 +322,7 @@ class ResponsesReader:
             self._has_started = True
             self._events.append(start_event(response))
         shown = response
-        if kind in ENDS:
+        if kind in schema.ENDS:
             output = response.get("output")
             items = output if isinstance(output, list) else []
             shown = {
@@ -343,10 +334,12 @@ class ResponsesReader:
             self._has_stopped = True
         if not self._inspects:
             return
-        shown = {name: value for name, value in shown.items() if name not in ECHOED}
+        shown = {name: value for name, value in shown.items() if name not in schema.ECHOED}
         self._doc = {**self._doc, "response": shown}
-        if not (is_silent_object(shown) and self._doc.keys() <= {"type", "response", SEQUENCE}):
-            self._events.insert(len(self._events) - (kind in ENDS), Native(None))
+        if not (
+            is_silent_object(shown) and self._doc.keys() <= {"type", "response", schema.SEQUENCE}
+        ):
+            self._events.insert(len(self._events) - (kind in schema.ENDS), Native(None))
 
     def _final_item(self, index: int, item: Any) -> Any:
         """Read an item of the final response, unless events have carried it."""
@@ -362,7 +355,7 @@ class ResponsesReader:
 
     def _annotation(self) -> None:
         doc = self._doc
-        item = self._items.get(doc[OUTPUT])
+        item = self._items.get(doc[schema.OUTPUT])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
         if text is None or text.has_ended or self._crosses:
             self._add_native(item)
@@ -374,7 +367,7 @@ class ResponsesReader:
     def _other(self, kind: str) -> None:
         """Read another event. Texts of deltas are told apart by type, indexes and members."""
         doc = self._doc
-        item = self._items.get(doc.get(OUTPUT))
+        item = self._items.get(doc.get(schema.OUTPUT))
         if self._crosses:
             return
         if not (kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict)):
@@ -396,4 +389,4 @@ class ResponsesReader:
                     parts[key] = self._items.begin_part(part)
                 self._events.append(Delta(parts[key], text, slot))
         is_text = all([isinstance(text, str) for text in texts.values()])
-        self._add_native(item, OBFUSCATION, "delta" if is_text else "")
+        self._add_native(item, schema.OBFUSCATION, "delta" if is_text else "")

@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proxy.dialects.family import ReadOptions
+from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import begin_item
 from proxy.dialects.responses.reader import ResponsesReader
-from proxy.dialects.responses.schema import (
-    ADDED,
-    BY_CALL,
-    BY_PART,
-    DONE,
-    ECHOED,
-    FAMILY,
-    OUTPUT,
-    UNFINISHED,
-    TextType,
-    end_events,
-    member,
-    start_event,
-    string,
-)
+from proxy.dialects.responses.schema import TextType, end_events, member, start_event, string
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import STOP, Begin, Delta, End, Event, Frame, Part, Slot
@@ -43,7 +30,7 @@ class WholeResponseReader:
         items = doc["output"]
         if not all(isinstance(item, dict) for item in items):
             raise UpstreamInvalid("The upstream sent an output item that is not an object.")
-        is_unfinished = doc.get("status") in UNFINISHED and not doc.get("usage")
+        is_unfinished = doc.get("status") in schema.UNFINISHED and not doc.get("usage")
         if is_unfinished and (options.crossing or doc.get("background") is not True):
             raise UpstreamInvalid("The upstream sent a response that is not complete.")
         if options.stream:
@@ -53,8 +40,8 @@ class WholeResponseReader:
         if not is_unfinished:
             events += [*end_events(doc), STOP]
         if options.inspect:
-            doc = {name: value for name, value in doc.items() if name not in ECHOED}
-        return [Frame(tuple(events), FAMILY, doc, raw=raw, model_call=options.model_call)]
+            doc = {name: value for name, value in doc.items() if name not in schema.ECHOED}
+        return [Frame(tuple(events), schema.FAMILY, doc, raw=raw, model_call=options.model_call)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         return ()
@@ -106,11 +93,11 @@ def _texts(item: Json, index: int) -> Iterator[ItemText]:
     for name in ("summary", "content"):
         parts = item.get(name)
         for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
-            text_type = BY_PART.get(string(member(part).get("type")))
+            text_type = schema.BY_PART.get(string(member(part).get("type")))
             if text_type is not None and text_type.list_member == name:
                 slot = ("output", index, name, part_index, text_type.member)
                 yield text_type, part_index, string(part.get(text_type.member)), slot
-    text_type = BY_CALL.get(string(item.get("type")))
+    text_type = schema.BY_CALL.get(string(item.get("type")))
     if text_type is not None:
         text = string(item.get(text_type.member))
         yield text_type, 0, text, ("output", index, text_type.member)
@@ -125,10 +112,10 @@ def _stream_events(response: Json) -> Iterator[Json]:
         texts = [*_texts(item, index)]
         empty: Json = {name: [] for name in ("content", "summary") if name in item}
         empty |= {text_type.member: "" for text_type, *_ in texts if not text_type.part_type}
-        yield {"type": ADDED, OUTPUT: index, "item": {**item, **empty}}
+        yield {"type": schema.ADDED, schema.OUTPUT: index, "item": {**item, **empty}}
         for text_type, part_index, text, _ in texts:
             yield from _text_events(item, index, text_type, part_index, text)
-        yield {"type": DONE, OUTPUT: index, "item": item}
+        yield {"type": schema.DONE, schema.OUTPUT: index, "item": item}
     kind = "incomplete" if response.get("status") == "incomplete" else "completed"
     yield {"type": f"response.{kind}", "response": response}
 
@@ -136,7 +123,7 @@ def _stream_events(response: Json) -> Iterator[Json]:
 def _text_events(
     item: Json, index: int, text_type: TextType, part_index: int, text: str
 ) -> Iterator[Json]:
-    location: Json = {"item_id": item.get("id"), OUTPUT: index}
+    location: Json = {"item_id": item.get("id"), schema.OUTPUT: index}
     name = text_type.member
     delta = {"type": f"{text_type.event}.delta", "delta": text}
     done = {"type": f"{text_type.event}.done", name: text}

@@ -8,19 +8,9 @@ import orjson
 
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.pieces import dump
+from proxy.dialects.responses import schema
 from proxy.dialects.responses.composer import Composer, EventBytes, echoed
 from proxy.dialects.responses.schema import (
-    ADDED,
-    BY_CALL,
-    BY_DONE,
-    BY_KIND,
-    BY_PART,
-    DONE,
-    ENDS,
-    FAMILY,
-    OF_RESPONSE,
-    OUTPUT,
-    PART_INDEX,
     TextType,
     member,
     number,
@@ -108,13 +98,13 @@ class ResponsesWriter:
 
     def feed(self, frame: Frame) -> bytes:
         events, doc = frame.events, frame.doc
-        if frame.family == FAMILY and doc is not None:
+        if frame.family == schema.FAMILY and doc is not None:
             if self._options.whole and "type" not in doc:
                 return frame.raw or dump({**doc, **echoed(self._options.call)}, frame.size)
             out = self._write_event(frame, doc)
         elif not (events or doc is not None or frame.last):
             out = self._keep_alive()
-        elif self._is_native or frame.family == FAMILY:
+        elif self._is_native or frame.family == schema.FAMILY:
             out = self._write_bare(frame)
         else:
             out = self._composer.feed(frame)
@@ -154,10 +144,10 @@ class ResponsesWriter:
         self._is_native = True
         self._note_texts(frame.events)
         self._rewrites |= raw is None
-        if kind in (ADDED, DONE):
-            self._items[number(doc.get(OUTPUT))] = member(doc.get("item"))
-        if kind in OF_RESPONSE:
-            self._note_response(member(doc.get("response")), is_final=kind in ENDS)
+        if kind in (schema.ADDED, schema.DONE):
+            self._items[number(doc.get(schema.OUTPUT))] = member(doc.get("item"))
+        if kind in schema.OF_RESPONSE:
+            self._note_response(member(doc.get("response")), is_final=kind in schema.ENDS)
             doc = {**doc, "response": self._response}
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
@@ -173,7 +163,7 @@ class ResponsesWriter:
         out = b""
         for event in frame.events:
             if isinstance(event, Delta):
-                if frame.family != FAMILY:
+                if frame.family != schema.FAMILY:
                     out += self._write_delta(event)
             elif isinstance(event, Finish):
                 self._reason = event.reason
@@ -184,12 +174,12 @@ class ResponsesWriter:
 
     def _write_delta(self, event: Delta) -> bytes:
         part = event.part
-        text_type = BY_KIND.get(part.kind)
+        text_type = schema.BY_KIND.get(part.kind)
         if text_type is None:
             return b""
         self._rewrites = True
         item = part.parent or part
-        location: Json = {"item_id": item.id, OUTPUT: item.number}
+        location: Json = {"item_id": item.id, schema.OUTPUT: item.number}
         location |= {text_type.index_member: part.number} if text_type.part_type else {}
         return self._out.event(f"{text_type.event}.delta", {**location, "delta": event.text})
 
@@ -201,7 +191,7 @@ class ResponsesWriter:
                     text.pieces.append(event.text)
             elif isinstance(event, Begin):
                 part = event.part
-                if part.kind in BY_KIND:
+                if part.kind in schema.BY_KIND:
                     part_index = 0 if part.parent is None else part.number
                     key = (part.parent or part).number, part.kind, part_index
                     self._text_by_part[part] = self._text_by_key.setdefault(key, _SentText())
@@ -227,7 +217,7 @@ class ResponsesWriter:
         """End a stream that the upstream has not ended."""
         self._has_ended = self._rewrites = True
         for (index, kind, _), text in self._text_by_key.items():
-            text_type = BY_KIND[kind]
+            text_type = schema.BY_KIND[kind]
             item = self._items.get(index)
             if item is not None and text_type.part_type and not item.get(text_type.list_member):
                 part = text.fill({"type": text_type.part_type}, text_type.member)
@@ -238,15 +228,15 @@ class ResponsesWriter:
 
     def _fill_event(self, doc: Json, kind: str) -> Json:
         """Return an event in which repeated texts are as sent."""
-        index = number(doc.get(OUTPUT))
-        if kind in BY_DONE:
-            text_type = BY_DONE[kind]
+        index = number(doc.get(schema.OUTPUT))
+        if kind in schema.BY_DONE:
+            text_type = schema.BY_DONE[kind]
             part_index = number(doc.get(text_type.index_member))
             return self._fill(doc, text_type, index, part_index)
-        if kind == DONE:
+        if kind == schema.DONE:
             return {**doc, "item": self._fill_item(member(doc.get("item")), index)}
-        if kind in PART_INDEX and kind.endswith(".done"):
-            part = self._fill_part(doc.get("part"), index, number(doc.get(PART_INDEX[kind])))
+        if kind in schema.PART_INDEX and kind.endswith(".done"):
+            part = self._fill_part(doc.get("part"), index, number(doc.get(schema.PART_INDEX[kind])))
             return {**doc, "part": part}
         return doc
 
@@ -256,11 +246,11 @@ class ResponsesWriter:
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
                 filled[name] = [self._fill_part(part, index, n) for n, part in parts]
-        text_type = BY_CALL.get(string(item.get("type")))
+        text_type = schema.BY_CALL.get(string(item.get("type")))
         return filled if text_type is None else self._fill(filled, text_type, index, 0)
 
     def _fill_part(self, part: Any, index: int, part_index: int) -> Any:
-        text_type = BY_PART.get(string(member(part).get("type")))
+        text_type = schema.BY_PART.get(string(member(part).get("type")))
         return part if text_type is None else self._fill(part, text_type, index, part_index)
 
     def _fill(self, value: Json, text_type: TextType, index: int, part_index: int) -> Json:
