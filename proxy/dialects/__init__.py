@@ -303,7 +303,9 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
     be called as it likes, such as ``max-tokens``."""
     kept = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
-        if _CREDENTIAL.search(name) is not None and not name.startswith(other_gateways.NAMED):
+        if _CREDENTIAL.search(name) is not None and not name.startswith(
+            other_gateways.PROPERTY_PREFIX
+        ):
             del kept[name]
     own = "" if credential is None else credential.reveal()
     if own and own in "\n".join(kept.values()):

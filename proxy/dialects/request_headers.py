@@ -1,7 +1,7 @@
-"""What the headers of a request say about the caller, common to all dialects.
+"""Reads request headers that are common to all dialects.
 
-Headers never choose an upstream, a host or a price. A header that is malformed and would change
-what happens is refused; one that only informs is ignored.
+Headers never choose an upstream, a host or a price. A malformed header that affects the call is
+refused. A malformed header that only informs is ignored.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ MAX_TIMEOUT_S = 86_400
 REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
 PREFIX = "\nx-headrace-"
-"""What is in the joined names of a request's headers if any of them is our own; most have none."""
+"""Occurs in ``joined_names`` if a request has headers of the proxy."""
 SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
-"""What a header of a client that reaches an upstream may say: short words."""
-OF_ACCOUNT = "-id"  # how the name of a header ends that chooses a workspace or an organization
+"""Allowed values of client headers that are forwarded: short words."""
+ACCOUNT_SUFFIX = "-id"
+"""Ends the names of headers that choose a workspace or an organization."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
@@ -31,21 +32,20 @@ _FALSE = frozenset({"false", "0", ""})
 
 
 def joined_names(headers: Headers) -> str:
-    """Return the names of headers, each after a line end: to look for what some begin with."""
+    """Return the names of headers, each after a newline, to search for prefixes."""
     return "\n".join(("", *headers))
 
 
 def bad_header(name: str, problem: str) -> BadRequest:
-    """Return the error for a header, in the same form as one for a field."""
     return BadRequest(f"{name}: {problem}", param=name)
 
 
 def bearer(headers: Headers) -> Secret | None:
-    """Read ``Authorization: Bearer …``; another scheme is no credential of ours."""
-    given = headers.get("authorization", "")
-    if given[:7] != "Bearer " and given[:7].lower() != "bearer ":
+    """Read ``Authorization: Bearer …``. Other schemes are ignored."""
+    header = headers.get("authorization", "")
+    if header[:7] != "Bearer " and header[:7].lower() != "bearer ":
         return None
-    token = given[7:].strip()
+    token = header[7:].strip()
     return Secret(token) if token else None
 
 
@@ -56,28 +56,30 @@ def plain(name: str, headers: Headers) -> Secret | None:
 
 
 def gemini_key(endpoint: Endpoint, headers: Headers) -> Secret | None:
-    """Return the credential of a Gemini client, which counts at listed paths only."""
+    """Return the credential of a Gemini client, which is valid for passthrough only."""
     return plain(GEMINI_KEY, headers) if endpoint == "passthrough" else None
 
 
 def forwarded_headers(
     headers: Headers, server: UpstreamDialect, accepts: Collection[str]
 ) -> dict[str, str]:
-    """Return the headers of a client that an upstream of its dialect gets. One that chooses an
-    account is the operator's, unless the upstream ``accepts`` it."""
+    """Return the client headers for an upstream of the same dialect.
+
+    A header that chooses an account is left out, unless the upstream ``accepts`` it.
+    """
     prefix = server.forwarded_prefix
     return {
         name: value
         for name, value in headers.items()
         if prefix is not None
         and name.startswith(prefix)
-        and (name in accepts or not name.endswith(OF_ACCOUNT))
+        and (name in accepts or not name.endswith(ACCOUNT_SUFFIX))
         and SETTINGS.fullmatch(value)
     }
 
 
 def flag(name: str, headers: Headers) -> bool:
-    """Read a header that says true or false. Raises ``BadRequest`` for anything else."""
+    """Read a boolean header. Raises ``BadRequest`` for other values."""
     value = headers.get(name, "").strip().lower()
     if value in _TRUE:
         return True
@@ -87,7 +89,7 @@ def flag(name: str, headers: Headers) -> bool:
 
 
 def labels(name: str, headers: Headers) -> tuple[Tag, ...]:
-    """Read ``k=v,k2=v2`` or bare labels. Raises ``BadRequest``: see ``checked_tags``."""
+    """Read ``k=v,k2=v2`` or labels without values. Raises ``BadRequest``."""
     pairs: list[Tag] = []
     for part in headers.get(name, "").split(","):
         key, equals, value = part.partition("=")
@@ -97,29 +99,21 @@ def labels(name: str, headers: Headers) -> tuple[Tag, ...]:
 
 
 def checked_tags(name: str, pairs: Sequence[Tag]) -> tuple[Tag, ...]:
-    """Return the tags of a header. Raises ``BadRequest`` for too many, and for one that no counter
-    and no line could hold."""
+    """Return the tags of a header. Raises ``BadRequest`` for too many, long or malformed ones."""
     if len(pairs) > MAX_WORDS:
         raise bad_header(name, f"must have at most {MAX_WORDS} tags")
     texts = [text or "" for pair in pairs for text in pair]
     if any(len(text) > MAX_NAME for text in texts):
         raise bad_header(name, f"must have at most {MAX_NAME} characters in each tag")
-    if not "".join(texts).isascii() and not _is_utf8("".join(texts)):
-        raise bad_header(name, "must be valid UTF-8")
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:  # other bytes are read as surrogates
+        raise bad_header(name, "must be valid UTF-8") from None
     return tuple(pairs)
 
 
-def _is_utf8(text: str) -> bool:
-    """True if what stood in a header was text; other bytes become characters of no alphabet."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def parent(headers: Headers) -> TraceContext | None:
-    """Read a W3C ``traceparent``; a malformed one starts a new trace, as its standard says."""
+    """Read a W3C ``traceparent``. A malformed one starts a new trace, as the standard requires."""
     match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None
@@ -127,7 +121,7 @@ def parent(headers: Headers) -> TraceContext | None:
 
 
 def common(headers: Headers, head: RequestHead) -> RequestHead:
-    """Add what our own headers say, see ``PREFIX``; every dialect allows them."""
+    """Read the proxy's own headers, which every dialect allows."""
     return replace(
         head,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,

@@ -1,8 +1,7 @@
-"""What the status of an upstream's response means, and which words of its error may pass.
+"""Meaning of upstream statuses and errors.
 
-Each dialect has a table of the statuses that it means otherwise than others do. A fault that the
-request itself may have is never held against the target: else one client could have it taken from
-all others.
+Each dialect has a table of statuses with another meaning. An error that the request may have caused
+never counts against the health of a target, because one client could otherwise disable it for all.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
 Meaning = Literal[
-    "answer",  # an answer follows
-    "flagged",  # an answer follows, and a guard of the upstream found fault with it
+    "answer",  # success
+    "flagged",  # success, but a guard of the upstream flagged the response
     "denied",  # a guard of the upstream denied the call
-    "request",  # the request is at fault
-    "credential",  # our credential is refused
-    "forbidden",  # our credential may not do this, or nobody may
-    "outage",  # the upstream is overloaded, or fails
-    "invalid",  # what follows is no answer
+    "request",  # the request is invalid
+    "credential",  # the upstream rejects the proxy's credential
+    "forbidden",  # the credential lacks a permission or credit
+    "outage",  # the upstream is overloaded or fails
+    "invalid",  # not a response of the API
 ]
 Statuses = Mapping[int, Meaning]
 
 USUAL: Statuses = {
     200: "answer",
     401: "credential",
-    402: "forbidden",  # what is left of our credit does not pay for this call, or for any
+    402: "forbidden",  # too little credit
     403: "forbidden",
     407: "credential",
     408: "outage",
@@ -52,21 +51,21 @@ USUAL: Statuses = {
     429: "outage",
     501: "request",
     505: "request",
-    508: "request",  # a client says itself through how many proxies it came
+    508: "request",  # clients control the number of proxies
 }
 DENIALS = frozenset({"guardrail_blocked"})
-"""The words for a denied call that any upstream may use: Headrace's own."""
+"""Codes of denied calls that any upstream may use: Headrace's own."""
 CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
-"""OpenAI's codes of conditions that clients act on: agents compact, and stop."""
+"""OpenAI's codes on which agents compact the conversation or stop."""
 
 _STEP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TOO_LARGE = re.compile(r"Request too large\b|.{0,512}\bLimit (\d{1,15}), Requested (\d{1,15})\b")
-_OF_ACCOUNT = re.compile(
+_ACCOUNT_MESSAGE = re.compile(
     r"(?i:api key (?:not valid|expired)\.|incorrect api key provided"
     r"|your credit balance is too low|billing hard limit)"
 )
-"""How a 400 begins by which Gemini, xAI, Anthropic and OpenAI refuse whoever is paying."""
+"""Start of a 400 by which Gemini, xAI, Anthropic and OpenAI refuse an account."""
 _ACCOUNT_CODES = frozenset(
     {"billing_hard_limit_reached", "billing_not_active", "organization_restricted"}
 )
@@ -77,7 +76,7 @@ _TOO_LONG = re.compile(
     r"|exceeds the maximum number of tokens allowed))",
     re.DOTALL,
 )
-"""How providers and model servers say that a prompt does not fit the model's context window."""
+"""Messages of providers and model servers for prompts that exceed the context window."""
 MESSAGES_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -89,7 +88,7 @@ MESSAGES_TYPES: Mapping[int, str] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""The types of errors in Anthropic's Messages by their status."""
+"""Error types of Anthropic's Messages by status."""
 STATUS_OF_WORD: Mapping[str, int] = {
     **{word: status for status, word in MESSAGES_TYPES.items()},
     **dict.fromkeys(("BadRequestError", CONTEXT), 400),
@@ -98,12 +97,12 @@ STATUS_OF_WORD: Mapping[str, int] = {
     **dict.fromkeys(("server_is_overloaded", "slow_down"), 503),
     "vector_store_timeout": 504,
 }
-"""The statuses of codes and types, for errors within a stream."""
+"""Statuses by error code or type, for errors within a stream."""
 
 
 @frozen
 class ErrorBody:
-    """What an upstream's error object says. ``code`` and ``type`` are short words, or None."""
+    """Content of an upstream's error object. ``code`` and ``type`` are short words or None."""
 
     message: str | None = None
     param: str | None = None
@@ -114,20 +113,16 @@ class ErrorBody:
 
 
 def meaning_of(statuses: Statuses, status: int) -> Meaning:
-    """Return what a response of this status is."""
-    known = statuses.get(status)
-    if known is not None:
-        return known
-    if status >= 500:
-        return "outage"
-    return "request" if status >= 400 else "invalid"
+    """Return the meaning of a status."""
+    default: Meaning = "request" if status >= 400 else "invalid"
+    return statuses.get(status, "outage" if status >= 500 else default)
 
 
 def meaning_of_error(
     statuses: Statuses, denials: frozenset[str], error: ErrorBody, status: int | None
 ) -> Meaning:
-    """Return what an error object means. Its status may be the response's, or unknown."""
-    if is_denial(denials, error):
+    """Return the meaning of an error. ``status`` is None if it is unknown."""
+    if error.code in denials or error.type in denials:
         return "denied"
     if status is None:
         return "outage"
@@ -138,59 +133,54 @@ def meaning_of_error(
 
 
 def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyError:
-    """Return the error that an upstream reported. Its message passes unless it is about the
-    proxy's credential or account."""
+    """Return the client's error for an upstream error.
+
+    The message passes unless it is about the proxy's credential or account.
+    """
     if status == 402:
         error = replace(error, code=QUOTA, type=QUOTA)
     is_quota = error.code == QUOTA
-    made: BlockedByUpstream | UpstreamError
+    result: BlockedByUpstream | UpstreamError
     if meaning in ("credential", "forbidden"):
         kind = UpstreamRejectedKey if meaning == "credential" else UpstreamForbids
         text = "The operator's account at the upstream has no credit." if is_quota else ""
-        made = kind(text, status=429 if is_quota else None, upstream_status=status)
+        result = kind(text, status=429 if is_quota else None, upstream_status=status)
         if is_quota or meaning == "forbidden":
-            made.with_code(error.code, error.type)
+            result.with_code(error.code, error.type)
     elif meaning == "denied":
-        made = BlockedByUpstream(upstream_status=status).with_code(None, None, error.message)
+        result = BlockedByUpstream(upstream_status=status).with_code(None, None, error.message)
     elif meaning == "request":
-        made = UpstreamRejected(upstream_status=status or 400, param=error.param)
-        made.with_code(error.code, error.type, error.message)
-        made.status = 400 if error.code == CONTEXT else made.status
+        result = UpstreamRejected(upstream_status=status or 400, param=error.param)
+        result.with_code(error.code, error.type, error.message)
+        result.status = 400 if error.code == CONTEXT else result.status
     else:
-        shown = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
-        made = UpstreamUnavailable(status=shown, upstream_status=status)
-        made.with_code(error.code, error.type, error.message)
-        made.should_retry = False if is_quota else None
-    made.findings = error.findings
-    return made
-
-
-def is_denial(denials: frozenset[str], error: ErrorBody) -> bool:
-    """True if the words of an error say that a guard denied the call."""
-    return error.code in denials or error.type in denials
+        client_status = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
+        result = UpstreamUnavailable(status=client_status, upstream_status=status)
+        result.with_code(error.code, error.type, error.message)
+        result.should_retry = False if is_quota else None
+    result.findings = error.findings
+    return result
 
 
 def is_about_account(error: ErrorBody) -> bool:
-    """True if the words of an error say that our key is none, or that nothing is left that pays:
-    the fault of no request, whatever its status."""
+    """Return True if an error is about the proxy's key or credit, whatever its status."""
     if error.code in _ACCOUNT_CODES or error.type in _ACCOUNT_CODES:
         return True
-    return _OF_ACCOUNT.match(error.message or "") is not None
+    return _ACCOUNT_MESSAGE.match(error.message or "") is not None
 
 
 def is_too_large(error: ErrorBody) -> bool:
-    """True if the words of a 429 say that the request alone is beyond what a limit allows: it would
-    be refused at any time."""
-    found = _TOO_LARGE.match(error.message or "")
-    if found is None:
-        return False
-    return found[1] is None or int(found[2]) > int(found[1])
+    """Return True if a 429 reports that the request alone exceeds a limit."""
+    match = _TOO_LARGE.match(error.message or "")
+    return match is not None and (match[1] is None or int(match[2]) > int(match[1]))
 
 
 def parse_error(data: Any) -> ErrorBody:
-    """Read the error object of any dialect, and what guards found beside it. Conditions that
-    clients act on get OpenAI's code."""
-    if isinstance(data, list) and len(data) == 1:  # as Gemini does where it speaks as OpenAI
+    """Read the error object of any dialect, with findings of guards.
+
+    Exceeded context windows and quotas get OpenAI's code.
+    """
+    if isinstance(data, list) and len(data) == 1:  # from Gemini's OpenAI API
         data = data[0]
     if not isinstance(data, dict):
         return ErrorBody()
@@ -206,12 +196,12 @@ def _parse(error: Any) -> ErrorBody:
     if isinstance(error, str):
         return ErrorBody(message=error)
     if isinstance(error, list):
-        return _parse_detail(error)
+        return _parse_problems(error)
     return _parse_object(error) if isinstance(error, dict) else ErrorBody()
 
 
-def _parse_detail(problems: list[Any]) -> ErrorBody:
-    """Read FastAPI's list of problems, each with the place of a field; the first one counts."""
+def _parse_problems(problems: list[Any]) -> ErrorBody:
+    """Read the first of FastAPI's problems."""
     problem = next((item for item in problems if isinstance(item, dict)), {})
     message, param = problem.get("msg"), _field(problem.get("loc"))
     if not isinstance(message, str):
@@ -242,14 +232,14 @@ def _parse_object(error: Json) -> ErrorBody:
 
 def _parse_message(message: Any) -> ErrorBody:
     """Read a message that is an object or a list: problems of fields, an error, or any JSON."""
-    found = message.get("detail") or message if isinstance(message, dict) else message
-    if isinstance(found, list) and any(isinstance(each, dict) and "msg" in each for each in found):
-        return _parse_detail(found)
-    if isinstance(found, dict):
-        found = found.get("message") or found.get("error") or found
-    if not found or not isinstance(found, str | list | dict):
+    inner = message.get("detail") or message if isinstance(message, dict) else message
+    if isinstance(inner, list) and any(isinstance(item, dict) and "msg" in item for item in inner):
+        return _parse_problems(inner)
+    if isinstance(inner, dict):
+        inner = inner.get("message") or inner.get("error") or inner
+    if not inner or not isinstance(inner, str | list | dict):
         return ErrorBody()
-    text = found if isinstance(found, str) else orjson.dumps(found).decode()
+    text = inner if isinstance(inner, str) else orjson.dumps(inner).decode()
     return ErrorBody(message=text[: 2 * MAX_TEXT])
 
 
@@ -258,6 +248,6 @@ def _word(value: Any) -> str | None:
 
 
 def _status(code: Any) -> int | None:
-    """Some servers say the status of an error as its code."""
+    """Return the code of an error if it is a status."""
     number = int(code) if isinstance(code, str) and re.fullmatch("[45][0-9]{2}", code) else code
     return number if type(number) is int and 400 <= number < 600 else None

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from proxy.dialects.passthrough.request import (
-    media_type_of,
-    names_json,
+    check_media_type,
+    is_any_json,
     read_passthrough,
     unread_call,
 )
@@ -32,8 +32,8 @@ async def read_passed_call(
         return read_passthrough(head, {}, caller=caller)
     if head.passthrough is None or head.method == BODILESS:
         raise BadRequest("A GET request must not have a body.")
-    if not names_json(incoming.media_type):
-        media_type = media_type_of(incoming.media_type)
+    if not is_any_json(incoming.media_type):
+        media_type = check_media_type(incoming.media_type)
         head = replace(head, passthrough=replace(head.passthrough, media_type=media_type))
         return unread_call(head, incoming.upload(length), caller)
     raw = await incoming.read_body()

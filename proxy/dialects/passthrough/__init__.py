@@ -1,1 +1,1 @@
-"""Calls for paths that are forwarded without conversion."""
+"""Passthrough: calls for listed paths, which are forwarded without conversion."""

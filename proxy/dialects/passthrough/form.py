@@ -1,5 +1,8 @@
-"""Forms that are passed on. Their bytes stay as they are, but each field is checked like the same
-field of a JSON body. A form that two readers could read differently is refused."""
+"""Checks forms that are forwarded unchanged.
+
+Each field is checked like the same field of a JSON body. A form that two parsers could read
+differently is refused.
+"""
 
 from __future__ import annotations
 
@@ -18,42 +21,42 @@ from proxy.types import Target
 from proxy.types.passthrough import Upload
 
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
-MOST_HEAD = 8 * 1024  # bytes of what stands before a part
+MAX_PART_HEADER_BYTES = 8 * 1024
 LINE_END = b"\r\n"
 MAX_JSON_BYTES = 16 * 1024  # of one field
 TEXTS = frozenset({"description", "instructions", "negativeprompt", "prompt", "text", "title"})
 """Squeezed names of fields that servers never read as JSON."""
-MOST_PARTS = 1024  # of one form: each takes some microseconds
+MAX_PARTS = 1024  # each takes some microseconds
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
 )
-_FIELD = re.compile(r"([A-Za-z-]+): *([ -~\x80-\U0010ffff]*)")
-_NAMED = re.compile(
+_HEADER = re.compile(r"([A-Za-z-]+): *([ -~\x80-\U0010ffff]*)")
+_DISPOSITION = re.compile(
     r'form-data; *name=(?:"([^"\\%;]{1,256})"|([A-Za-z0-9_.\[\]-]{1,256}))'
     r'(?P<file>(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?)',
     re.IGNORECASE,
 )
 FILES = frozenset({"data", "file", "files"})
-"""Fields whose content is a file of the client's, which may be JSON."""
+"""Fields with a file of the client, which may be JSON."""
 _SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
-"""What may separate the steps of a name. Servers read a hyphen as an underscore or as one."""
+"""Separators of the steps of a name. Servers may read a hyphen as an underscore."""
 _JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*([\[{]|\Z)")
-"""What parsers skip before JSON: white space and byte order marks, also of other encodings. In a
-long field JSON may follow what was read."""
+"""Beginning of JSON after white space and byte order marks of any encoding, which parsers skip. In
+a long field, JSON may follow the text that was read."""
 _OTHER_CHARSET = re.compile(r"charset(?! *= *\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE)
-_CODINGS = ("content-encoding", "content-transfer-encoding")
-_AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
-_ODD = "must be well-formed multipart/form-data that every parser reads the same way"
+_ENCODING_HEADERS = ("content-encoding", "content-transfer-encoding")
+_NO_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
+_MALFORMED = "must be well-formed multipart/form-data that every parser reads the same way"
 
 
 def is_form(media_type: str) -> bool:
-    """True if a body of a type is a form, or has parts that some servers read as one."""
+    """Return True if a media type is a form, or has parts that some servers read as one."""
     return media_type.strip().lower().startswith(("multipart/", URLENCODED))
 
 
 class FormUpload:
-    """An upload that is a form for a target: each piece is looked at before it is given on, so that
-    an upstream never gets the end of one that is refused."""
+    """An upload of a form. Checks each piece before the previous one is forwarded, so that an
+    upstream never receives the end of a refused form."""
 
     __slots__ = ("_ahead", "_parts", "_upload")
 
@@ -66,7 +69,7 @@ class FormUpload:
         *,
         requires_model: bool = False,
     ) -> None:
-        """Raise ``InvalidField`` for a type that does not say how its parts are set apart."""
+        """Raise ``InvalidField`` for a media type without a usable boundary."""
         match = _BOUNDARY.fullmatch(media_type)
         if match is None:
             problem = f'must be "{FORM}; boundary=..." without other parameters'
@@ -84,7 +87,7 @@ class FormUpload:
         return self._upload.begun
 
     async def read(self) -> bytes:
-        """Return the next bytes once those after them are good: the last ones make it a request."""
+        """Return the next bytes after the bytes that follow them have been checked."""
         piece, self._ahead = self._ahead, None
         if piece is None:
             piece = await self._next()
@@ -102,8 +105,11 @@ class FormUpload:
 
 
 class FormParts:
-    """Feed it the bytes of a form, however they are cut. It keeps no more of them than a head, or
-    the text of a field. Raise ``InvalidField``, also for a field that is not ``declared``."""
+    """Checks the bytes of a form, in any pieces.
+
+    Buffers at most the header of a part or the text of a field. Raises ``InvalidField``, also for a
+    field that is not ``declared``.
+    """
 
     def __init__(
         self,
@@ -117,84 +123,87 @@ class FormParts:
         self._target = target
         self._declared = declared
         self._lacks_model = requires_model
-        self._held = b"\r\n"
-        self._name = ""  # of the field that is read, if its content is checked
-        self._in_head = False
+        self._buffer = b"\r\n"
+        self._name = ""  # of the current field, if its content is checked
+        self._in_header = False
         self._is_first = True
-        self._ended = False
-        self._left = MOST_PARTS
+        self._has_ended = False
+        self._part_count = 0
 
     def feed(self, piece: bytes) -> None:
-        self._held += piece
-        while not self._ended and (self._head() if self._in_head else self._data()):
+        self._buffer += piece
+        while not self._has_ended and (
+            self._read_header() if self._in_header else self._read_content()
+        ):
             pass
-        if self._ended and not LINE_END.startswith(self._held):
-            raise InvalidField("form", _ODD)  # some readers take what is more for no end at all
+        if self._has_ended and not LINE_END.startswith(self._buffer):
+            raise InvalidField("form", _MALFORMED)  # some parsers read on after the end
 
     def close(self) -> None:
-        """Take the end of the bytes, which has to be that of the form."""
-        if not self._ended:
-            raise InvalidField("form", _ODD)
+        """Check that the form is complete."""
+        if not self._has_ended:
+            raise InvalidField("form", _MALFORMED)
         if self._lacks_model:
             raise _wrong_model(self._target)
 
-    def _data(self) -> bool:
-        """Read to the end of a part. False where that has not come yet."""
-        held, delimiter = self._held, self._delimiter
-        at = held.find(delimiter)
-        end = at + len(delimiter)
-        if at < 0 or len(held) < end + 2:
-            if self._is_first and not (b"\r\n" + delimiter).startswith(held[: 2 + len(delimiter)]):
-                raise InvalidField("form", _ODD)
-            if self._name and len(held) <= MAX_JSON_BYTES + len(delimiter):
+    def _read_content(self) -> bool:
+        """Read to the end of a part. Return False if the end has not arrived."""
+        buffer, delimiter = self._buffer, self._delimiter
+        start = buffer.find(delimiter)
+        end = start + len(delimiter)
+        if start < 0 or len(buffer) < end + 2:
+            prefix = (b"\r\n" + delimiter).startswith(buffer[: 2 + len(delimiter)])
+            if self._is_first and not prefix:
+                raise InvalidField("form", _MALFORMED)
+            if self._name and len(buffer) <= MAX_JSON_BYTES + len(delimiter):
                 return False
-            self._check(held)
-            if at < 0:  # what is left may be the begin of a delimiter, after an end of line
-                self._held = held[-len(delimiter) - 2 :]
+            self._check(buffer)
+            if start < 0:  # the rest may be the beginning of a delimiter
+                self._buffer = buffer[-len(delimiter) - 2 :]
             return False
-        if held[max(0, at - 2) : at] != b"\r\n" or (self._is_first and at != 2):
-            raise InvalidField("form", _ODD)
-        self._check(held[: at - 2])
-        after, self._held = held[end : end + 2], held[end + 2 :]
-        if after not in (b"\r\n", b"--"):
-            raise InvalidField("form", _ODD)
-        self._ended = after == b"--"
-        self._in_head, self._is_first = True, False
+        if buffer[max(0, start - 2) : start] != b"\r\n" or (self._is_first and start != 2):
+            raise InvalidField("form", _MALFORMED)
+        self._check(buffer[: start - 2])
+        suffix, self._buffer = buffer[end : end + 2], buffer[end + 2 :]
+        if suffix not in (b"\r\n", b"--"):
+            raise InvalidField("form", _MALFORMED)
+        self._has_ended = suffix == b"--"
+        self._in_header, self._is_first = True, False
         return True
 
-    def _head(self) -> bool:
-        """Read what stands before a part. False where that has not come yet."""
-        end = self._held.find(b"\r\n\r\n")
-        if end > MOST_HEAD or (end < 0 and len(self._held) > MOST_HEAD):
-            raise InvalidField("form", _ODD)
+    def _read_header(self) -> bool:
+        """Read the header of a part. Return False if its end has not arrived."""
+        end = self._buffer.find(b"\r\n\r\n")
+        if end > MAX_PART_HEADER_BYTES or (end < 0 and len(self._buffer) > MAX_PART_HEADER_BYTES):
+            raise InvalidField("form", _MALFORMED)
         if end < 0:
             return False
-        lines, self._held = self._held[:end], self._held[end + 4 :]
-        self._name = self._named(lines.decode("utf-8", "replace"))
-        self._in_head = False
-        self._left -= 1
-        if self._left < 0:
-            raise InvalidField("form", f"must have at most {MOST_PARTS} parts")
+        lines, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
+        self._name = self._checked_field(lines.decode("utf-8", "replace"))
+        self._in_header = False
+        self._part_count += 1
+        if self._part_count > MAX_PARTS:
+            raise InvalidField("form", f"must have at most {MAX_PARTS} parts")
         return True
 
-    def _named(self, lines: str) -> str:
-        """Return the name of a field whose content is checked: of a text, or of a file that a
-        server may read as one."""
-        fields: dict[str, str] = {}
+    def _checked_field(self, lines: str) -> str:
+        """Return the name of a field whose content must be checked: a text, or a file that a server
+        may read as text. Return "" for other files."""
+        headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
-            match = _FIELD.fullmatch(line)
-            if match is None or match[1].lower() in fields:
-                raise InvalidField("form", _ODD)
-            fields[match[1].lower()] = match[2]
-        named = _NAMED.fullmatch(fields.get("content-disposition", "").strip())
-        is_coded = any(fields.get(name, "").lower() not in _AS_IT_IS for name in _CODINGS)
-        media_type = fields.get("content-type", "")
-        if named is None or is_coded or is_form(media_type):
-            raise InvalidField("form", _ODD)
-        name = named[1] or named[2]
-        if squeezed(name) == "charset":  # some servers decode the other fields by its value
+            match = _HEADER.fullmatch(line)
+            if match is None or match[1].lower() in headers:
+                raise InvalidField("form", _MALFORMED)
+            headers[match[1].lower()] = match[2]
+        disposition = _DISPOSITION.fullmatch(headers.get("content-disposition", "").strip())
+        encodings = {headers.get(name, "").lower() for name in _ENCODING_HEADERS}
+        media_type = headers.get("content-type", "")
+        if disposition is None or not encodings <= _NO_ENCODINGS or is_form(media_type):
+            raise InvalidField("form", _MALFORMED)
+        name = disposition[1] or disposition[2]
+        if squeezed(name) == "charset":  # servers may decode other fields by it
             raise InvalidField(ascii_word(name), NOT_ALLOWED)
-        if named["file"]:
+        if disposition["file"]:
             check_form_field(name, "a file", self._target, self._declared)
             if name.removesuffix("[]") in FILES:
                 return ""
@@ -205,7 +214,7 @@ class FormParts:
         return name
 
     def _check(self, value: bytes) -> None:
-        """Check the text of a field, unless that was done already."""
+        """Check the text of the current field once."""
         name, self._name = self._name, ""
         if name:
             check_form_field(name, _parse(name, value), self._target, self._declared)
@@ -214,12 +223,19 @@ class FormParts:
 def check_form_field(
     name: str, value: Any, target: Target, declared: Collection[str] | None = None
 ) -> None:
-    """Raise ``InvalidField`` unless a client may set a field, such as ``tools[0][server_url]``."""
+    """Raise ``InvalidField`` unless clients may set a field, such as ``tools[0][server_url]``."""
     paths = [[*_steps(separators, name)] for separators in _SEPARATORS]
     if declared is not None and not any(step in declared for step in paths[0][:1]):
         raise InvalidField(ascii_word(name), NOT_DECLARED)
     for path in filter(None, paths):
-        _check_path(path, value, target)
+        if squeezed(path[0]) == MODEL:
+            if value != target.model:
+                raise _wrong_model(target)
+            continue
+        nested = value
+        for step in reversed(path):
+            nested = {step: nested}
+        check_fields(nested, target.upstream, target.model)
 
 
 def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
@@ -230,23 +246,13 @@ def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
             yield step
 
 
-def _check_path(steps: list[str], value: Any, target: Target) -> None:
-    if squeezed(steps[0]) == MODEL:
-        if value != target.model:
-            raise _wrong_model(target)
-        return
-    for step in reversed(steps):
-        value = {step: value}
-    check_fields(value, target.upstream, target.model)
-
-
 def _wrong_model(target: Target) -> InvalidField:
     problem = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
     return InvalidField(MODEL, problem)
 
 
 def _parse(name: str, value: bytes) -> Any:
-    """Return the text of a field, or the object or list that lenient parsers read as JSON."""
+    """Return the text of a field, or the object or list that lenient parsers read in it."""
     text = value.decode("utf-8", "replace")
     start, is_long = _JSON_START.match(text), len(value) > MAX_JSON_BYTES
     if start is None or not (is_long or start[1]):
@@ -266,7 +272,7 @@ def _parse(name: str, value: bytes) -> Any:
 
 
 def _every_member(pairs: list[tuple[str, Any]]) -> Any:
-    """Return an object, or one for each member if a name occurs twice: servers may read either."""
+    """Return an object, or one per member if a name occurs twice, as servers may read either."""
     members = dict(pairs)
     return members if len(members) == len(pairs) else [{name: value} for name, value in pairs]
 

@@ -1,7 +1,7 @@
-"""Calls for paths that are passed on: what is read of them, and what is sent to an upstream.
+"""Passthrough requests.
 
-JSON is read as that of any call: strictly, for guards, which may change it. Everything else is
-bytes that nobody here reads.
+JSON is parsed strictly, and guards may change it. Other bodies are forwarded unread, except forms,
+whose fields are checked.
 """
 
 from __future__ import annotations
@@ -36,22 +36,26 @@ from proxy.types.passthrough import (
 )
 from proxy.types.way import MODEL_FREE_METHODS
 
-MOST_PAIRS = 64  # of one query
+MAX_QUERY_PARAMETERS = 64
 JSON = "application/json"
 MODEL_FIELD = {"model": "model"}
-"""What of a body is read here: under any spelling of its own a server may read it, too."""
-CLIENTS_PREFIX = "/v1"
+"""The field that is read here. A server may also read other spellings of its name."""
+CLIENT_PREFIX = "/v1"
 FORWARDED_HEADERS = ("openai-beta",)
-"""Headers of a client that every upstream gets, if they are short words."""
+"""Headers of a client for all upstreams, if they are short words."""
 _WORD = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
 _MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD} *(?:;[\x20-\x7e]*)?")
-_MOST_TYPE = 256  # characters of a media type
-_NAMES_JSON = re.compile(r"(?:.+/|.*\+)json")
+_MAX_MEDIA_TYPE_LENGTH = 256
+_ANY_JSON = re.compile(r"(?:.+/|.*\+)json")
 
 
 def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Return the call whose body is read. Raise ``InvalidField``, also for a model that is spelled
-    as servers in Go read it too: it would be the client's own choice."""
+    """Return the call of a JSON body.
+
+    Raises:
+        InvalidField: A name is invalid, or the body has another spelling of ``model`` that servers
+            in Go accept.
+    """
     for name in body:
         if name not in MODEL_FIELD:
             check_spelling(MODEL_FIELD, MODEL_FIELD, name)
@@ -77,7 +81,7 @@ def _check_names(**names: object) -> None:
 
 
 def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
-    """Return the call whose body nobody reads here."""
+    """Return the call of a body that is forwarded unread."""
     model = head.parameter("deployment")
     _check_names(model=model, deployment=head.deployment)
     return Call(
@@ -90,34 +94,38 @@ def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     )
 
 
-def media_type_of(given: str) -> str:
-    """Return the type of a body as it is passed on. Raise ``InvalidField`` for what is none."""
-    if len(given) > _MOST_TYPE or _MEDIA_TYPE.fullmatch(given) is None:
-        message = f"must be a media type of at most {_MOST_TYPE} characters"
+def check_media_type(media_type: str) -> str:
+    """Return a media type. Raise ``InvalidField`` if it is malformed."""
+    if len(media_type) > _MAX_MEDIA_TYPE_LENGTH or _MEDIA_TYPE.fullmatch(media_type) is None:
+        message = f"must be a media type of at most {_MAX_MEDIA_TYPE_LENGTH} characters"
         raise InvalidField("content-type", message)
-    return given
+    return media_type
 
 
-def names_json(media_type: str) -> bool:
-    """True if a body of a type is JSON by whatever name: some server would read it as such."""
-    return _NAMES_JSON.fullmatch(media_type.partition(";")[0].strip().lower()) is not None
+def is_any_json(media_type: str) -> bool:
+    """Return True if some server may read a body of a media type as JSON."""
+    return _ANY_JSON.fullmatch(media_type.partition(";")[0].strip().lower()) is not None
 
 
 def build_passthrough(
-    call: Call, passed: PassthroughRequest, path: PassthroughPath, target: Target, dialect: Dialect
+    call: Call, request: PassthroughRequest, path: PassthroughPath, target: Target, dialect: Dialect
 ) -> UpstreamRequest:
-    """Write a call for a target, whose dialect that is. Raise ``InvalidField`` for what no client
-    may say, and ``BadRequest`` for a query that cannot be read."""
+    """Return the request for a target of a dialect.
+
+    Raises:
+        InvalidField: The client may not set a field or a parameter.
+        BadRequest: The query is malformed.
+    """
     upstream, upload = target.upstream, call.upload
-    query, left_out = _query(passed.query, path)
-    url, headers = _place(passed, path, upstream, dialect)
+    query, dropped_query = _query(request.query, path)
+    url, headers = _address(request, path, upstream, dialect)
     requires_model = MODEL not in url and _is_model_call(call, path, target)
     url = url.replace(MODEL, quote(target.model, ""))
     if query:
         url += ("&" if "?" in url else "?") + query
     body, dropped, media_type = b"", list[str](), ""
     if upload is not None:
-        media_type = passed.media_type
+        media_type = request.media_type
     elif call.size:
         body, dropped = _body(call, path, target, requires_model=requires_model)
         media_type = JSON
@@ -129,7 +137,7 @@ def build_passthrough(
         headers=_headers(headers, call.head.headers, target.upstream, media_type),
         body=body,
         endpoint="passthrough",
-        dropped=(*dropped, *(["query parameters"] if left_out else [])),
+        dropped=(*dropped, *(["query parameters"] if dropped_query else [])),
         most_answered=0,
         method=call.head.method,
         upload=None if upload is None else BoundedUpload(upload, path.most_bytes),
@@ -138,15 +146,17 @@ def build_passthrough(
 
 
 def _is_model_call(call: Call, path: PassthroughPath, target: Target) -> bool:
-    """Return True if the upstream would choose a model if the body named none. Paths with names,
-    such as ``/v1/batches/{id}/cancel``, and targets with a price of 0 take no model."""
+    """Return True if the upstream would choose a model for a body without one.
+
+    Paths with names, such as ``/v1/batches/{id}/cancel``, and free targets use no model.
+    """
     return not (call.head.method in MODEL_FREE_METHODS or path.names or target.is_free)
 
 
 def _body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
-    """Return the body as JSON, with the name of the target's model, and what policy drops of it."""
+    """Return the body as JSON with the target's model, and the dropped fields."""
     body, dropped = permitted(call.body, target.upstream, target.model)
     declared = declared_fields(path, target.upstream)
     if declared is not None:
@@ -158,49 +168,52 @@ def _body(
 
 
 def _query(query: str, path: PassthroughPath) -> tuple[str, bool]:
-    """Return what of a query passes, and whether anything does not."""
+    """Return the query for the upstream, and True if parameters were dropped."""
     if not query:
         return "", False
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PAIRS, errors="strict")
+        pairs = parse_qsl(
+            query, keep_blank_values=True, max_num_fields=MAX_QUERY_PARAMETERS, errors="strict"
+        )
     except ValueError:
-        message = f"The query string must be valid UTF-8 with at most {MOST_PAIRS} parameters."
+        message = (
+            f"The query string must be valid UTF-8 with at most {MAX_QUERY_PARAMETERS} parameters."
+        )
         raise BadRequest(message, param="query") from None
     for name, value in pairs:
         if name in path.queries and len(value) > MOST_VALUE:
             raise InvalidField(name, f"must have at most {MOST_VALUE} characters")
-    kept = [(name, value) for name, value in pairs if name in path.queries]
-    known = path.queries | REDUNDANT
-    return urlencode(kept), any(name not in known for name, _ in pairs)
+    forwarded = [(name, value) for name, value in pairs if name in path.queries]
+    allowed = path.queries | REDUNDANT
+    return urlencode(forwarded), any(name not in allowed for name, _ in pairs)
 
 
-def _place(
-    passed: PassthroughRequest, path: PassthroughPath, upstream: Upstream, dialect: Dialect
+def _address(
+    request: PassthroughRequest, path: PassthroughPath, upstream: Upstream, dialect: Dialect
 ) -> tuple[str, dict[str, str]]:
-    """Return the URL of a request, without what its client asks in a query, and the headers that
-    each request to the upstream has."""
-    asked = passed.path
-    if path.upstream_route is None and asked.startswith(CLIENTS_PREFIX + "/"):
-        return beside(upstream, dialect, asked.removeprefix(CLIENTS_PREFIX))
+    """Return the URL without the client's query, and the headers of all requests to an upstream."""
+    route = request.path
+    if path.upstream_route is None and route.startswith(CLIENT_PREFIX + "/"):
+        return beside(upstream, dialect, route.removeprefix(CLIENT_PREFIX))
     _, headers = beside(upstream, dialect, "")
     base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
     if path.upstream_route is not None:
         parts = urlsplit(base)
-        match = path.fits(asked)
+        match = path.fits(route)
         values = match.groupdict() if match is not None else {}
-        base, asked = f"{parts.scheme}://{parts.netloc}", fill(path.upstream_route, values)
-    return base + asked + query, headers
+        base, route = f"{parts.scheme}://{parts.netloc}", fill(path.upstream_route, values)
+    return base + route + query, headers
 
 
 def _headers(
-    ours: dict[str, str], given: Mapping[str, str], upstream: Upstream, media_type: str
+    own: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
-    """Return the headers of a request: ours and the policy's, and the few of a client that pass."""
+    """Return the ``own`` headers of the proxy and the allowed headers of the client."""
     server = DIALECTS[upstream.dialect].server
-    passed = forwarded_headers(given, server, upstream.accepts)
-    passed |= {
-        name: given[name] for name in FORWARDED_HEADERS if SETTINGS.fullmatch(given.get(name, ""))
+    forwarded = forwarded_headers(client, server, upstream.accepts)
+    forwarded |= {
+        name: client[name] for name in FORWARDED_HEADERS if SETTINGS.fullmatch(client.get(name, ""))
     }
-    headers = {**server.usual_headers, **passed, **ours, "accept": "*/*"}
+    headers = {**server.usual_headers, **forwarded, **own, "accept": "*/*"}
     del headers["content-type"]
     return headers | ({"content-type": media_type} if media_type else {})

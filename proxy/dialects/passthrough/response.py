@@ -20,12 +20,12 @@ from proxy.types.events import Event, Frame, Native, UsageReport
 
 FindUsage = Callable[[Json], Tokens | None]
 """Returns the tokens that a document reports, None if it reports none."""
-PIECE = 64 * 1024  # bytes of one frame
-NO_OBJECT = ""
+MAX_FRAME_BYTES = 64 * 1024
+NON_OBJECT = ""
 """The member that holds JSON that is not an object, so that guards read it."""
 EVENTS = "text/event-stream"
-UNNAMED = "application/octet-stream"
-MOST_HEADER = 256  # characters of a header of an upstream
+DEFAULT_TYPE = "application/octet-stream"
+MAX_HEADER_LENGTH = 256
 _USAGE = b'"usage'  # Gemini's has a longer name
 
 
@@ -41,27 +41,26 @@ def parse_passthrough_head(
 ) -> PassthroughHead:
     """Return the head of a response for the client. JSON with a ``content-length`` above
     ``most_bytes`` is not read. An empty body counts as read."""
-    given = headers.get("content-type", "")
-    is_good = given.isascii() and given.isprintable() and len(given) <= MOST_HEADER
-    media_type = given.partition(";")[0].strip().lower()
+    header = headers.get("content-type", "")
+    is_valid = header.isascii() and header.isprintable() and len(header) <= MAX_HEADER_LENGTH
+    media_type = header.partition(";")[0].strip().lower()
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
     is_empty = status == 204 or length == 0
     read = is_empty or (is_json(media_type) and (length is None or length <= most_bytes))
     return PassthroughHead(
         status=status,
-        media_type=given if is_good and given else UNNAMED,
+        media_type=header if is_valid and header else DEFAULT_TYPE,
         length=length,
         read=read,
     )
 
 
 def shown_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the headers for the client: the name of a file, and ``nosniff`` against browsers that
-    guess another media type."""
+    """Return the headers for the client: ``nosniff`` and the name of a file."""
     name = headers.get("content-disposition", "")
     nosniff = ("x-content-type-options", "nosniff")
-    if not name or len(name) > MOST_HEADER or not (name.isascii() and name.isprintable()):
+    if not name or len(name) > MAX_HEADER_LENGTH or not (name.isascii() and name.isprintable()):
         return (nosniff,)
     return (nosniff, ("content-disposition", name))
 
@@ -79,9 +78,12 @@ class PassthroughBytes:
         self._events = sse.EventReader(MAX_EVENT_BYTES) if is_stream else None
 
     def feed(self, piece: bytes) -> Sequence[Document]:
-        if len(piece) <= PIECE:
+        if len(piece) <= MAX_FRAME_BYTES:
             return (piece,)
-        return [piece[at : at + PIECE] for at in range(0, len(piece), PIECE)]
+        return [
+            piece[start : start + MAX_FRAME_BYTES]
+            for start in range(0, len(piece), MAX_FRAME_BYTES)
+        ]
 
     def close(self) -> Sequence[Document]:
         return ()
@@ -127,9 +129,9 @@ def _usage(event: bytes) -> Json:
         return {}
     for holder in (data, data.get("response"), data.get("delta")):
         for name in ("usage", "usageMetadata"):
-            found = holder.get(name) if isinstance(holder, dict) else None
-            if found and isinstance(found, dict):
-                return {name: found}
+            usage = holder.get(name) if isinstance(holder, dict) else None
+            if usage and isinstance(usage, dict):
+                return {name: usage}
     return {}
 
 
@@ -149,16 +151,16 @@ class PassthroughDocument:
         self.feed, self.close, self._taken = body.feed, body.close, body.taken
 
     def read(self, document: Document) -> Sequence[Frame]:
-        whole = self._taken(document)
-        begin = whole[:LARGE_BYTES].lstrip()[:1]
-        if not begin:
+        raw = self._taken(document)
+        first = raw[:LARGE_BYTES].lstrip()[:1]
+        if not first:
             return (Frame((), model_call=self._model_call, last=True),)
-        read = whole if begin == b"{" else b'{"%b":%b}' % (NO_OBJECT.encode(), whole)
-        doc = self._documents.read(read)
+        is_object = first == b"{"
+        doc = self._documents.read(raw if is_object else b'{"%b":%b}' % (NON_OBJECT.encode(), raw))
         tokens = self._find_usage(doc)
         content = Content() if tokens is None else Content(UsageReport(tokens, doc))
-        frame = document_frame(doc, whole, content, model_call=self._model_call)
-        return (frame._replace(size=len(whole) if len(whole) > LARGE_BYTES else 0),)
+        frame = document_frame(doc, raw, content, model_call=self._model_call)
+        return (frame._replace(size=len(raw) if len(raw) > LARGE_BYTES else 0),)
 
     def end(self) -> Sequence[Frame]:
         return ()
@@ -168,7 +170,7 @@ class PassthroughDocument:
 
 
 class PassthroughWriter:
-    """Writes a passthrough response: its bytes, or the document that guards have changed."""
+    """Writes a passthrough response: its bytes, or the document that guards changed."""
 
     __slots__ = ("media_type",)
 
@@ -184,8 +186,8 @@ class PassthroughWriter:
         if frame.doc is None:
             return b""
         value: Any = frame.doc
-        if list(value) == [NO_OBJECT]:
-            value = value[NO_OBJECT]
+        if list(value) == [NON_OBJECT]:
+            value = value[NON_OBJECT]
         return dump(value, frame.size)
 
     def fail(self, document: bytes) -> bytes:

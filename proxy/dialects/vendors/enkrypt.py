@@ -1,7 +1,7 @@
-"""Enkrypt AI's proxy: ``apikey``, a deployment header, and detections beside every answer.
+"""Enkrypt AI's proxy: ``apikey``, a deployment header, and detections in every response.
 
-Sources: Enkrypt's API reference for ``/ai-proxy/completions`` and its Python SDK, which drops the
-detections of an error that has a ``message`` at its top level.
+Sources: Enkrypt's API reference for ``/ai-proxy/completions``, and its Python SDK, which drops the
+detections of an error with a ``message`` at its top level.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def add_verdicts(data: Json, verdicts: GuardResults, found: Findings = ()) -> Json:
-    return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
+def add_verdicts(data: Json, verdicts: GuardResults, findings: Findings = ()) -> Json:
+    return {**data, DETECTIONS: join_detections(data, findings, detections(verdicts))}
 
 
 def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
@@ -59,7 +59,7 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
 
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
-    """The gateway in front speaks for a bad credential, the proxy for everything else."""
+    """Return an error. A bad credential is refused in the form of Enkrypt's gateway."""
     if isinstance(error, Unauthorized):
         return ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
     body = add_verdicts({"error": openai.error_object(error)}, ())

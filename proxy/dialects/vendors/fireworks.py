@@ -1,4 +1,4 @@
-"""Fireworks: OpenAI's form with sampling extras, and usage at the end of every stream.
+"""Fireworks: OpenAI's API with sampling extras, and usage at the end of every stream.
 
 Source: Fireworks' API reference for ``POST /completions``; newer fields from its Python SDK.
 """
@@ -24,7 +24,7 @@ def one_max_tokens(body: Json) -> None:
 
 
 def _schema_format(value: Any) -> Any:
-    """``{type: json_object, schema}`` is what OpenAI calls a JSON schema."""
+    """Return ``{type: json_object, schema}`` as OpenAI's JSON schema."""
     if not isinstance(value, dict) or value.get("type") != "json_object" or "schema" not in value:
         return value
     return {
@@ -34,7 +34,7 @@ def _schema_format(value: Any) -> Any:
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """OpenAI's names for a JSON schema and, on legacy completions, for the output bound."""
+    """Rename a JSON schema and, in legacy completions, the output bound."""
     changed: Json = {}
     if endpoint == "completions":
         body = completions.logprobs_as_count(body)
@@ -49,18 +49,18 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
 
 
 def from_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Legacy completions take a schema in Fireworks' own words only."""
-    wanted = body.get("response_format")
-    if endpoint != "completions" or not isinstance(wanted, dict):
+    """Write a schema of legacy completions in Fireworks' form."""
+    form = body.get("response_format")
+    if endpoint != "completions" or not isinstance(form, dict):
         return body
-    schema = wanted.get("json_schema")
-    if wanted.get("type") != "json_schema" or not isinstance(schema, dict):
+    schema = form.get("json_schema")
+    if form.get("type") != "json_schema" or not isinstance(schema, dict):
         return body
     return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
 
 
 def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
-    """Whole answers carry their prompt tokens in a header as well."""
+    """Return the prompt tokens of a whole response."""
     usage = data.get("usage") if data else None
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     return (("fireworks-prompt-tokens", str(count)),) if type(count) is int else ()
@@ -91,7 +91,7 @@ FIREWORKS = Dialect(
     ),
     server=UpstreamDialect(
         prefix="/inference/v1",
-        paths={each: path for each, path in openai.PATHS.items() if each != "responses"},
+        paths={name: path for name, path in openai.PATHS.items() if name != "responses"},
         authorize=openai.authorize_bearer,
         from_chat=from_chat,
         usage_option=False,

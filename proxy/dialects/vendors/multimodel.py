@@ -1,7 +1,7 @@
-"""The multi-model completion: one prompt, a model or a LIST of models, one choice for each.
+"""The multi-model completion: one prompt, one model or several, and one choice per model.
 
-Source: the API document of ``POST /v1/completion`` and its public Python and Go clients, which
-read no status but 200 as success, and send a list of one model as a bare string.
+Source: the API document of ``POST /v1/completion``, and its public Python and Go clients, which
+accept only status 200, and send a list of one model as a string.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def distinct_models(body: Json) -> None:
 
 
 def one_answer(body: Json) -> None:
-    """Streams and several choices per model are beyond this API: refused, not ignored."""
+    """Refuse streams and several choices per model, which this API does not have."""
     if body.get("stream") not in (None, False):
         raise InvalidField("stream", "streaming is not supported by this API")
     if body.get("n") not in (None, 1):
@@ -42,7 +42,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
 
 
 def from_chat(endpoint: Endpoint, body: Json) -> Json:
-    """This API has no word for streaming, and takes stop sequences and one prompt as such."""
+    """Remove fields of streams. Send stop sequences as a list, and a single prompt as a string."""
     changed: Json = {}
     if isinstance(body.get("stop"), str):
         changed["stop"] = [body["stop"]]
@@ -58,39 +58,35 @@ def _count(usage: Any, name: str) -> int | None:
     return count if type(count) is int else None
 
 
-def _time_ms(part: Json) -> int:
-    """Return how long a model took: what its upstream reports, else what we measured."""
-    reported = _count(part.get("usage"), "prediction_time_ms")
-    return reported if reported is not None else _count(part, "prediction_time_ms") or 0
-
-
 def _choice(model: str, part: Json) -> Json:
     choices = part.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    first = first if isinstance(first, dict) else {}
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    choice = choice if isinstance(choice, dict) else {}
     usage: Json = {name: _count(part.get("usage"), name) for name in _COUNTS}
+    reported_ms = _count(part.get("usage"), "prediction_time_ms")
+    measured_ms = _count(part, "prediction_time_ms") or 0
+    usage["prediction_time_ms"] = measured_ms if reported_ms is None else reported_ms
     answer: Json = {
-        "text": first.get("text") or "",
+        "text": choice.get("text") or "",
         "created": part.get("created") or int(datetime.now(UTC).timestamp()),
         "model": model,
-        "finish_reason": first.get("finish_reason"),
-        "usage": usage | {"prediction_time_ms": _time_ms(part)},
+        "finish_reason": choice.get("finish_reason"),
+        "usage": usage,
     }
     return answer | ({"error": part["error"]} if "error" in part else {})
 
 
 def _total(counts: list[int | None]) -> int | None:
-    """An unknown count makes the sum unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    """Return the sum, None if a count is unknown."""
+    return None if None in counts else sum(filter(None, counts))
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
-    """Compose the answer: one choice for each model in the order asked, usage summed up.
+    """Compose the response: one choice per model in the requested order, and the sum of usage.
 
-    ``prediction_time_ms`` of the whole is that of the slowest model, as they ran side by side.
+    ``prediction_time_ms`` is that of the slowest model, because models run concurrently.
     """
-    choices = [_choice(model, parts[leg]) for leg, model in enumerate(call.requested_models)]
+    choices = [_choice(model, parts[index]) for index, model in enumerate(call.requested_models)]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
     return {
         "id": str(uuid.uuid4()),
@@ -103,18 +99,18 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
 
 
 FINISHES = {"stop token reached": "stop", "timeout": "length"}
-"""This API's own finish words as OpenAI's: an answer that its time has cut is not whole."""
+"""Finish reasons of this API, and OpenAI's."""
 
 
-def answer_to_openai(data: Json) -> Json:
-    """Read this API's own answer as a legacy completion."""
+def response_to_chat(data: Json) -> Json:
+    """Return a response as a legacy completion."""
     choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
     usage = data.get("usage")
-    when = choices[0].get("created") if choices else None
+    created = choices[0].get("created") if choices else None
     return {
         "id": data.get("id"),
         "object": "text_completion",
-        "created": when if type(when) is int else 0,
+        "created": created if type(created) is int else 0,
         "model": choices[0].get("model") if choices else None,
         "choices": [
             {
@@ -148,7 +144,7 @@ MULTIMODEL = Dialect(
         paths={"completions": "/completion"},
         authorize=openai.authorize_bearer,
         from_chat=from_chat,
-        to_chat=answer_to_openai,
+        to_chat=response_to_chat,
         finishes=FINISHES,
         implied={"context_length_exceeded_behavior": "error"},
         streams=False,

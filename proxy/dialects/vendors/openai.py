@@ -1,4 +1,4 @@
-"""OpenAI's own API, the form that requests of all other dialects are converted to and from.
+"""OpenAI. Requests of all other dialects are converted to and from this API.
 
 Sources: OpenAI's API reference for legacy completions, chat completions and embeddings.
 """
@@ -38,7 +38,6 @@ def stream_options_need_a_stream(body: Json) -> None:
 
 
 def best_of_fits(body: Json) -> None:
-    """``best_of`` candidates are made, ``n`` of them returned: none of it can be streamed."""
     best_of = body.get("best_of")
     if best_of is None:
         return
@@ -63,7 +62,7 @@ RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Return a request with the default of a null prompt."""
+    """Replace a null prompt by its default."""
     if endpoint == "completions" and body.get("prompt") is None:
         return body | {"prompt": START_OF_DOCUMENT}
     return body
@@ -82,30 +81,24 @@ def error_object(error: ProxyError) -> Json:
 
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
-    """The ``error`` object that SDKs read; everything a client must see is inside of it."""
+    """Return the ``error`` object that SDKs read."""
     return ErrorResponse(error.status, {"error": error_object(error)}, retry_headers(error))
 
 
 def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
-    """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
-    should = () if error.should_retry is None else (("x-should-retry", _flag(error.should_retry)),)
-    if error.retry_after_s is None:
-        return (*error.headers, *should)
-    milliseconds = max(1, round(error.retry_after_s * 1000))
-    return (
-        *error.headers,
-        ("retry-after", str(-(-milliseconds // 1000))),
-        ("retry-after-ms", str(milliseconds)),
-        *should,
-    )
-
-
-def _flag(flag: bool) -> str:
-    return "true" if flag else "false"
+    """Return the headers that tell an SDK when to retry, and whether to."""
+    headers = [*error.headers]
+    if error.retry_after_s is not None:
+        delay_ms = max(1, round(error.retry_after_s * 1000))
+        headers.append(("retry-after", str(-(-delay_ms // 1000))))
+        headers.append(("retry-after-ms", str(delay_ms)))
+    if error.should_retry is not None:
+        headers.append(("x-should-retry", "true" if error.should_retry else "false"))
+    return tuple(headers)
 
 
 def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
-    """Return the routes under each prefix that all who speak this dialect have."""
+    """Return the routes of this API under each prefix."""
     return {
         (method, prefix + path): endpoint
         for prefix in prefixes
@@ -121,18 +114,17 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/models/{model}", "models"),
 )
 
-AZURES = "/openai/deployments/{deployment}"
+AZURE_PREFIX = "/openai/deployments/{deployment}"
 AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", AZURES + "/chat/completions"): "chat",
-    ("POST", AZURES + "/completions"): "completions",
-    ("POST", AZURES + "/embeddings"): "embeddings",
+    ("POST", AZURE_PREFIX + "/chat/completions"): "chat",
+    ("POST", AZURE_PREFIX + "/completions"): "completions",
+    ("POST", AZURE_PREFIX + "/embeddings"): "embeddings",
     ("GET", "/openai/models"): "models",
     ("GET", "/openai/models/{model}"): "models",
 }
-"""What Azure's clients ask for with an ``api-version``. The first route that a path fits counts:
-that of a chat stands before that of a completion, which ends in the same way."""
+"""Routes of Azure's clients. The first match counts, so chat precedes completions."""
 
-_ABOUT_RESPONSES: tuple[tuple[str, str, Endpoint], ...] = (
+_RESPONSES_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/responses", "responses"),
     ("GET", "/responses/{id}", "stored"),
     ("DELETE", "/responses/{id}", "stored"),
@@ -150,7 +142,7 @@ _ABOUT_RESPONSES: tuple[tuple[str, str, Endpoint], ...] = (
 RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
     (method, prefix + path): endpoint
     for prefix in ("/v1", "", "/openai/v1", "/openai")
-    for method, path, endpoint in _ABOUT_RESPONSES
+    for method, path, endpoint in _RESPONSES_ROUTES
 }
 
 INFO_ROUTES: dict[tuple[str, str], Endpoint] = {
@@ -166,7 +158,7 @@ PATHS: dict[Endpoint, str] = {
 
 
 def credential(headers: Headers) -> Secret | None:
-    """Read a Bearer, or the ``api-key`` that Azure's clients send in its place."""
+    """Read a Bearer token, or the ``api-key`` of Azure's clients."""
     return request_headers.bearer(headers) or request_headers.plain("api-key", headers)
 
 
@@ -175,8 +167,7 @@ def authorize_bearer(key: str) -> tuple[str, str]:
 
 
 def with_endpoints(client: ClientDialect) -> ClientDialect:
-    """Return clients that are answered as Responses at its endpoint, and with the models in
-    LiteLLM's form on its paths."""
+    """Return a client dialect with Responses and with LiteLLM's list of models."""
     responses = replace(client, reads_error_events=True)
     models = replace(client, whole=other_gateways.model_info)
     return replace(client, endpoints={"responses": responses, "models": models})

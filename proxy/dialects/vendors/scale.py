@@ -1,7 +1,7 @@
 """Scale GenAI Platform: ``x-api-key``, FastAPI's validation errors, streams without ``[DONE]``.
 
 Sources: Scale's API reference for ``POST /v4/beta/completions``, its two Python SDKs, and the
-public llm-engine server for what its own fields mean.
+public llm-engine server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proxy.fields.checks import Fields
 from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json
 
-MOST_STOPS = 4
+MAX_STOPS = 4
 GUIDES = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _NEVER_INJECTED = frozenset(
     {"apikey", "authorization", "connection", "content-length", "cookie", "expect", "forwarded"}
@@ -35,16 +35,16 @@ FIELDS: dict[Endpoint, Fields] = {
 
 
 def one_guide(body: Json) -> None:
-    given = [name for name in GUIDES if body.get(name) is not None]
-    if len(given) > 1:
-        raise InvalidField(given[1], conflicts_with(given[0]))
+    guides = [name for name in GUIDES if body.get(name) is not None]
+    if len(guides) > 1:
+        raise InvalidField(guides[1], conflicts_with(guides[0]))
 
 
 RULES = (openai.stream_options_need_a_stream, one_guide, openai.top_logprobs_need_logprobs)
 
 
 def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
-    """Extra headers may inform a model server; none that authenticates, frames or routes passes."""
+    """Return the extra headers that neither authenticate nor frame nor route a request."""
     return {
         name: value
         for name, value in headers.items()
@@ -57,8 +57,7 @@ def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """OpenAI's names for what has one; Scale's other fields stay as they are, and so do
-    ``stop_sequences`` beside ``stop``."""
+    """Rename Scale's fields that OpenAI has too."""
     body = dict(body)
     bound = body.pop("max_new_tokens", None)
     if bound is not None and body.get("max_tokens") is None:
@@ -78,23 +77,23 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
 
 
 def from_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Scale takes at most four sequences as ``stop``, and any number as ``stop_sequences``."""
+    """Send more than four stop sequences as ``stop_sequences``."""
     stop = body.get("stop")
-    if isinstance(stop, list) and len(stop) > MOST_STOPS and body.get("stop_sequences") is None:
+    if isinstance(stop, list) and len(stop) > MAX_STOPS and body.get("stop_sequences") is None:
         body = {**body, "stop_sequences": stop}
         del body["stop"]
     return completions.logprobs_as_flag(body) if endpoint == "completions" else body
 
 
-def named(model: str) -> tuple[str, str | None]:
-    """``vendor/model/deployment`` names a deployment in its third part."""
-    vendor, _, rest = model.partition("/")
-    name, slash, deployment = rest.rpartition("/")
+def split_model(model: str) -> tuple[str, str | None]:
+    """Split ``vendor/model/deployment`` into model and deployment."""
+    vendor, _, path = model.partition("/")
+    name, slash, deployment = path.rpartition("/")
     return (f"{vendor}/{name}", deployment) if slash and name and deployment else (model, None)
 
 
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
-    """A wrong field is a 422 with FastAPI's ``detail``; all errors carry the ``error`` object."""
+    """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
     body: Json = {"error": openai.error_object(error)}
     if isinstance(error, InvalidField):
         return ErrorResponse(422, {"detail": _detail(error.param, error.problem), **body})
@@ -132,7 +131,7 @@ SCALE = Dialect(
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
         filtered=("inference_extra_headers",),
-        named=named,
+        named=split_model,
         done=False,
         reads_any_logprobs=True,
     ),

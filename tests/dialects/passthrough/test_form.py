@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.dialects.passthrough.form import MOST_PARTS, FormParts, FormUpload, is_form
+from proxy.dialects.passthrough.form import MAX_PARTS, FormParts, FormUpload, is_form
 from proxy.errors import InvalidField
 from proxy.types import Target, Upstream
 from tests.for_each import for_each
@@ -51,7 +51,7 @@ BAD = {
     "a model in capitals": part("MODEL", "gpt-4o") + END,
     "a model in camel case": part("Mo-Del", "gpt-4o") + END,
     "a long model": part("model", "a" * 3000) + END,
-    "too many parts": part("a", "") * (MOST_PARTS + 1) + END,
+    "too many parts": part("a", "") * (MAX_PARTS + 1) + END,
     "a field of the policy": MODEL + part("api_base", "http://x") + END,
     "the same, spelled otherwise": MODEL + part("apiBase", "http://x") + END,
     **{
@@ -208,7 +208,7 @@ def test_it_keeps_little_of_what_passes() -> None:
     parts.feed(part("file", "").removesuffix("\r\n").encode())
     for _ in range(100):
         parts.feed(b"a" * 100_000)
-        assert len(parts._held) < 100
+        assert len(parts._buffer) < 100
 
 
 @for_each(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.passthrough.request import build_passthrough, media_type_of, read_passthrough
+from proxy.dialects.passthrough.request import build_passthrough, check_media_type, read_passthrough
 from proxy.errors import BadRequest, InvalidField
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
 from proxy.types.passthrough import PassthroughPath, PassthroughRequest
@@ -106,7 +106,7 @@ def test_names_are_bounded() -> None:
 
 
 def test_a_media_type_is_a_short_line() -> None:
-    assert media_type_of("multipart/form-data; boundary=x") == "multipart/form-data; boundary=x"
+    assert check_media_type("multipart/form-data; boundary=x") == "multipart/form-data; boundary=x"
     for odd in ("", "a" * 300, "a\tb", "\xff", " a"):
         with pytest.raises(InvalidField):
-            media_type_of(odd)
+            check_media_type(odd)

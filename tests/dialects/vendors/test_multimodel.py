@@ -71,7 +71,7 @@ def test_an_unknown_count_makes_the_sum_unknown() -> None:
 def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
     call = read(model=["a", "b"])
 
-    answer = multimodel.answer_to_openai(multimodel.whole(call, {0: legacy(" x"), 1: legacy(" y")}))
+    answer = multimodel.response_to_chat(multimodel.whole(call, {0: legacy(" x"), 1: legacy(" y")}))
 
     assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, " x"), (1, " y")]
     assert (answer["object"], type(answer["created"])) == ("text_completion", int)
