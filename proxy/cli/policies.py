@@ -101,7 +101,7 @@ def explain_command(
         default = chat_body(deployment or "") if is_chat else {}
         body = strict.read_json(request_file.read()) if request_file else default
         method = options["method"].upper()
-        call = sample_call(body, headers, at, path, method=method, passed=snapshot.passthrough)
+        call = sample_call(body, headers, at, path, method=method, passthrough=snapshot.passthrough)
         if request_file is not None and path is None:
             note = f"note: explaining a call to {guess_path(body)}; use --path for another path"
             click.echo(note, err=True)

@@ -138,7 +138,7 @@ Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}
 def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
     """Return the docstring below each key by the name of its field.
 
-    The description of a ``Field`` wins, then that of the last base class that declares the key.
+    The description of a ``Field`` wins, then the one of the last base class that declares the key.
     pydantic can read them too, but for each class at each start; this is for editors and docs.
     """
     texts: dict[str, str] = {}
@@ -183,7 +183,7 @@ class Section(BaseModel):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        """Return the requirements of this class, those of its base classes first."""
+        """Return the requirements of the base classes, then of this class."""
         groups = [base.__dict__.get("REQUIREMENTS", ()) for base in reversed(cls.__mro__)]
         return [requirement for group in groups for requirement in group]
 
@@ -268,8 +268,8 @@ KeyRef = Annotated[
 
 @frozen
 class Reference:
-    """Annotates a key whose values refer to a deployment or an upstream by its name, to a secret,
-    to a text file beside the policies, or to a service by its URL."""
+    """Annotates a key whose values are references: the name of a deployment, an upstream or a text
+    file, a secret, or the URL of a service."""
 
     to: Referred
 

@@ -19,7 +19,7 @@ from proxy.dialects.upstream_request import parameters, translate_request
 from proxy.errors import InvalidField
 from proxy.limits.most_expensive import highest_cost
 from proxy.money.estimate import (
-    NONE_KNOWN,
+    NO_ESTIMATES,
     NOTHING_HIDDEN,
     HiddenOutput,
     estimate_quarters,
@@ -188,7 +188,7 @@ def _size(call: Call, target: Target, changes: ParameterOverrides) -> CallSize |
         sent = translate_request(call, target, asked, spoken, changes)
     except InvalidField:
         return None
-    known = _known_sizes(call, sent.body) if call.field_quarters else NONE_KNOWN
+    known = _known_sizes(call, sent.body) if call.field_quarters else NO_ESTIMATES
     prompt = min(to_tokens(estimate_quarters(sent.body, known)), MAX_AMOUNT)
     answers = min(sent.max_output_tokens, MAX_AMOUNT)
     return CallSize(target, prompt, output=answers, body=sent.body)

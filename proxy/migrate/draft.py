@@ -122,26 +122,26 @@ class Draft:
         self.left_out += 1
         self.note(place, f"{why}. This target is skipped.")
 
-    def secret(self, value: object, wanted: str, place: str) -> str:
+    def secret(self, value: object, default_variable: str, place: str) -> str:
         """Return a reference to the variable of a secret.
 
-        A secret in the configuration is not copied: it gets a variable of its own, named like
+        A secret in the configuration is not copied: it gets its own variable, named like
         ``wanted``.
         """
         variable = _referred(value)
         if variable is None and value is not None:
-            variable = self._variable_of(str(value), wanted)
+            variable = self._variable_of(str(value), default_variable)
             self.note(place, f"the secret is not copied. Set {variable} to it.")
             self.exports.setdefault(variable, f"the value of {word(place, 200)}")
-        variable = variable or wanted
+        variable = variable or default_variable
         self.exports.setdefault(variable, "as used by the previous gateway")
         return f"${{{variable}}}"
 
-    def _variable_of(self, secret: str, wanted: str) -> str:
+    def _variable_of(self, secret: str, default_variable: str) -> str:
         """Return the variable of a secret, which no other secret has."""
         if secret not in self._variables:
-            number, variable = 1, wanted
-            stem, suffix, _ = wanted.partition("_API_KEY")
+            number, variable = 1, default_variable
+            stem, suffix, _ = default_variable.partition("_API_KEY")
             while variable in {*self._used_variables, *self._variables.values()}:
                 number += 1
                 variable = f"{stem}_{number}{suffix}"
@@ -156,20 +156,20 @@ class Draft:
             for place in part.unread():
                 self.note(place, why)
 
-    def upstream(self, name: str, wanted: Mapping[str, Any]) -> str:
+    def upstream(self, name: str, config: Mapping[str, Any]) -> str:
         """Return the name of an equal upstream, or of a new one."""
         number, unique = 1, slug(name)
-        while unique in self.upstreams and self.upstreams[unique] != wanted:
+        while unique in self.upstreams and self.upstreams[unique] != config:
             number += 1
             unique = f"{slug(name)[:60]}-{number}"
-        self.upstreams.setdefault(unique, dict(wanted))
+        self.upstreams.setdefault(unique, dict(config))
         return unique
 
     def add_alias(self, deployment: dict[str, Any], name: str) -> bool:
         """Add a name of a deployment. Return False if another deployment has it."""
-        for other_name, other in self.deployments.items():
-            if name in (other_name, *other.get("also_known_as", ())):
-                return other is deployment
+        for other_name, other_deployment in self.deployments.items():
+            if name in (other_name, *other_deployment.get("also_known_as", ())):
+                return other_deployment is deployment
         deployment.setdefault("also_known_as", []).append(name)
         return True
 
@@ -228,12 +228,12 @@ def _referred(value: object) -> str | None:
 
 def referred_variables(config: Any) -> Iterator[str]:
     """Yield all variables to which a configuration refers."""
-    parts, seen = [config], set()
+    parts, visited = [config], set()
     while parts:
         part = parts.pop()
         if isinstance(part, (dict, list)):
-            if id(part) not in seen:  # aliases in YAML may form a cycle
-                seen.add(id(part))
+            if id(part) not in visited:  # aliases in YAML may form a cycle
+                visited.add(id(part))
                 parts += part.values() if isinstance(part, dict) else part
         elif (variable := _referred(part)) is not None:
             yield variable
@@ -271,8 +271,8 @@ def whole_weight(weight: float) -> int:
 
 def duration(seconds: float) -> str:
     """Return a time as in policies, such as ``600s`` or ``1500ms``."""
-    whole = seconds == int(seconds)
-    return f"{int(seconds)}s" if whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
+    is_whole = seconds == int(seconds)
+    return f"{int(seconds)}s" if is_whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
 
 
 class ListedPrice(NamedTuple):
@@ -302,5 +302,5 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
 
 def price_provider(dialect: str) -> str | None:
     """Return the provider of the prices of an upstream without ``provider``."""
-    found = DIALECTS.get(dialect)
-    return dialect if found is None else found.provider
+    vendor = DIALECTS.get(dialect)
+    return dialect if vendor is None else vendor.provider

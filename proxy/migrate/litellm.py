@@ -138,14 +138,14 @@ class _Converter:
                 yield provider.variable
 
     def _set_defaults(self) -> None:
-        """Set the settings of all upstreams, and those of all deployments."""
+        """Set the settings of all upstreams and of all deployments."""
         litellm, router = self._litellm, self._router
         total = router.number("timeout") or litellm.number("request_timeout")
         timeouts = _durations(first_byte=router.number("stream_timeout"), total=total)
         if timeouts:
             self._upstream_defaults["timeouts"] = timeouts
-        failures, rest = router.number("allowed_fails"), router.number("cooldown_time")
-        breaker: dict[str, Any] = _durations(rest=rest)
+        failures, rest_s = router.number("allowed_fails"), router.number("cooldown_time")
+        breaker: dict[str, Any] = _durations(rest=rest_s)
         if failures:
             breaker = {"failures": min(MAX_FAILURES, max(1, int(failures))), **breaker}
         if breaker:
@@ -162,12 +162,12 @@ class _Converter:
 
     def _add_model(self, item: ConfigPart) -> None:
         """Add the target of an item to the deployment of its name."""
-        draft, called = self._draft, item.text("model_name")
+        draft, model_name = self._draft, item.text("model_name")
         params, info = item.part("litellm_params"), item.part("model_info")
         info.take("id")
         mode = info.text("mode") or "chat"
         model = params.text("model")
-        if called is None or model is None or "*" in called + model:
+        if model_name is None or model is None or "*" in model_name + model:
             draft.leave_out(item.place, "must have one model_name and one model, without wildcards")
             return
         provider_name = _provider_name(params)
@@ -179,12 +179,12 @@ class _Converter:
         if upstream is None:
             return
         target = {"upstream": upstream, "model": model.removeprefix(f"{provider_name}/")}
-        name = slug(called)
+        name = slug(model_name)
         deployment = draft.deployments.setdefault(
             name, {"targets": [], **self._deployment_defaults}
         )
-        if name != called and not draft.add_alias(deployment, called[:MAX_NAME]):
-            draft.note(item.at("model_name"), f"{called} is renamed to {name}")
+        if name != model_name and not draft.add_alias(deployment, model_name[:MAX_NAME]):
+            draft.note(item.at("model_name"), f"{model_name} is renamed to {name}")
         _add_target(params, deployment, target)
         if mode in ENDPOINTS:
             target["endpoint"] = ENDPOINTS[mode]
@@ -240,12 +240,15 @@ class _Converter:
 
     def _base_url(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         """Return the base URL of a target, or skip the target and return None."""
-        given, place = params.text("api_base") or params.text("base_url"), params.at("api_base")
-        if given is None:
+        configured, place = (
+            params.text("api_base") or params.text("base_url"),
+            params.at("api_base"),
+        )
+        if configured is None:
             if provider.base_url is None:
                 self._draft.leave_out(place, "must be set")
             return provider.base_url
-        text, variable = address_at(given, self._environ)
+        text, variable = address_at(configured, self._environ)
         if text is None:
             note = f"{variable} is not set. Set it and run this command again"
             self._draft.leave_out(place, note)
@@ -264,28 +267,32 @@ class _Converter:
     def _add_fallbacks(self, part: ConfigPart) -> None:
         """Add the targets of other deployments as the fallback of one."""
         deployments = self._draft.deployments
-        for called in list(part.names()):
-            others = part.take(called)
-            deployment = deployments.get(slug(called))
-            if deployment is None or not isinstance(others, list):
-                self._draft.note(part.at(called), "refers to a model that is not in the model list")
+        for model_name in list(part.names()):
+            fallback_names = part.take(model_name)
+            deployment = deployments.get(slug(model_name))
+            if deployment is None or not isinstance(fallback_names, list):
+                self._draft.note(
+                    part.at(model_name), "refers to a model that is not in the model list"
+                )
                 continue
-            for other in map(str, others):
-                if slug(other) not in deployments:
-                    self._draft.note(part.at(called), f"{other} is not in the model list")
+            for fallback_name in map(str, fallback_names):
+                if slug(fallback_name) not in deployments:
+                    self._draft.note(
+                        part.at(model_name), f"{fallback_name} is not in the model list"
+                    )
                     continue
                 deployment.setdefault("fallback", []).extend(
                     {name: target[name] for name in target if name != "weight"}
-                    for target in deployments[slug(other)]["targets"]
+                    for target in deployments[slug(fallback_name)]["targets"]
                     if target.get("weight") != 0
                 )
 
     def _add_aliases(self, part: ConfigPart) -> None:
         """Add other names of deployments."""
         for alias in part.names():
-            called = part.take(alias)
-            called = called.get("model") if isinstance(called, dict) else called
-            deployment = self._draft.deployments.get(slug(str(called)))
+            model_name = part.take(alias)
+            model_name = model_name.get("model") if isinstance(model_name, dict) else model_name
+            deployment = self._draft.deployments.get(slug(str(model_name)))
             if deployment is None:
                 note = "is an alias of a model that is not in the model list"
                 self._draft.note(part.at(alias), note)
@@ -350,5 +357,5 @@ def _add_target(params: ConfigPart, deployment: dict[str, Any], target: dict[str
     targets = deployment["targets"]
     targets.append(target)
     if "balance" not in deployment and (len(targets) > 1 or "weight" in targets[0]):
-        for each in targets:
-            each.setdefault("weight", 1)
+        for listed_target in targets:
+            listed_target.setdefault("weight", 1)

@@ -63,13 +63,13 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
 
 def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     """Return a target, or skip it and return None if its provider is unknown."""
-    changed = part.part("override_params")
+    overrides = part.part("override_params")
     given = part.text("provider") or part.text("virtual_key") or ""
-    model = changed.text("model") or ""
+    model = overrides.text("model") or ""
     if model.startswith("@"):
         given, _, model = model[1:].partition("/")
-    called = given.removeprefix("@")
-    word = _provider(called)
+    provider_name = given.removeprefix("@")
+    word = _provider(provider_name)
     base_url = part.text("custom_host") or (BY_WORD[word].base_url if word else None)
     if word is None or base_url is None or not model:
         draft.leave_out(part.place or "config", "must have a known provider and a model")
@@ -78,40 +78,46 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if base_url is None:
         return None
     weight = part.number("weight", or_zero=True)
-    known = BY_WORD[word]
-    made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url}
+    provider = BY_WORD[word]
+    upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
     given = part.take("api_key")
-    if given is not None or known.variable:
-        wanted = known.variable if called == word and known.variable else variable_of(called)
-        made["api_key"] = draft.secret(given, wanted, part.at("api_key"))
-    if known.name != price_provider(known.dialect):
-        made["provider"] = known.name
-    target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}
+    if given is not None or provider.variable:
+        variable = (
+            provider.variable
+            if provider_name == word and provider.variable
+            else variable_of(provider_name)
+        )
+        upstream["api_key"] = draft.secret(given, variable, part.at("api_key"))
+    if provider.name != price_provider(provider.dialect):
+        upstream["provider"] = provider.name
+    target: dict[str, Any] = {"upstream": draft.upstream(provider_name, upstream), "model": model}
     if weight is not None:
         target["weight"] = whole_weight(weight * WEIGHT_SCALE)
     if part.place:
         draft.note_unread((part,))
     draft.note_unread(
-        (changed,), "is left out. A rule can set it under `set:`, see docs/policies.md."
+        (overrides,), "is left out. A rule can set it under `set:`, see docs/policies.md."
     )
     return target
 
 
-def _provider(called: str) -> str | None:
+def _provider(provider_name: str) -> str | None:
     """Return the provider of a slug, which may have a suffix: ``openai-prod``."""
     words = {**{word: word for word in BY_WORD}, **WORDS}
-    found = [word for word in words if called == word or called.startswith(f"{word}-")]
-    return words[max(found, key=len)] if found else None
+    matches = [
+        word for word in words if provider_name == word or provider_name.startswith(f"{word}-")
+    ]
+    return words[max(matches, key=len)] if matches else None
 
 
 def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
     attempts, codes = part.number("attempts"), part.take("on_status_codes")
     if attempts is not None:
         retry: dict[str, Any] = {"times": min(10, int(attempts))}
-        given = codes if isinstance(codes, list) else []
-        known = [code for code in given if type(code) is int and code in CAUSES]
-        if known:
-            retry["on"] = known
+        status_codes = codes if isinstance(codes, list) else []
+        causes = [code for code in status_codes if type(code) is int and code in CAUSES]
+        if causes:
+            retry["on"] = causes
         deployment["retry"] = retry
     draft.note_unread((part,))
 

@@ -1,8 +1,7 @@
-"""The one estimate of tokens: for what limits claim, what guards measure, and what is booked where
-an upstream reports nothing.
+"""Estimates tokens, for limits, for guards, and for responses without reported usage.
 
-It counts in quarters of a token, by script, so that the parts of a text add up to the whole. What
-tokenizers of today make of a text differs; this errs on the high side for most languages.
+Estimates are in quarters of a token, by script, so that the estimates of parts add up. They
+exceed the counts of common tokenizers for most languages.
 """
 
 from __future__ import annotations
@@ -12,34 +11,32 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-QUARTERS = 4  # a token has so many
-TOKENS_PER_SECOND = 50  # of one answer, as models of today write it
-MEMBER = 6  # quarters of what stands around a name and its value
-SLICE = 64 * 1024  # characters of one call into C, so that other threads have their turn
-IDS = 10**7  # no tokenizer has as many tokens
-PROMPTS = frozenset({"prompt", "input"})  # texts, or the ids of their tokens
-SILENT = frozenset({"model"})  # no model reads it, and an upstream gets another
-
-LONG = frozenset({str, list, dict})  # of a value that a model may read
-USUAL = {name: len(name) for name in ("role", "content", "type", "text", "name", "function", "id")}
-"""The estimates of the names that most members have."""
-
-NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
+QUARTERS = 4  # per token
+TOKENS_PER_SECOND = 50  # of one response
+MEMBER_QUARTERS = 6  # for the punctuation around a name and its value
+SLICE = 64 * 1024  # characters per call into C, so that other threads can run
+MAX_TOKEN_ID = 10**7  # more than the vocabulary of any tokenizer
+PROMPT_FIELDS = frozenset({"prompt", "input"})  # texts or token ids
+UNREAD_FIELDS = frozenset({"model"})  # not part of the prompt
+TEXT_TYPES = frozenset({str, list, dict})
+COMMON_NAMES = ("role", "content", "type", "text", "name", "function", "id")
+NAME_QUARTERS = {name: len(name) for name in COMMON_NAMES}
+NO_ESTIMATES: Mapping[str, int] = MappingProxyType({})
 
 
 def text_quarters(text: str) -> int:
-    """Return the estimate for a text, in quarters of a token.
+    """Return the estimate for a text.
 
-    A character is one quarter where UTF-8 has one byte for it (English), two quarters where it has
-    two (Greek, Cyrillic, Hebrew, Arabic, letters with accents), a token where it has three
-    (Chinese, Japanese, Korean, Thai, the scripts of India), two tokens where it has four (emoji).
+    A character with one byte in UTF-8 (English) counts 1 quarter, with two bytes (Greek, Cyrillic,
+    Hebrew, Arabic, accents) 2, with three (Chinese, Japanese, Korean, Thai, Indic scripts) 4, with
+    four (emoji) 8.
     """
     if text.isascii():
         return len(text)
     if len(text) > SLICE:
-        return sum(text_quarters(text[at : at + SLICE]) for at in range(0, len(text), SLICE))
-    # The sizes of three encodings tell how many characters there are of each kind, at the speed
-    # of C: with a, b, c, d of one to four bytes, this is a + 2b + 4c + 8d.
+        return sum(text_quarters(text[i : i + SLICE]) for i in range(0, len(text), SLICE))
+    # With a, b, c, d characters of one to four bytes, the result is a + 2b + 4c + 8d. The sizes of
+    # encodings give it without a loop in Python.
     utf8 = len(text.encode("utf-8", "surrogatepass"))
     utf16 = len(text.encode("utf-16-le", "surrogatepass")) // 2
     ascii_only = len(text.encode("ascii", "ignore"))
@@ -47,8 +44,8 @@ def text_quarters(text: str) -> int:
 
 
 def value_quarters(value: Any) -> int:
-    """Return the estimate for what a JSON value holds, but for the names of members and for what
-    stands around values: for texts and numbers."""
+    """Return the estimate for the texts and numbers in a JSON value, without names of members and
+    punctuation."""
     if isinstance(value, str):
         return text_quarters(value)
     if isinstance(value, dict):
@@ -59,22 +56,20 @@ def value_quarters(value: Any) -> int:
 
 
 def named_quarters(value: Any) -> int:
-    """Return the estimate for a JSON value as it is written: a model reads the names of a schema,
-    say, and its numbers.
+    """Return the estimate for a JSON value as text, with names of members and punctuation.
 
-    Each value within it is a token more, or one and a half where it has a name, for the quotes,
-    brackets, colons and commas that it takes.
+    Punctuation counts 4 quarters per item and 6 per member.
     """
     if type(value) is str:
         return text_quarters(value)
     if type(value) is dict:
-        total = MEMBER * len(value)
-        for name, each in value.items():
-            total += USUAL[name] if name in USUAL else text_quarters(name)
-            if type(each) is str:
-                total += len(each) if each.isascii() else text_quarters(each)
+        total = MEMBER_QUARTERS * len(value)
+        for name, item in value.items():
+            total += NAME_QUARTERS[name] if name in NAME_QUARTERS else text_quarters(name)
+            if type(item) is str:
+                total += len(item) if item.isascii() else text_quarters(item)
             else:
-                total += named_quarters(each)
+                total += named_quarters(item)
         return total
     if type(value) is list:
         return QUARTERS * len(value) + sum(map(named_quarters, value))
@@ -82,49 +77,44 @@ def named_quarters(value: Any) -> int:
 
 
 def _number_quarters(number: float) -> int:
-    """Return a token for each character: many tokenizers have one for each digit."""
-    return QUARTERS * len(repr(number))
+    return QUARTERS * len(repr(number))  # many tokenizers use a token per digit
 
 
 def prompt_quarters(value: Any) -> int:
-    """Return the estimate for one prompt or a list of them: a text, or the ids of tokens. Each of
-    a list is a token at least."""
+    """Return the estimate for a prompt, which is a text or token ids, or for a list of prompts. An
+    item of a list counts at least one token."""
     if isinstance(value, list):
-        return sum([max(QUARTERS, prompt_quarters(each)) for each in value])
-    if type(value) is int and 0 <= value < IDS:
+        return sum([max(QUARTERS, prompt_quarters(item)) for item in value])
+    if type(value) is int and 0 <= value < MAX_TOKEN_ID:
         return QUARTERS
     return text_quarters(value) if isinstance(value, str) else QUARTERS + named_quarters(value)
 
 
 def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
-    """Return the estimate for each field of a request that may be long; a number or a switch
-    of the request itself is no part of a prompt."""
-    quarters = {}
-    for name, value in body.items():
-        if type(value) in LONG and name not in SILENT:
-            quarters[name] = prompt_quarters(value) if name in PROMPTS else named_quarters(value)
-    return quarters
+    """Return the estimate for each field of a request that may be part of the prompt."""
+    return {
+        name: prompt_quarters(value) if name in PROMPT_FIELDS else named_quarters(value)
+        for name, value in body.items()
+        if type(value) in TEXT_TYPES and name not in UNREAD_FIELDS
+    }
 
 
-def estimate_quarters(body: Mapping[str, Any], known: Mapping[str, int] = NONE_KNOWN) -> int:
-    """Return the estimate for a request: for every value in it, whatever field it stands in.
-
-    ``known`` are the estimates of fields that were made before.
-    """
-    if known:
-        unknown = {name: value for name, value in body.items() if name not in known}
-        return estimate_quarters(unknown) + sum([known[name] for name in known if name in body])
-    return sum(field_quarters(body).values())
+def estimate_quarters(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES) -> int:
+    """Return the estimate for all fields of a request. Fields in ``estimates`` are not estimated
+    again."""
+    fields = {name: value for name, value in body.items() if name not in estimates}
+    total = sum(field_quarters(fields).values())
+    return total + sum([estimates[name] for name in estimates if name in body])
 
 
 def to_tokens(quarters: int) -> int:
-    """Return the tokens that so many quarters are, rounded up."""
+    """Return whole tokens, rounded up."""
     return -(-quarters // QUARTERS)
 
 
 class HiddenOutput(NamedTuple):
-    """Output that a model may have written without sending it: ``answers`` of them at the same time
-    for so many ``seconds``, at most ``most`` tokens together with what was sent."""
+    """Output that a model may have written without sending it: ``answers`` responses for
+    ``seconds``, at most ``most`` tokens including the sent ones."""
 
     seconds: float = 0.0
     answers: int = 1
@@ -135,10 +125,10 @@ NOTHING_HIDDEN = HiddenOutput()
 
 
 def interrupted_tokens(thoughts: int, text: int, hidden: HiddenOutput) -> int:
-    """Return the output tokens of an answer that was interrupted, whoever ended it.
+    """Return the output tokens of an interrupted response.
 
-    ``thoughts`` and ``text`` are the tokens that were received before and since the text began.
-    Thoughts that were sent may be a summary, so the larger of them and the hidden output counts.
+    ``thoughts`` and ``text`` are the received tokens of reasoning and of text. Received reasoning
+    may be a summary, so the larger of it and the hidden output counts.
     """
-    written = ceil(hidden.seconds * TOKENS_PER_SECOND) * hidden.answers
-    return max(thoughts + text, min(max(thoughts, written) + text, hidden.most))
+    hidden_tokens = ceil(hidden.seconds * TOKENS_PER_SECOND) * hidden.answers
+    return max(thoughts + text, min(max(thoughts, hidden_tokens) + text, hidden.most))

@@ -1,7 +1,7 @@
-"""What a call used and what it cost: disjoint token counts, dated prices, exact money.
+"""Token counts, dated prices and exact costs.
 
-A price is USD per million tokens, the same number as micro-USD per token, so a cost is a sum of
-products, rounded once, to whole nano-USD: no division loses anything. Unknown is None, never zero.
+A price in USD per million tokens is the same number in micro-USD per token, so a cost is a sum of
+products, rounded once to whole nano-USD. Unknown is None, never zero.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, Literal
 
 from proxy.runtime.frozen import frozen, memo
 
-NANO = 1_000_000_000  # in a USD
+NANO = 1_000_000_000  # nano-USD per USD
 Json = Mapping[str, Any]
 Source = Literal["provider", "partial_estimate", "unknown", "none"]
 UNCOUNTED: frozenset[Source] = frozenset({"unknown", "none"})
-"""Where there are no counts of tokens to be told."""
-MAX_TOKENS = 10**9  # of a prompt or an answer; at any price the cost can be kept and added up
+"""Sources without token counts."""
+MAX_TOKENS = 10**9  # of a prompt or a response; at any allowed price, costs stay exact integers
 
 
 @frozen
 class Tokens:
-    """Counts that do not overlap: their sum is what was billed.
+    """Disjoint token counts, whose sum is the number of billed tokens.
 
-    ``input`` are text tokens that no cache served; ``output`` leaves reasoning and audio out.
-    Beside them: of ``cache_write`` those that are kept for an hour, and how often the provider
-    searched the web. Both change what is paid, and no sum of tokens. ``image_input`` and
-    ``image_output`` are parts of the prompt and the completion, and change neither.
+    ``input`` are uncached text tokens; ``output`` excludes reasoning and audio. ``cache_write_1h``
+    is the part of ``cache_write`` that lasts one hour. It and the number of ``web_searches`` change
+    the cost, but no sum of tokens. ``image_input`` and ``image_output`` are parts of the prompt and
+    the completion that change neither.
     """
 
     input: int = 0
@@ -64,17 +64,20 @@ class Tokens:
         return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
 
     def extra_counts(self) -> dict[str, int]:
-        """Return what is counted beside tokens, but for what is zero."""
-        return {name: count for name in BESIDE if (count := getattr(self, name))}
+        """Return the counts of ``EXTRA_COUNTS`` that are not zero."""
+        return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
-    def paid(self) -> tuple[int, ...]:
-        """Return what is paid for, in the order of ``BILLED_COUNTS``; ``counts`` says the same
-        where nothing is counted beside tokens."""
-        shorter = replace(self, cache_write=self.cache_write - self.cache_write_1h)
-        return (*shorter.counts(), self.cache_write_1h, self.web_searches)
+    def billed(self) -> tuple[int, ...]:
+        """Return the billed counts in the order of ``BILLED_COUNTS``. Counts of extras are left off
+        if they are zero."""
+        if not (self.cache_write_1h or self.web_searches):
+            return self.counts()
+        short_lived = replace(self, cache_write=self.cache_write - self.cache_write_1h)
+        return (*short_lived.counts(), self.cache_write_1h, self.web_searches)
 
     def at_least(self, prompt: int, completion: int) -> Tokens:
-        """Return as many tokens, or so many where these are fewer: as text, which they may be."""
+        """Return counts with at least as many prompt and completion tokens. Missing ones are added
+        as text."""
         return replace(
             self,
             input=self.input + max(0, prompt - self.prompt_total),
@@ -85,20 +88,19 @@ class Tokens:
         return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
 
 
-_COUNTS = tuple(each.name for each in fields(Tokens))
-BESIDE = ("cache_write_1h", "web_searches")
-"""What is counted beside the types of tokens."""
+_COUNTS = tuple(f.name for f in fields(Tokens))
+EXTRA_COUNTS = ("cache_write_1h", "web_searches")
+"""Billed counts that are no type of tokens."""
 IMAGES = ("image_input", "image_output")
 """Tokens of images, which are priced and counted as input and output."""
-TOKEN_TYPES = tuple(name for name in _COUNTS if name not in BESIDE + IMAGES)
-BILLED_COUNTS = (*TOKEN_TYPES, *BESIDE)
-"""All that is paid for."""
+TOKEN_TYPES = tuple(name for name in _COUNTS if name not in EXTRA_COUNTS + IMAGES)
+BILLED_COUNTS = (*TOKEN_TYPES, *EXTRA_COUNTS)
 
 
 @frozen
 class Usage:
-    """Tokens and how they are known: reported, estimated, unknown as an answer that is not read
-    said nothing of them, or none because nothing was accepted."""
+    """Tokens and their source: reported by the provider, estimated for a part, unknown because the
+    response was not read, or none because the upstream accepted nothing."""
 
     tokens: Tokens
     source: Source
@@ -119,90 +121,96 @@ CACHED_ELSEWHERE = (
     ("cached_tokens", "cache_read_input_tokens"),  # gateways before Anthropic
     ("cache_write_tokens", "cache_creation_input_tokens"),
 )
-"""Names beside the counts under which some tell of the details of a prompt, and what each is."""
-_ELSEWHERE = frozenset(name for _, name in CACHED_ELSEWHERE)
-_ANTHROPICS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
+"""Members of ``usage`` in which some providers report details of the prompt, and the details."""
+_CACHED_ELSEWHERE_NAMES = frozenset(name for _, name in CACHED_ELSEWHERE)
+_ANTHROPIC_NAMES = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
 COMPLETION_PARTS = (("reasoning", "reasoning_tokens"), ("audio_output", "audio_tokens"))
 
 
 def _split(
-    counts: dict[str, int], rest: str, details: Any, parts: Sequence[tuple[str, str]]
+    counts: dict[str, int], total: str, details: Any, parts: Sequence[tuple[str, str]]
 ) -> None:
-    """Take parts from the ``rest`` of the counts, which was their sum, one after the other."""
+    """Move the counts in ``details`` from the count ``total`` to their own token types."""
     if type(details) is not dict:
         return
     for token_type, name in parts:
         if details.get(name):
-            counts[token_type] = part = min(_count(details[name]) or 0, counts[rest])
-            counts[rest] -= part
+            counts[token_type] = part = min(_count(details[name]) or 0, counts[total])
+            counts[total] -= part
 
 
-def _note_images(counts: dict[str, int], name: str, details: Any, total: int) -> None:
-    """Note the tokens of images among the ``total`` of a side."""
+def _add_images(counts: dict[str, int], name: str, details: Any, total: int) -> None:
     if type(details) is dict and details.get("image_tokens"):
         counts[name] = min(_count(details["image_tokens"]) or 0, total)
 
 
 def read_usage(usage: Any) -> Tokens | None:
-    """Read an OpenAI-shaped ``usage``; None when it cannot be trusted. Zero is a value.
+    """Return the counts of ``usage`` in OpenAI's form, or None if they are invalid.
 
-    What the total has beyond prompt and completion was written too: thoughts, which xAI and Gemini
-    leave out of the completion; or read from a cache, where that much is told beside the counts.
+    If the total exceeds prompt and completion, the difference is reasoning, which xAI and Gemini
+    exclude from the completion, or cached input that is reported elsewhere.
     """
     if type(usage) is not dict:
         return None
     prompt = _count(usage.get("prompt_tokens"))
-    completion = usage.get("completion_tokens")
-    if prompt is None:
-        return None
-    completion = _added(usage, prompt) if completion is None else _count(completion)
-    if completion is None:
+    completion = None if prompt is None else _completion_tokens(usage, prompt)
+    if prompt is None or completion is None:
         return None
     details = usage.get("prompt_tokens_details")
     counts = {"input": prompt, "output": completion}
-    both = prompt + completion
-    if usage.get("total_tokens", both) != both or not _ELSEWHERE.isdisjoint(usage):
+    total = prompt + completion
+    if usage.get("total_tokens", total) != total or not _CACHED_ELSEWHERE_NAMES.isdisjoint(usage):
         details = _details_elsewhere(usage, details)
-        _add_beyond(counts, usage, details)
+        _add_difference(counts, usage, details)
     if details is not None:
         _split(counts, "input", details, PROMPT_PARTS)
-        _note_images(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
+        _add_images(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
     if "completion_tokens_details" in usage:
         _split(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
-        _note_images(counts, "image_output", usage["completion_tokens_details"], completion)
+        _add_images(counts, "image_output", usage["completion_tokens_details"], completion)
     if "cache_creation" in usage or "server_tool_use" in usage:
-        counts |= _beside(usage, counts.get("cache_write", 0))
+        counts |= _extra_counts(usage, counts.get("cache_write", 0))
     return Tokens(**counts)
 
 
+def _completion_tokens(usage: Json, prompt: int) -> int | None:
+    """Return the completion, or the rest of the total if embeddings or a provider lack it."""
+    completion = usage.get("completion_tokens")
+    if completion is not None:
+        return _count(completion)
+    total = usage.get("total_tokens")
+    total = prompt if total is None else _count(total)
+    return None if total is None else max(0, total - prompt)
+
+
 def _details_elsewhere(usage: Json, details: Any) -> dict[str, int]:
-    """Return the details of a prompt, with what is told beside the counts where they lack it."""
-    given = details if type(details) is dict else {}
-    found = {name: count for _, name in PROMPT_PARTS if (count := _count(given.get(name)))}
+    """Return the details of a prompt. Missing ones are taken from other members of ``usage``."""
+    details = details if type(details) is dict else {}
+    counts = {name: count for _, name in PROMPT_PARTS if (count := _count(details.get(name)))}
     for name, elsewhere in CACHED_ELSEWHERE:
-        if name not in found and (count := _count(usage.get(elsewhere))):
-            found[name] = count
-    return found
+        if name not in counts and (count := _count(usage.get(elsewhere))):
+            counts[name] = count
+    return counts
 
 
-def _add_beyond(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
-    """Add to counts what the total has beyond them: what caches were read and written, where that
-    is as much and stands in Anthropic's words, whose input leaves it out; else what was written."""
-    beyond = (_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
-    if beyond > 0:
+def _add_difference(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
+    """Add the difference to a larger total: to the input if it equals the cached tokens in
+    Anthropic's members, whose input excludes them, otherwise to the output."""
+    difference = (_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
+    if difference > 0:
         cached = details.get("cached_tokens", 0) + details.get("cache_write_tokens", 0)
-        is_cached = beyond == cached and not _ANTHROPICS.isdisjoint(usage)
-        counts["input" if is_cached else "output"] += beyond
+        is_cached = difference == cached and not _ANTHROPIC_NAMES.isdisjoint(usage)
+        counts["input" if is_cached else "output"] += difference
 
 
-def _beside(usage: Json, written: int) -> dict[str, int]:
-    """Return what Anthropic counts beside tokens: those ``written`` for an hour, and searches."""
-    found = {
-        "cache_write_1h": _member(usage, "cache_creation", "ephemeral_1h_input_tokens"),
+def _extra_counts(usage: Json, cache_write: int) -> dict[str, int]:
+    """Return Anthropic's counts of one-hour cache writes and of web searches."""
+    writes = _member(usage, "cache_creation", "ephemeral_1h_input_tokens")
+    counts = {
+        "cache_write_1h": min(writes, cache_write),
         "web_searches": _member(usage, "server_tool_use", "web_search_requests"),
     }
-    found["cache_write_1h"] = min(found["cache_write_1h"], written)
-    return {name: count for name, count in found.items() if count}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _member(usage: Json, name: str, member: str) -> int:
@@ -210,18 +218,9 @@ def _member(usage: Json, name: str, member: str) -> int:
     return (_count(group.get(member)) or 0) if type(group) is dict else 0
 
 
-def _added(usage: Json, prompt: int) -> int | None:
-    """Return what the total adds: embeddings and some providers leave the completion out."""
-    total = usage.get("total_tokens")
-    if total is None:
-        return 0
-    total = _count(total)
-    return None if total is None else max(0, total - prompt)
-
-
 @frozen
 class Tier:
-    """Other prices for prompts of more than ``above`` tokens; None keeps the usual one."""
+    """Prices for prompts of more than ``above`` tokens. None means the base price."""
 
     above: int
     input: Decimal | None = None
@@ -233,16 +232,13 @@ class Tier:
 
 @frozen
 class Price:
-    """USD per million tokens, by type, in force from ``since`` on; ``web_search`` is USD per
-    thousand of them.
+    """USD per million tokens by type, from the day ``since``. ``web_search`` is USD per thousand.
 
-    What has no price of its own costs as the text it stands for: cached input, cache writes and
-    audio input like input, reasoning and audio output like output; a write for an hour like any.
-
-    ``rates`` are what one of each in ``BILLED_COUNTS`` costs, tiers aside, in whole numbers of
-    which ``unit`` are a nano-USD. ``tier_prices`` are the prices for prompts of more than so many
-    tokens, those for the longest first. ``highest`` are those of a token of the prompt and of the
-    answer whose types are not known, by which they may be.
+    A type without a price has the price of its type in ``FALLBACK_TYPES``. A one-hour cache write
+    without a price has the price of any cache write. ``rates`` are the base prices of one of each
+    in ``BILLED_COUNTS``, as integers in 1/``unit`` nano-USD. ``tier_prices`` are the prices of
+    tiers with their bound, the highest bound first. ``highest`` caches the highest prices of prompt
+    and output tokens of unknown type.
     """
 
     input: Decimal | None
@@ -262,8 +258,9 @@ class Price:
     highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = memo(dict)
 
     def __post_init__(self) -> None:
-        known = [*map(self.rate, TOKEN_TYPES), _or(self.cache_write_1h, self.rate("cache_write"))]
-        exact = [None if rate is None else Fraction(rate) * 1000 for rate in known]
+        one_hour = _or(self.cache_write_1h, self.rate("cache_write"))
+        prices = [*map(self.rate, TOKEN_TYPES), one_hour]
+        exact = [None if price is None else Fraction(price) * 1000 for price in prices]
         exact.append(None if self.web_search is None else Fraction(self.web_search) * NANO / 1000)
         unit = lcm(*[rate.denominator for rate in exact if rate is not None])
         rates = tuple(None if rate is None else int(rate * unit) for rate in exact)
@@ -271,58 +268,53 @@ class Price:
         object.__setattr__(self, "rates", rates)
         object.__setattr__(self, "unit", unit)
         object.__setattr__(
-            self, "tier_prices", tuple((tier.above, self.at(tier)) for tier in tiers)
+            self, "tier_prices", tuple((tier.above, self.in_tier(tier)) for tier in tiers)
         )
 
     def cost(self, tokens: Tokens) -> int | None:
-        """Return the cost in nano-USD, None when a type that was used has no price."""
-        price, total = self._for(tokens) if self.tier_prices else self, 0
-        beside = tokens.cache_write_1h or tokens.web_searches
-        counts = tokens.paid() if beside else tokens.counts()
-        for rate, count in zip(price.rates, counts, strict=False):
+        """Return the cost in nano-USD, or None if a used type has no price."""
+        price, total = self._for_prompt(tokens) if self.tier_prices else self, 0
+        for rate, count in zip(price.rates, tokens.billed(), strict=False):
             if count:
                 if rate is None:
                     return None
                 total += count * rate
-        return total if price.unit == 1 else _rounded(total, price.unit)
+        return total if price.unit == 1 else _divide(total, price.unit)
 
     @property
     def is_free(self) -> bool:
-        """True if nothing of it costs anything, however much is used."""
+        """True if all prices are 0."""
         tiers = [price.rates for _, price in self.tier_prices]
         return self.input == 0 and not any(map(any, (self.rates, *tiers)))
 
     def rate(self, token_type: str) -> Decimal | None:
-        """Return what a million tokens of a type cost, tiers aside."""
-        own: Decimal | None = getattr(self, token_type)
-        return own if own is not None else getattr(self, STANDS_FOR[token_type])
+        """Return the base price of a million tokens of a type."""
+        price: Decimal | None = getattr(self, token_type)
+        return price if price is not None else getattr(self, FALLBACK_TYPES[token_type])
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
-        """Return the cost in nano-USD by what it is for, of tokens whose cost is known."""
-        price = self._for(tokens) if self.tier_prices else self
+        """Return the cost in nano-USD by the types of ``COST_TYPES``, for tokens with a price."""
+        price = self._for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
-        before = total = 0
-        beside = tokens.cache_write_1h or tokens.web_searches
-        counts = tokens.paid() if beside else tokens.counts()
-        for kind, rate, count in zip(_KINDS, price.rates, counts, strict=False):
+        total = running_cost = 0
+        for kind, rate, count in zip(_KINDS, price.rates, tokens.billed(), strict=False):
             if count and rate:
                 total += count * rate
-                upto = total if price.unit == 1 else _rounded(total, price.unit)
-                if upto > before:
-                    parts[kind] = parts.get(kind, 0) + upto - before
-                    before = upto
+                cost = _divide(total, price.unit)
+                if cost > running_cost:
+                    parts[kind] = parts.get(kind, 0) + cost - running_cost
+                    running_cost = cost
         return parts
 
-    def _for(self, tokens: Tokens) -> Price:
-        """Return the prices that hold for a prompt of this size."""
+    def _for_prompt(self, tokens: Tokens) -> Price:
+        """Return the prices for a prompt of this size."""
         prompt = tokens.prompt_total
         for above, price in self.tier_prices:
             if prompt > above:
                 return price
         return self
 
-    def at(self, tier: Tier) -> Price:
-        """Return the prices of a tier."""
+    def in_tier(self, tier: Tier) -> Price:
         return replace(
             self,
             input=_or(tier.input, self.input),
@@ -334,7 +326,7 @@ class Price:
         )
 
 
-STANDS_FOR = {
+FALLBACK_TYPES = {
     "input": "input",
     "cached_input": "input",
     "cache_write": "input",
@@ -343,8 +335,7 @@ STANDS_FOR = {
     "audio_input": "input",
     "audio_output": "output",
 }
-"""Each type of tokens, and the one as whose it costs where it has no price of its own."""
-
+"""The type whose price applies if a type has none."""
 COST_TYPES = {
     "input": "input",
     "cached_input": "cached",
@@ -359,41 +350,41 @@ COST_TYPES = {
 _KINDS = tuple(COST_TYPES.values())
 
 
-def _rounded(total: int, unit: int) -> int:
-    """Return how many units a total is, rounded half to even."""
-    whole, rest = divmod(total, unit)
-    return whole + (2 * rest > unit or (2 * rest == unit and whole % 2 == 1))
+def _divide(total: int, unit: int) -> int:
+    """Return a quotient, rounded half to even."""
+    quotient, remainder = divmod(total, unit)
+    return quotient + (2 * remainder > unit or (2 * remainder == unit and quotient % 2 == 1))
 
 
-def _or(own: Decimal | None, other: Decimal | None) -> Decimal | None:
-    return other if own is None else own
+def _or(value: Decimal | None, default: Decimal | None) -> Decimal | None:
+    return default if value is None else value
 
 
-def price_on(prices: Sequence[Price], on: date) -> Price | None:
-    """Return the price of a day: the latest that had begun."""
+def price_on(prices: Sequence[Price], day: date) -> Price | None:
+    """Return the price of a day: the latest that had started."""
     if len(prices) == 1 and prices[0].since is None:
         return prices[0]
-    begun = [price for price in prices if price.since is None or price.since <= on]
-    return max(begun, key=lambda price: price.since or date.min, default=None)
+    started = [price for price in prices if price.since is None or price.since <= day]
+    return max(started, key=lambda price: price.since or date.min, default=None)
 
 
 def find_listed(names: Iterable[str], model: str) -> str | None:
-    """Find a model in a table: by its very name, else by the longest ``prefix*``."""
-    known = list(names)
-    if model in known:
+    """Return the name of a model in a table, otherwise the longest matching ``prefix*``."""
+    names = list(names)
+    if model in names:
         return model
-    prefixes = (name for name in known if name.endswith("*") and model.startswith(name[:-1]))
+    prefixes = (name for name in names if name.endswith("*") and model.startswith(name[:-1]))
     return max(prefixes, key=len, default=None)
 
 
 def nano_usd(micro: Decimal) -> int:
-    """Round an exact number of micro-USD to whole nano-USD, once, half to even."""
+    """Return micro-USD as whole nano-USD, rounded half to even."""
     return round(micro * 1000)
 
 
 def usd_text(nano: int) -> str:
-    """Return nano-USD as USD for whoever reads it, exactly."""
+    """Return nano-USD as exact decimal USD."""
     if nano < 0:
         return f"-{usd_text(-nano)}"
-    whole, part = nano // NANO, nano % NANO
-    return f"{whole}.{part:09}".rstrip("0") if part else f"{whole}"
+    dollars, fraction = divmod(nano, NANO)
+    return f"{dollars}.{fraction:09}".rstrip("0") if fraction else f"{dollars}"

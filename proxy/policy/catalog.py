@@ -68,7 +68,7 @@ def _scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
 
 
 def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
-    """Return each deployment for all keys that call it, those of the proxy included."""
+    """Return each deployment for all keys that call it, including internal keys."""
     by_key: dict[str, Deployments] = {name: {} for name in snapshot.deployments}
     for key in snapshot.keys.values():
         for name, deployment in key.deployments.items():

@@ -1,6 +1,6 @@
 """Keeps and reloads the active policies.
 
-A new revision replaces the old one completely, or not at all.
+A new revision replaces the old one completely, or is rejected.
 """
 
 from __future__ import annotations

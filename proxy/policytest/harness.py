@@ -111,33 +111,33 @@ class CaseRun:
     charged: dict[str, Decimal] = field(default_factory=dict)
 
 
-async def run_case(snapshot: Snapshot, given: Given) -> CaseRun:
+async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     """Run one call. A key that is unknown, revoked or expired is rejected."""
     loop = asyncio.get_running_loop()
     record = Record(
         ids=TraceIds("0" * 32, "0" * 16, "0" * 16),
         started=loop.time(),
-        started_at=given.at,
+        started_at=setup.at,
         now=loop.time,
     )
     case_run = CaseRun(record)
-    http = _Http(list(given.answers), case_run.requests)
+    http = _Http(list(setup.answers), case_run.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
     upstreams = Upstreams(http=http, via=REQUEST, new_span_id=lambda: "0" * 16, health=health)
-    policies = _Policies(snapshot, given.key)
-    store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
+    policies = _Policies(snapshot, setup.key)
+    store = MemoryStore(loop.time, lambda: setup.at.timestamp() + loop.time())
     limiter = Limiter(store, lambda state: None)
     emitters = Emitters((), _raise)
     guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
     rooms = Rooms(limits=limiter, guards=guards, cache=NullCache(), upstreams=upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
-    exchange = _Exchange(given, case_run, policies.snapshot.passthrough)
+    exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
     claims = await _claims(policies, exchange)
-    used = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]
+    used = [replace(claim, amount=_used(setup, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in used if claim.amount])
     await pipeline.run(exchange)
     for state in await store.read(claims):
-        limit, charged = state.limit, state.used - _used(given, state.limit)
+        limit, charged = state.limit, state.used - _used(setup, state.limit)
         case_run.charged[limit.name] = Decimal(charged) / limit.kind.scale
     return case_run
 
@@ -151,8 +151,8 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
         return ()
 
 
-def _used(given: Given, limit: Limit) -> int:
-    return int(given.used.get(limit.name, Decimal(0)) * limit.kind.scale)
+def _used(setup: Given, limit: Limit) -> int:
+    return int(setup.used.get(limit.name, Decimal(0)) * limit.kind.scale)
 
 
 def _raise(sink: object, error: BaseException) -> None:
@@ -211,15 +211,17 @@ class _Exchange:
     is_disconnected = is_complete = False  # a policy test is never canceled
     request_id = REQUEST
 
-    def __init__(self, given: Given, case_run: CaseRun, passed: PassthroughPaths | None) -> None:
-        self._given = given
-        self._passed = passed
+    def __init__(
+        self, setup: Given, case_run: CaseRun, passthrough: PassthroughPaths | None
+    ) -> None:
+        self._given = setup
+        self._passed = passthrough
         self._case_run = case_run
-        self._body = chat_body(given.deployment or "") if given.body is None else given.body
-        self._headers = {name.lower(): value for name, value in given.headers.items()}
-        if given.deployment is not None:
-            self._headers["x-headrace-deployment"] = given.deployment
-        self._path = given.path or guess_path(self._body)
+        self._body = chat_body(setup.deployment or "") if setup.body is None else setup.body
+        self._headers = {name.lower(): value for name, value in setup.headers.items()}
+        if setup.deployment is not None:
+            self._headers["x-headrace-deployment"] = setup.deployment
+        self._path = setup.path or guess_path(self._body)
         self._client = dialects.dialect_of(self._path, self._headers).client
         self._started = False
 

@@ -101,10 +101,14 @@ def _table(loaded: Loaded) -> Iterator[Finding]:
 
 def _conflicts(path: KeyPath, rows: list[tuple[int, schema.PriceConfig]]) -> Iterator[Finding]:
     """Yield rows that start on the same day, so that it is undefined which one applies."""
-    for (_, first), (index, second) in combinations(rows, 2):
-        if first.since == second.since:
-            start = f"also starts on {first.since}" if first.since else "also has no start day"
-            verb = "repeats" if first == second else "contradicts"
+    for (_, earlier_row), (index, later_row) in combinations(rows, 2):
+        if earlier_row.since == later_row.since:
+            start = (
+                f"also starts on {earlier_row.since}"
+                if earlier_row.since
+                else "also has no start day"
+            )
+            verb = "repeats" if earlier_row == later_row else "contradicts"
             yield (*path, index), f"{verb} another row, which {start}. Remove one of them."
 
 

@@ -46,8 +46,8 @@ class Listing:
 
 
 def list_prices(loaded: Loaded, snapshot: Snapshot, day: date, model: str | None = None) -> Listing:
-    """Return the prices of all targets, or those of a ``model`` such as ``gpt-4o*`` in the targets
-    and in the price table."""
+    """Return the prices of all targets. With a ``model`` such as ``gpt-4o*``, return only its
+    prices in targets and in the price table."""
     deployments = list_labels(snapshot).deployments.values()
     targets = dict.fromkeys(target for deployment in deployments for target in deployment.targets)
     lines = [_target_line(loaded, target, day) for target in targets]
@@ -99,8 +99,8 @@ def as_table(listing: Listing) -> str:
 
 def _cells(line: PriceLine) -> list[str]:
     price = line.price
-    since = "-" if price is None or price.since is None else str(price.since)
-    cells = [line.upstream or "-", line.provider or "-", line.model, line.source or "-", since]
+    start = "-" if price is None or price.since is None else str(price.since)
+    cells = [line.upstream or "-", line.provider or "-", line.model, line.source or "-", start]
     for name in TYPES:
         base = None if price is None else getattr(price, name)
         tiers = [(tier.above, getattr(tier, name, None)) for tier in price.tiers] if price else []
@@ -126,8 +126,8 @@ def _data(line: PriceLine) -> Mapping[str, Any]:
     if price is None:
         return {**data, "price": None}
     tiers = [{"above": tier.above, **_usd(tier)} for tier in price.tiers]
-    since = str(price.since) if price.since else None
-    return {**data, "price": {"from": since, **_usd(price), "tiers": tiers}}
+    start = str(price.since) if price.since else None
+    return {**data, "price": {"from": start, **_usd(price), "tiers": tiers}}
 
 
 def _usd(part: object) -> dict[str, str]:

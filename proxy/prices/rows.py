@@ -62,8 +62,10 @@ def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChang
         names = table[provider] = {}
         for name in sorted({*old_names, *new_names}):
             old_rows, new_rows = old_names.get(name, ()), new_names.get(name, ())
-            both = old_rows and new_rows
-            names[name] = _merge_rows(old_rows, new_rows, today) if both else old_rows or new_rows
+            is_in_both = old_rows and new_rows
+            names[name] = (
+                _merge_rows(old_rows, new_rows, today) if is_in_both else old_rows or new_rows
+            )
             full_name = f"{provider} {name}"
             if not old_rows:
                 added.append(full_name)

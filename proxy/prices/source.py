@@ -1,6 +1,6 @@
 """Reads prices from the installed package genai-prices, without the network.
 
-A price that a row cannot express is left out, because an unknown price is better than a wrong one.
+A price that a row cannot express is omitted, because an unknown price is better than a wrong one.
 The package is an extra, so this module is imported on demand.
 """
 
@@ -57,10 +57,15 @@ def table() -> Table:
 def _section(provider: types.Provider) -> dict[str, Rows]:
     """Return a provider's rows, including models of others that it sells at their price.
 
-    The package's search decides which model a name stands for: its first match wins.
+    The package's search decides which model a name means: its first match wins.
     """
-    others = set(provider.fallback_model_providers or ())
-    resold = [model for other in data.providers if other.id in others for model in other.models]
+    other_ids = set(provider.fallback_model_providers or ())
+    resold = [
+        model
+        for other_provider in data.providers
+        if other_provider.id in other_ids
+        for model in other_provider.models
+    ]
     section: dict[str, Rows] = {}
     for model in (*provider.models, *resold):
         if rows := _rows(model):
@@ -124,8 +129,8 @@ def _base_prices(source: types.ModelPrice) -> tuple[Decimal, ...]:
 def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     """Return the prices by token type, None if a part is missing or not per token."""
     charged = {key for key, amount in vars(source).items() if amount is not None}
-    needed = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
-    if charged - OPTIONAL - set(UNITS.values()) or needed - charged:
+    required = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
+    if charged - OPTIONAL - set(UNITS.values()) or required - charged:
         return None
     amounts: Amounts = {name: getattr(source, key) for name, key in UNITS.items() if key in charged}
     if amounts.get("reasoning") == amounts.get("output"):

@@ -107,7 +107,7 @@ used = st.builds(Tokens, *[st.integers(0, 60) | st.integers(0, MAX_TOKENS)] * 7)
 def test_a_cost_is_the_sum_of_products_rounded_once(price: Price, tokens: Tokens) -> None:
     reached = [tier for tier in price.tiers if tokens.prompt_total > tier.above]
     if reached:
-        price = price.at(max(reached, key=lambda tier: tier.above))
+        price = price.in_tier(max(reached, key=lambda tier: tier.above))
     counted = {name: n for name in TOKEN_TYPES if (n := getattr(tokens, name))}
     products = [n * price.rate(name) for name, n in counted.items() if price.rate(name) is not None]
     sums = [nano_usd(sum(products[:end], Decimal(0))) for end in range(len(products) + 1)]

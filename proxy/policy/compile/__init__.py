@@ -25,7 +25,7 @@ def compile_policies(
 
     Without an ``environ`` secrets are not read: such a snapshot decides calls, but cannot serve
     them. Without ``tokens``, tokens of clouds are fetched for this snapshot only. Raise
-    ``PolicyError`` with all errors, including those of ``loaded``.
+    ``PolicyError`` with all errors of ``loaded`` and of compilation.
     """
     context = CompileContext(loaded, environ, tokens or CloudTokens(environ or {}))
     try:

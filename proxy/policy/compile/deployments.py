@@ -105,9 +105,9 @@ class DeploymentCompiler:
                 message = "contains a name in braces that is not in path"
                 self._context.report((*path, index, "to"), message)
             for method in sorted(compiled.methods):
-                first = first_paths.setdefault((method, compiled.sample), compiled)
-                if first is not compiled:
-                    message = f"repeats {method} {first.route}. Remove one of the two entries."
+                first_path = first_paths.setdefault((method, compiled.sample), compiled)
+                if first_path is not compiled:
+                    message = f"repeats {method} {first_path.route}. Remove one of the two entries."
                     self._context.report((*path, index), message)
         return PassthroughPaths.of(paths)
 

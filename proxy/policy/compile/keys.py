@@ -87,7 +87,7 @@ def deployments_by_model(
 ) -> dict[str, tuple[KeyDeployment, ...]]:
     """Return the deployments that serve each name.
 
-    The name of a deployment leads to it alone, the name of a model to all deployments that have it.
+    The name of a deployment leads only to it, the name of a model to all deployments that have it.
     """
     by_model: dict[str, list[KeyDeployment]] = {}
     for deployment in deployments.values():

@@ -85,9 +85,9 @@ class LimitCompiler:
         """
         rules = self._context.tag_rules.items()
         client_values = {"user", *(f"tag.{name}" for name, rule in rules if rule.set_by_clients)}
-        others = tuple(name for name in config.per if name != "key")
-        is_per_key = config.across is None and not client_values.isdisjoint(others)
-        return ("key", *others) if "key" in config.per or is_per_key else others
+        names = tuple(name for name in config.per if name != "key")
+        is_per_key = config.across is None and not client_values.isdisjoint(names)
+        return ("key", *names) if "key" in config.per or is_per_key else names
 
     def _limit(self, path: KeyPath, config: schema.LimitConfig) -> Limit:
         modes = [config.mode]
@@ -123,7 +123,7 @@ class RuleCompiler:
         self._orders = context.compile_section("policies", lambda name, _: self._order(name, ()))
 
     def sections(self, name: str) -> tuple[PolicyRules, ...]:
-        """Return the rules of a policy, then those of the policies that it extends."""
+        """Return the rules of a policy, then the rules of the policies that it extends."""
         sections = (self._sections[policy] for policy in self._orders[name])
         return tuple(section for section in sections if section.rules)
 

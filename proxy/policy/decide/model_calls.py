@@ -1,12 +1,12 @@
 """Applies rules to each model of a call, and removes targets without a known price.
 
-A target has many names: its own, that with its upstream or provider, those of the deployment, and
-any name in a call that selects the deployment by a header. The effects of rules must not depend on
+A target has many names: its model, its model with a prefix, all names of the deployment, and any
+name in a call that selects the deployment by a header. The effects of rules must not depend on
 which name a client uses. So rules that read the model are evaluated for each target, by the
 target's own names and by all names that the call may mean.
 
 - ``targets``, ``fallback`` and ``model`` follow from the rules of the first target. A target that
-  its own rules refuse is left out; a call is refused if none remains.
+  its rules refuse is excluded; a call is refused if none remains.
 - Parameters are changed for each target by its own rules.
 - Limits and the cache follow from the first targets, guards from all targets that text may reach.
 """
@@ -123,7 +123,7 @@ def merge_rules_by_effect(route: Effects, first: Effects, every: Effects) -> Map
 
 
 def _fallback(deployment: Deployment, effects: Effects) -> Targets:
-    """Return the fallback. A rule that chooses the targets replaces that of the deployment."""
+    """Return the fallback. A rule that chooses the targets replaces the deployment's fallback."""
     if effects.fallback is not None:
         return effects.fallback
     return deployment.fallback if effects.routes is None else ()
@@ -232,7 +232,7 @@ class _ByTarget:
         return True
 
     def _names(self, target: Target) -> Names:
-        """Return the names of a target, and those of a call for the deployment."""
+        """Return the names of a target, with the call's names if it is for the deployment."""
         is_for_deployment = self._model in self._deployment.names
         return target.names | (self._call_names if is_for_deployment else NO_NAMES)
 

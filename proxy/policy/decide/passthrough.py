@@ -50,7 +50,7 @@ def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) 
 
 
 def _serves(key: VirtualKey, key_deployment: KeyDeployment, model: str) -> bool:
-    named = key.by_name.get(model)
-    if named is not None:
-        return named is key_deployment
+    deployment_named = key.by_name.get(model)
+    if deployment_named is not None:
+        return deployment_named is key_deployment
     return model in key_deployment.deployment.routes.by_model

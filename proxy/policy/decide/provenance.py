@@ -99,11 +99,13 @@ class DecidedPlan(Plan):
         facts = facts_of(self.key, self.basis.call, self.tags)._replace(names=names)
         matching = {*model_call.rules, *model_call.shadow_rules}
         for section in deployment.sections:
-            first = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
+            first_rule = next(
+                (rule.name for rule in section.rules if rule.name in model_call.rules), ""
+            )
             for rule in section.rules:
                 reason = None
                 if rule.name not in matching:
-                    reason = find_mismatch(rule.when, facts) or f"{first} matched first"
+                    reason = find_mismatch(rule.when, facts) or f"{first_rule} matched first"
                 yield RuleOutcome(rule, self.basis.snapshot.source_of(*rule.path), reason)
 
     def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
@@ -155,8 +157,8 @@ class DecidedPlan(Plan):
                 reason = self._reason_of_choice(ruled, target, is_first=not number)
             paths_of_target = (
                 target_path
-                for target_path, other in deployment.targets
-                if other == target and target_path[:-1] == path
+                for target_path, declared_target in deployment.targets
+                if declared_target == target and target_path[:-1] == path
             )
             source = self.basis.snapshot.source_of(*next(paths_of_target, path))
             yield target, Provenance(reason, source)

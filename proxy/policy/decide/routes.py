@@ -33,7 +33,7 @@ class Candidates:
 
     @property
     def active(self) -> tuple[Target, ...]:
-        """Targets that get calls: all but those of weight 0."""
+        """Targets that get calls, which excludes weight 0."""
         if not self.weights:
             return self.targets
         return tuple([t for t, weight in zip(self.targets, self.weights, strict=True) if weight])
@@ -52,8 +52,8 @@ class Candidates:
         while point >= self.weights[index]:
             point -= self.weights[index]
             index += 1
-        others = (t for i, t in enumerate(self.targets) if i != index and self.weights[i])
-        return (self.targets[index], *others)
+        rest_of_targets = (t for i, t in enumerate(self.targets) if i != index and self.weights[i])
+        return (self.targets[index], *rest_of_targets)
 
 
 @frozen

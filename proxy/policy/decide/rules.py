@@ -1,6 +1,6 @@
 """Compiled rules, and their combined effects on a call.
 
-The rules of a policy come before those of the policies it extends. Under ``match: first`` the first
+The rules of a policy precede the rules of the policies it extends. Under ``match: first`` the first
 matching rule of a policy applies, under ``match: all`` every matching rule. If two rules set the
 same thing, the earlier one wins; of several caps the lowest wins. A rule that chooses the targets
 also decides about the fallback. A rule in shadow mode is recorded and has no effect.
@@ -45,7 +45,7 @@ class RuleGuards(NamedTuple):
 
 @frozen
 class CacheDecision:
-    """A decision of a rule about the cache: how to cache, or None for not at all."""
+    """A decision of a rule about the cache: how to cache, or None for no cache."""
 
     cache: CacheRule | None
 
@@ -274,7 +274,7 @@ def _merge_changes(first: ParameterOverrides, later: ParameterOverrides) -> Para
 def combine_limits(
     limits: tuple[ScopedLimit, ...], union: Effects, effects_list: Sequence[Effects]
 ) -> tuple[ScopedLimit, ...]:
-    """Return the limits of a call: ``limits`` of its deployment, and those of its rules.
+    """Return the limits of a call, from the ``limits`` of its deployment and from its rules.
 
     ``union`` is the union of ``effects_list``, which has the effects for each model and target.
     """
@@ -285,7 +285,7 @@ def combine_limits(
 
 
 def combine_guards(guards: GuardPlan, union: Effects, effects_list: Sequence[Effects]) -> GuardPlan:
-    """Return the guards of a call: ``guards`` of its deployment, and those of its rules.
+    """Return the guards of a call, from the ``guards`` of its deployment and from its rules.
 
     ``union`` is the union of ``effects_list``, which has the effects for each model and target.
     """

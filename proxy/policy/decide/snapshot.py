@@ -145,8 +145,8 @@ class VirtualKey:
         """Return the deployments that serve all models, or all if there are no models."""
         deployments = self.by_model.get(models[0], ()) if models else (*self.deployments.values(),)
         for model in models[1:]:
-            others = self.by_model.get(model, ())
-            deployments = tuple([d for d in deployments if d in others])
+            serving = self.by_model.get(model, ())
+            deployments = tuple([d for d in deployments if d in serving])
         return deployments
 
 
@@ -173,7 +173,7 @@ class Snapshot:
     """A compiled revision.
 
     ``credentials`` are by SHA-256, without revoked ones, which are in ``revoked_credentials``.
-    ``revoked`` are names and digests. ``locations`` are those of all parts except prices,
+    ``revoked`` are names and digests. ``locations`` covers all parts except prices,
     ``limits`` the paths of limits by name. ``headers`` are the headers that rules and draws read.
     ``prices_as_of`` is the date of the price table. ``has_empty_keys`` is True for ``keys: {}``.
     ``plans`` caches shared plans, see ``KeyCaller``. ``unprepared`` are detectors that load data

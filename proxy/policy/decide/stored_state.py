@@ -19,13 +19,15 @@ def select_drawn(call: Call, state_ref: StateRef) -> Call:
     drawn = (head.deployment, *head.alternatives)
     if not head.alternatives or state_ref.deployment not in drawn:
         return call
-    others = tuple(name for name in drawn if name not in (None, state_ref.deployment))
-    return replace(call, head=replace(head, deployment=state_ref.deployment, alternatives=others))
+    alternatives = tuple(name for name in drawn if name not in (None, state_ref.deployment))
+    return replace(
+        call, head=replace(head, deployment=state_ref.deployment, alternatives=alternatives)
+    )
 
 
 def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
-    """Raise ``NotFound`` if the key may no longer use the deployment of the state, or if that does
-    not serve the models of a call that names it only by the state."""
+    """Raise ``NotFound`` if the key may not use the deployment of the state. Also if a call selects
+    it only by the state and the deployment does not serve its models."""
     key_deployment = key.deployments.get(state_ref.deployment)
     is_named = call.head.deployment is not None or call.deployment != state_ref.deployment
     is_served = is_named or call.head.endpoint == "stored"

@@ -44,7 +44,7 @@ AFTER_LIST = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
 @frozen
 class Loaded:
     """The valid parts of a folder. ``document`` has the locations of all parts, and the problems of
-    those that are left out."""
+    excluded parts."""
 
     policies: schema.PoliciesConfig
     document: Document
@@ -74,7 +74,7 @@ def load(folder: Path) -> Loaded:
 
 
 def read(folder: Path) -> Loaded:
-    """Load a folder. Parts with problems are left out; the document lists the problems."""
+    """Load a folder. Parts with problems are excluded; the document lists the problems."""
     document = Document(folder=folder_name(folder))
     try:
         return _read(folder, document)

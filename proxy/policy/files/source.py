@@ -84,8 +84,8 @@ class Document:
     ``folder`` is its name, the location of problems in no file. ``texts`` are the text files that
     it names, or their problems. ``unread_texts`` are the texts of files with syntax errors (None if
     unknown), and ``possible_keys`` the words in them that may be keys. ``left_out`` are the paths
-    of invalid parts, ``incomplete`` those of parts that contain one, and ``original_indexes`` the
-    indexes of the list items that remain. ``empty_sections`` are those that are ``{}``.
+    of invalid parts, ``incomplete`` the paths of parts that contain one, and ``original_indexes``
+    the indexes of the list items that remain. ``empty_sections`` are those that are ``{}``.
     """
 
     folder: str = "policies"
@@ -111,7 +111,7 @@ class Document:
         return None in self.unread_texts or is_left_out or name in self.possible_keys
 
     def may_mention(self, name: str) -> bool:
-        """Return True if a name may occur in parts that are left out or were not read."""
+        """Return True if a name may occur in excluded parts or in unread files."""
         for path in self.left_out:
             value: Any = self.data
             for part in path:
@@ -141,7 +141,7 @@ class Document:
         return located
 
     def leave_out(self, path: KeyPath) -> None:
-        """Record a part that is left out."""
+        """Exclude a part."""
         self.left_out.add(path)
         self.incomplete.update(path[:length] for length in range(1, len(path) + 1))
 

@@ -1,6 +1,6 @@
 """Validates policies against the schema, and words the errors.
 
-Parts with schema errors are left out and the rest is validated again. The rest is never served: it
+Parts with schema errors are excluded and the rest is validated again. The rest is never served: it
 is compiled to report all problems of a folder in one run.
 """
 
@@ -28,7 +28,7 @@ ITEM_DEPTH = 4
 """Length of the path to an item of a key of a policy."""
 CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
 """Parts that are validated although their keys conflict, because they refer to other parts."""
-STAND_IN_TARGET = {"upstream": "none", "model": "none"}
+PLACEHOLDER_TARGET = {"upstream": "none", "model": "none"}
 REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
 """Values for fields that are missing or invalid, by section and field, so that the rest of the part
 is validated."""
@@ -72,9 +72,9 @@ def validate(document: Document) -> schema.PoliciesConfig:
 
 
 def _valid_parts(document: Document) -> schema.PoliciesConfig:
-    """Return the valid parts. The document records the parts that are left out.
+    """Return the valid parts. The document records the excluded parts.
 
-    Leaving out a part may invalidate another one, which is then left out in the next round.
+    Excluding a part may invalidate another one, which is then excluded in the next round.
     """
     for number in range(MAX_ROUNDS):
         try:
@@ -89,7 +89,7 @@ def _valid_parts(document: Document) -> schema.PoliciesConfig:
 
 
 def _validate_rest(document: Document) -> schema.PoliciesConfig:
-    """Validate the remaining parts. Deployments without targets are validated with a stand-in."""
+    """Validate the remaining parts. Deployments without targets get a placeholder."""
     without_targets = frozenset(_deployments_without_targets(document))
     data = _without_invalid(document, document.data, ())
     for (section, field), value in REQUIRED.items():
@@ -97,7 +97,7 @@ def _validate_rest(document: Document) -> schema.PoliciesConfig:
             if (section, name, field) in document.left_out:
                 part[field] = value
     for name in without_targets:
-        data["deployments"][name]["targets"] = [STAND_IN_TARGET]
+        data["deployments"][name]["targets"] = [PLACEHOLDER_TARGET]
     config = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
     deployments = {
         name: part.model_copy(update={"targets": []}) if name in without_targets else part
@@ -126,7 +126,7 @@ def _deployments_without_targets(document: Document) -> Iterator[str]:
 
 
 def _without_invalid(document: Document, value: Any, path: KeyPath) -> Any:
-    """Return a copy of a value without the parts that are left out."""
+    """Return a copy of a value without the excluded parts."""
     if isinstance(value, dict):
         return {
             key: _without_invalid(document, part, (*path, key))
@@ -246,5 +246,5 @@ def _type_of_part(kind: Any, part: str | int) -> Any:
         arguments = get_args(kind)
         inner = arguments[-1] if arguments else None
     while get_origin(inner) in (Annotated, Union, types.UnionType):
-        inner = next(each for each in get_args(inner) if each is not type(None))
+        inner = next(argument for argument in get_args(inner) if argument is not type(None))
     return inner

@@ -141,9 +141,9 @@ class _YamlReader:
         names: set[str] = set()
         for name, key in self._keys((), 1):
             path: KeyPath = (name,)
-            first = self._document.locations.setdefault(path, self._location_of(key))
+            first_place = self._document.locations.setdefault(path, self._location_of(key))
             if name in names:
-                self._report(key, path, f"is already defined at {first}")
+                self._report(key, path, f"is already defined at {first_place}")
             names.add(name)
             self._section(path, key)
 
@@ -169,8 +169,8 @@ class _YamlReader:
         for name, key in self._keys(path, depth):
             inner = (*path, name)
             if name in values:
-                first = self._document.location(inner)
-                self._report(key, inner, f"is already defined at {first}")
+                first_place = self._document.location(inner)
+                self._report(key, inner, f"is already defined at {first_place}")
                 self._value(self._next(inner), inner, depth + 1)
                 continue
             self._document.locations[inner] = self._location_of(key)

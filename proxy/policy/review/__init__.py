@@ -1,1 +1,1 @@
-"""What operators ask about policies: check, explain, diff, candidate."""
+"""Reviews of policies: check, explain, diff and candidate."""

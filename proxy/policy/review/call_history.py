@@ -195,11 +195,11 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
     is copied by name, so that a new field of a call is not stored by accident.
     """
     head, body, state_ref = call.head, call.body, call.state_ref
-    passed, parameters = None, {}
+    passthrough, parameters = None, {}
     if head.endpoint == "passthrough":
         from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls need it
 
-        passed = sample_request(head.route)
+        passthrough = sample_request(head.route)
     for name in body:
         if name in PARAMETERS:
             value = body[name]
@@ -221,7 +221,7 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
             headers={name: head.headers[name] for name in headers if name in head.headers},
             received_at=head.received_at,
             method=head.method,
-            passthrough=passed,
+            passthrough=passthrough,
         ),
         body=parameters,
         requested_models=call.requested_models,
@@ -243,7 +243,7 @@ def _is_too_large(call: Call) -> bool:
 
 
 def _error_text(error: ProxyError) -> str:
-    """Return the message of an error. An upstream's message is left out: it may quote a prompt."""
+    """Return the message of an error. Omit an upstream's message: it may quote a prompt."""
     is_from_upstream = isinstance(error, UpstreamRejected | BlockedByUpstream)
     if error.upstream_message is None and not is_from_upstream:
         return error.message
@@ -291,7 +291,7 @@ def _attempt(attempt: PastAttempt) -> Decision:
     status = f"returned status {attempt.status}"
     ended = f"failed with {attempt.error}" if attempt.error else status
     cause = f" ({attempt.cause})" if attempt.cause else ""
-    lost = ", another attempt was faster" if attempt.lost_hedge else ""
+    hedge_note = ", another attempt was faster" if attempt.lost_hedge else ""
     reason = f"{attempt.reason}, {attempt.seconds * 1000:.0f} ms"
     reason += f", {attempt.system_text}" if attempt.system_text else ""
-    return Decision("attempt", f"{attempt.target} {ended}{cause}{lost}", reason)
+    return Decision("attempt", f"{attempt.target} {ended}{cause}{hedge_note}", reason)

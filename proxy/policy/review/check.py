@@ -150,8 +150,8 @@ def _ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
 def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """Yield keys that no call can use, and revocations without effect.
 
-    The name of a removed key may stay in ``revoked``, so only a name like that of a key is a
-    finding.
+    The name of a removed key may stay in ``revoked``, so only a name similar to a
+    key's is a finding.
     """
     if not policies.keys:
         hint = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this '

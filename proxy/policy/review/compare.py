@@ -56,9 +56,9 @@ def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> PlanOrError:
         return error
 
 
-def key_difference(name: str, before: str | None, after: str | None) -> Difference:
+def key_difference(name: str, old_reason: str | None, new_reason: str | None) -> Difference:
     """Return the difference for a key. ``before`` and ``after`` are reasons for its rejection."""
-    return Difference("key", before or f"key {name}", after or f"key {name}")
+    return Difference("key", old_reason or f"key {name}", new_reason or f"key {name}")
 
 
 def compare_snapshots(
@@ -72,19 +72,19 @@ def compare_snapshots(
 ) -> list[Difference]:
     """Decide a call under two snapshots. ``old`` accepts the key of a call that ``is_admitted``."""
     received_at = call.head.received_at
-    before = None if is_admitted else old.rejection_reason(key.name, received_at)
-    after = new.rejection_reason(key.name, received_at, credential)
-    if before is not None or after is not None:
-        return [key_difference(key.name, before, after)]
+    old_reason = None if is_admitted else old.rejection_reason(key.name, received_at)
+    new_reason = new.rejection_reason(key.name, received_at, credential)
+    if old_reason is not None or new_reason is not None:
+        return [key_difference(key.name, old_reason, new_reason)]
     return compare(call, decide_call(old, key, call), decide_call(new, new.keys[key.name], call))
 
 
-def compare(call: Call, before: PlanOrError, after: PlanOrError) -> list[Difference]:
+def compare(call: Call, old_decision: PlanOrError, new_decision: PlanOrError) -> list[Difference]:
     """Return the differences between two decisions on a call."""
-    if isinstance(before, Plan) and isinstance(after, Plan):
-        return list(_compare_plans(call, before, after))
-    old, new = _status(before), _status(after)
-    rule = _refusing_rule(before, after)
+    if isinstance(old_decision, Plan) and isinstance(new_decision, Plan):
+        return list(_compare_plans(call, old_decision, new_decision))
+    old, new = _status(old_decision), _status(new_decision)
+    rule = _refusing_rule(old_decision, new_decision)
     return [] if old == new else [Difference(kind="refusal", before=old, after=new, rule=rule)]
 
 
@@ -130,19 +130,19 @@ class ChangeTally:
         return list(texts)
 
 
-def _compare_plans(call: Call, before: Plan, after: Plan) -> Iterator[Difference]:
-    old_texts, new_texts = dict(_plan_texts(before)), dict(_plan_texts(after))
-    model_calls = zip(before.model_calls, after.model_calls, strict=True)
+def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Difference]:
+    old_texts, new_texts = dict(_plan_texts(old_plan)), dict(_plan_texts(new_plan))
+    model_calls = zip(old_plan.model_calls, new_plan.model_calls, strict=True)
     differences = [d for pair in model_calls for d in _compare_model_calls(call, *pair)]
     for kind, name in sorted({*old_texts, *new_texts}):
         old, new = (texts.get((kind, name), "none") for texts in (old_texts, new_texts))
         if old == new:
             continue
         if kind == "refusal":
-            rule = _refusing_rule(before, after)
+            rule = _refusing_rule(old_plan, new_plan)
         else:
             effect = f"{kind.removesuffix('s')} {name}" if name else kind
-            rule = _cause(before.rule_by_effect, after.rule_by_effect, effect, f"no {effect}")
+            rule = _cause(old_plan.rule_by_effect, new_plan.rule_by_effect, effect, f"no {effect}")
         differences.append(Difference(kind=kind, before=old, after=new, rule=rule))
     yield from sorted(differences, key=lambda difference: KINDS.index(difference.kind))
 
@@ -170,38 +170,42 @@ def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
         yield ("guards", cap.name), f"input {cap.name} {cap.digest[:6]}"
 
 
-def _compare_model_calls(call: Call, before: ModelCall, after: ModelCall) -> Iterator[Difference]:
+def _compare_model_calls(
+    call: Call, old_call: ModelCall, new_call: ModelCall
+) -> Iterator[Difference]:
     """Yield the differences in the targets of a model, and in their parameters."""
-    old, new = titles(before.targets), titles(after.targets)
+    old, new = titles(old_call.targets), titles(new_call.targets)
     if old != new:
-        effects = {*before.rule_by_effect, *after.rule_by_effect}
+        effects = {*old_call.rule_by_effect, *new_call.rule_by_effect}
         left_out = sorted(effect for effect in effects if effect.startswith("left out "))
         effects_on_targets = "targets", "model", "fallback", *left_out
-        rule = _cause(before.rule_by_effect, after.rule_by_effect, *effects_on_targets)
+        rule = _cause(old_call.rule_by_effect, new_call.rule_by_effect, *effects_on_targets)
         yield Difference(kind="targets", before=old, after=new, rule=rule)
-    pairs = [(before.targets[0], after.targets[0])]
-    if before.target_overrides or after.target_overrides:
-        by_id = {target.id: target for target in before.targets}
-        pairs += [(by_id[t.id], t) for t in after.targets if t.id in by_id]
-    differences = (d for pair in pairs for d in _compare_parameters(call, before, after, *pair))
+    pairs = [(old_call.targets[0], new_call.targets[0])]
+    if old_call.target_overrides or new_call.target_overrides:
+        by_id = {target.id: target for target in old_call.targets}
+        pairs += [(by_id[t.id], t) for t in new_call.targets if t.id in by_id]
+    differences = (
+        d for pair in pairs for d in _compare_parameters(call, old_call, new_call, *pair)
+    )
     yield from dict.fromkeys(differences)
 
 
 def _compare_parameters(
-    call: Call, before: ModelCall, after: ModelCall, old_target: Target, new_target: Target
+    call: Call, old_call: ModelCall, new_call: ModelCall, old_target: Target, new_target: Target
 ) -> Iterator[Difference]:
     """Yield the parameters, in OpenAI's form, that two targets would get with other values."""
-    old = parameters(call, old_target, before.overrides_for(old_target))
-    new = parameters(call, new_target, after.overrides_for(new_target))
+    old = parameters(call, old_target, old_call.overrides_for(old_target))
+    new = parameters(call, new_target, new_call.overrides_for(new_target))
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             names = BOUNDS if name in BOUNDS else (name,)
             effects = [f"{effect} {alias}" for effect in ("cap", "set") for alias in names]
             yield Difference(
                 kind="parameters",
-                before=_parameter(name, old, before),
-                after=_parameter(name, new, after),
-                rule=_cause(before.rule_by_effect, after.rule_by_effect, *effects),
+                before=_parameter(name, old, old_call),
+                after=_parameter(name, new, new_call),
+                rule=_cause(old_call.rule_by_effect, new_call.rule_by_effect, *effects),
             )
 
 
@@ -216,12 +220,12 @@ def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str
     return f"{name} {value}" if is_shown else f"{name} as requested"
 
 
-def _cause(before: RulesByEffect, after: RulesByEffect, *effects: str) -> str:
+def _cause(old_rules: RulesByEffect, new_rules: RulesByEffect, *effects: str) -> str:
     """Return the rule behind the first effect that changed, otherwise the rule in ``after``."""
     for effect in effects:
-        if after.get(effect) != before.get(effect):
-            return after.get(effect) or before[effect]
-    return next((after[effect] for effect in effects if effect in after), "")
+        if new_rules.get(effect) != old_rules.get(effect):
+            return new_rules.get(effect) or old_rules[effect]
+    return next((new_rules[effect] for effect in effects if effect in new_rules), "")
 
 
 def _status(decision: PlanOrError) -> str:
@@ -230,9 +234,9 @@ def _status(decision: PlanOrError) -> str:
     return f"{decision.refusal.status} by rule" if decision.refusal else "allowed"
 
 
-def _refusing_rule(before: PlanOrError, after: PlanOrError) -> str:
+def _refusing_rule(old_decision: PlanOrError, new_decision: PlanOrError) -> str:
     """Return the rule that refuses the call in ``after``, otherwise in ``before``."""
-    refusals = (plan.refusal for plan in (after, before) if isinstance(plan, Plan))
+    refusals = (plan.refusal for plan in (new_decision, old_decision) if isinstance(plan, Plan))
     return next((refusal.rule for refusal in refusals if refusal is not None), "")
 
 

@@ -32,58 +32,58 @@ MAX_CHARS = 80
 
 def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
     """Yield a line for each changed part, followed by its details."""
-    before, after = (
+    old_data, new_data = (
         policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
         for policies in (old, new)
     )
     for section in PoliciesConfig.model_fields:
-        before.setdefault(section, {})
-        after.setdefault(section, {})
-    names = {section: sorted({*before[section], *after[section]}) for section in SECTIONS}
+        old_data.setdefault(section, {})
+        new_data.setdefault(section, {})
+    names = {section: sorted({*old_data[section], *new_data[section]}) for section in SECTIONS}
     changed = {
         (section, name)
         for section in SECTIONS
         for name in names[section]
-        if before[section].get(name) != after[section].get(name)
+        if old_data[section].get(name) != new_data[section].get(name)
     }
     for section, kind in SECTIONS.items():
         for name in names[section]:
-            details = list(_details(section, before[section], after[section], name))
-            if section == "deployments" and name in before[section] and name in after[section]:
-                details += _indirect_changes(after, after[section][name], changed)
+            details = list(_details(section, old_data[section], new_data[section], name))
+            if section == "deployments" and name in old_data[section] and name in new_data[section]:
+                details += _indirect_changes(new_data, new_data[section][name], changed)
             if details:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
     for section in ("caller_tags", "cors", "price_table", "revoked"):
-        yield from _compare(section, before[section], after[section])
+        yield from _compare(section, old_data[section], new_data[section])
 
 
 def _details(
-    section: str, before: Mapping[str, Any], after: Mapping[str, Any], name: str
+    section: str, old_parts: Mapping[str, Any], new_parts: Mapping[str, Any], name: str
 ) -> Iterator[str]:
-    if name not in before:
+    if name not in old_parts:
         yield "added"
         if section == "prices":  # reviewers must see the prices of a new model
-            yield from _compare("", {}, after[name])
-    elif name not in after:
+            yield from _compare("", {}, new_parts[name])
+    elif name not in new_parts:
         yield "removed"
     else:
-        yield from _compare("", before[name], after[name])
+        yield from _compare("", old_parts[name], new_parts[name])
 
 
 def _indirect_changes(
-    after: Mapping[str, Any], deployment: Mapping[str, Any], changed: set[tuple[str, str]]
+    new_data: Mapping[str, Any], deployment: Mapping[str, Any], changed: set[tuple[str, str]]
 ) -> Iterator[str]:
     """Yield the changed policies and upstreams that a deployment uses."""
     names = [deployment.get("policy") or "default"]
     for policy in names:  # grows by the policies that a policy extends
-        bases = after["policies"].get(policy, {}).get("extends") or ()
+        bases = new_data["policies"].get(policy, {}).get("extends") or ()
         names += [base for base in bases if base not in names]
     for policy in names:
         if ("policies", policy) in changed:
             by = f" (policy {names[0]} extends it)" if policy != names[0] else ""
             yield f"policy {policy} changed{by}"
-    parts = [deployment, *(after["policies"].get(policy, {}) for policy in names)]
+    parts = [deployment, *(new_data["policies"].get(policy, {}) for policy in names)]
     for upstream in sorted(set(_upstreams(parts))):
         if ("upstreams", upstream) in changed:
             yield f"upstream {upstream} changed"
@@ -100,13 +100,13 @@ def _upstreams(part: Any) -> Iterator[str]:
             yield from _upstreams(inner)
 
 
-def _compare(path: str, before: Any, after: Any) -> Iterator[str]:
+def _compare(path: str, old_value: Any, new_value: Any) -> Iterator[str]:
     """Yield every difference below a path. Items of lists are compared by name and by order."""
-    if before == after:
+    if old_value == new_value:
         return
-    old, new = _parts_by_name(before), _parts_by_name(after)
+    old, new = _parts_by_name(old_value), _parts_by_name(new_value)
     if old is None or new is None:
-        yield f"{path}: {_format(after)} (was {_format(before)})"
+        yield f"{path}: {_format(new_value)} (was {_format(old_value)})"
         return
     for name in dict.fromkeys([*old, *new]):
         inner = f"{path}.{name}" if path else str(name)
@@ -117,7 +117,7 @@ def _compare(path: str, before: Any, after: Any) -> Iterator[str]:
         else:
             yield from _compare(inner, old[name], new[name])
     order = [[name for name in names if name in old and name in new] for names in (old, new)]
-    if isinstance(before, list) and order[0] != order[1]:
+    if isinstance(old_value, list) and order[0] != order[1]:
         yield f"{path}: new order {', '.join(map(str, new))}"
 
 
@@ -151,9 +151,8 @@ def _format(value: Any) -> str:
 
 @dataclass(slots=True)
 class Replay:
-    """Result of a replay. Counts lines that are no calls (``invalid``), calls without recorded
-    parameters, calls without a model or of another endpoint (``unsupported``), and calls whose key
-    is not in the old policies (``unknown_key``)."""
+    """Result of a replay. ``invalid`` counts lines that are no calls. ``unsupported`` counts calls
+    without a model or of another endpoint, ``unknown_key`` calls with a key that OLD lacks."""
 
     calls: int = 0
     changed: int = 0

@@ -114,8 +114,8 @@ def _decisions(
             yield Decision("passthrough", f"{method} {plan.passed.route}", reason)
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
-        if more := plan.model_calls[MAX_LISTED:]:
-            yield Decision("models", f"{len(more)} more, not shown")
+        if hidden_calls := plan.model_calls[MAX_LISTED:]:
+            yield Decision("models", f"{len(hidden_calls)} more, not shown")
         yield from (_guards(plan, call), _limits(plan, call), _cache(plan))
         if (capture := plan.guards.capture) is not None:
             text = f"{capture.share:.0%} of traces include the text of prompt and response"
@@ -297,10 +297,10 @@ def _result(plan: Plan, call: Call, is_past: bool) -> Decision:
             cached = "; a cached response is still served" if plan.cache is not None else ""
             reason = f"this call exceeds the whole limit{cached}"
             return Decision("result", f"rejected with 429 by limit {claim.limit.name}", reason)
-    first = " and ".join(m.targets[0].id for m in plan.model_calls[:MAX_LISTED])
-    if more := plan.model_calls[MAX_LISTED:]:
-        first += f" and {len(more)} more"
+    route = " and ".join(m.targets[0].id for m in plan.model_calls[:MAX_LISTED])
+    if hidden_calls := plan.model_calls[MAX_LISTED:]:
+        route += f" and {len(hidden_calls)} more"
     notes = [*call.warnings, *plan.warnings]
     if not is_past and any(rule.enforces for rule in plan.guards.input):
         notes.append("guards are listed, not evaluated")
-    return Decision("result", f"route to {first}", "; ".join(notes) or None)
+    return Decision("result", f"route to {route}", "; ".join(notes) or None)

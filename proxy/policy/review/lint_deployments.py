@@ -82,9 +82,9 @@ def _target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     routes = deployment.routes
     for target, names in named_targets(routes, deployment.names):
         if target.model not in names:
-            others, index = " or ".join(sorted(names)), routes.targets.index(target)
+            alias_names, index = " or ".join(sorted(names)), routes.targets.index(target)
             reason = f"because calls for {target.model} go to an earlier target"
-            yield (*path, index), f"is used only by calls for {others}, {reason}. {REMEDY}"
+            yield (*path, index), f"is used only by calls for {alias_names}, {reason}. {REMEDY}"
     heaviest, *others_by_weight = routes.candidates.active
     models = {heaviest.model, *(target.model for target in others_by_weight)}
     rule_models = {rule.model for rule in deployment.rules}

@@ -44,13 +44,13 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
             sections[section.policy] = section
             deployments.setdefault(section.policy, []).append(deployment)
     key_deployments = [d for key in snapshot.keys.values() for d in key.deployments.values()]
-    called = {section.policy for d in key_deployments for section in d.deployment.sections}
+    called_policies = {section.policy for d in key_deployments for section in d.deployment.sections}
     applicable = {name for d in key_deployments if d.chain for name in d.chain.rules}
     for section in sections.values():
         for index, rule in enumerate(section.rules):
             reasons = list(_hidden(section, index, rule))
             yield from ((rule.path, reason) for reason in reasons)
-            if section.policy in called and rule.name not in applicable and not reasons:
+            if section.policy in called_policies and rule.name not in applicable and not reasons:
                 message = "never applies: no key or tag that reaches it matches its condition"
                 yield rule.path, message
             model = rule.model
@@ -206,9 +206,9 @@ def _rule_variants(deployment: Deployment) -> Iterator[Deployment]:
     always = {rule.name for rule in deployment.rules if rule.when == ALWAYS}
     scoped = [s for rule in deployment.rules if rule.name in always for s in rule.limits]
     is_limited = _has_estimate(*deployment.limits, *scoped)
-    others = (rule for rule in deployment.rules if rule.name not in always)
-    for other in (None, *others):
-        if not (is_limited or (other is not None and _has_estimate(*other.limits))):
+    other_rules = (rule for rule in deployment.rules if rule.name not in always)
+    for other_rule in (None, *other_rules):
+        if not (is_limited or (other_rule is not None and _has_estimate(*other_rule.limits))):
             continue
         sections = [
             replace(
@@ -216,7 +216,7 @@ def _rule_variants(deployment: Deployment) -> Iterator[Deployment]:
                 rules=tuple(
                     replace(rule, when=ALWAYS)
                     for rule in section.rules
-                    if rule is other or rule.name in always
+                    if rule is other_rule or rule.name in always
                 ),
             )
             for section in deployment.sections

@@ -46,12 +46,12 @@ def sample_call(
     path: str | None = None,
     *,
     method: str = "POST",
-    passed: PassthroughPaths | None = None,
+    passthrough: PassthroughPaths | None = None,
 ) -> Call:
     """Return the call of a request without a credential, by default to ``guess_path(body)``. Raise
     ``RequestError`` if the request would be rejected before any policy decides it."""
     headers = {name.lower(): value for name, value in headers.items()}
-    received = Received("supposed", "supposed", at=received_at, passed=lambda: passed)
+    received = Received("supposed", "supposed", at=received_at, passed=lambda: passthrough)
     return read_sample(parse_head(method, path or guess_path(body), headers, received), body)
 
 

@@ -2,7 +2,7 @@
 
 The keys of each guard kind are declared with its detector. Other distributions add kinds by an
 entry point in the group ``headrace.guards`` with the name of the kind. Its object has the
-attributes of a ``GuardKind``: ``Keys``, a pydantic model of its own keys, and ``make``, which
+attributes of a ``GuardKind``: ``Keys``, a pydantic model of its keys, and ``make``, which
 returns a detector (``proxy.types.guard``) or raises ``ValueError``.
 """
 
@@ -97,7 +97,7 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 
 @cache
 def config_of(kind_name: str) -> type[GuardConfig]:
-    """Return the model of a guard kind, with its own keys and those of all guards. Raise
+    """Return the model of a guard kind, with its keys and the common ones. Raise
     ``KeyError`` for an unknown kind."""
     kind, literal = KINDS[kind_name], cast(Any, Literal)[kind_name]
     return create_model(

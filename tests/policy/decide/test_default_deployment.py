@@ -55,7 +55,7 @@ def snapshot(folder: Path, *defaults: str) -> Snapshot:
 
 def plan_of(policies: Snapshot, path: str, body: Json, header: str = "") -> Plan:
     headers = {"x-headrace-deployment": header} if header else {}
-    call = sample_call(body, headers, NOW, path, passed=policies.passthrough)
+    call = sample_call(body, headers, NOW, path, passthrough=policies.passthrough)
     return decide(policies, policies.keys["widget"], call)
 
 

@@ -137,7 +137,7 @@ def read_world(folder: Path, policies: str = "") -> Snapshot:
 
 
 def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
-    call = sample_call(ask.content, ask.headers, NOW, ask.path, passed=snapshot.passthrough)
+    call = sample_call(ask.content, ask.headers, NOW, ask.path, passthrough=snapshot.passthrough)
     return replace(call, head=replace(call.head, call_id=nonce))
 
 
