@@ -163,7 +163,8 @@ def parts_of(path: Path) -> int | None:
     if path[-1] in _IN_PARTS:
         return len(path)
     for index, step in enumerate(path[:-1]):
-        if step in _IN_PARTS and isinstance(path[index + 1], int) and path[index + 2 :] in _OF_PART:
+        is_list = isinstance(path[index + 1], int) and path[index + 2 :] in _OF_PART
+        if is_list and (step in _IN_PARTS or step == "text"):  # a legacy completion's
             return index + 1
     return None
 
