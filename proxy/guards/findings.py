@@ -84,7 +84,7 @@ class RuleTally:
             raise TypeError(self.rule.name)
         self.detector = self.rule.detector
 
-    def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
+    def find(self, view: View, start_at: int = 0, left_s: float | None = None) -> Sequence[Finding]:
         """Return the findings from a position of a reading on, none after a failure.
 
         ``left_s`` is the remaining time, which is checked afterwards: nothing interrupts a
@@ -102,16 +102,16 @@ class RuleTally:
             self.fail(DEADLINE)
             return ()
         try:
-            found = self.detector.find(text[since:] if since else text)
+            findings = self.detector.find(text[start_at:] if start_at else text)
         except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
             self.fail(_code(error))
             return ()
-        spent = self.clock() - started_at
-        self.seconds += spent
-        if spent > (self.rule.deadline_s if left_s is None else left_s):
+        cpu_s = self.clock() - started_at
+        self.seconds += cpu_s
+        if cpu_s > (self.rule.deadline_s if left_s is None else left_s):
             self.fail(DEADLINE)
             return ()
-        return found
+        return findings
 
     def fail(self, error: str) -> None:
         """Record a failure. Raises ``GuardBlocked`` if the rule is strict."""
@@ -132,9 +132,11 @@ class RuleTally:
         name = self.rule.name
         if not (self.is_away or error in PASSING):
             return GuardBlocked(UNCHECKED.format(name), guard=name, kind="could_not_check")
-        late = GuardUnavailable(UNCHECKED_YET.format(name), guard=name, kind="could_not_check")
-        late.retry_after_s = RETRY_AFTER_S
-        return late
+        unavailable = GuardUnavailable(
+            UNCHECKED_YET.format(name), guard=name, kind="could_not_check"
+        )
+        unavailable.retry_after_s = RETRY_AFTER_S
+        return unavailable
 
     def count(self, kind: str, score: float = 1.0) -> None:
         self.findings[kind] = self.findings.get(kind, 0) + 1
@@ -219,27 +221,33 @@ def within_json(replace: Replace) -> Replace:
 
 
 def find_matches(
-    tally: RuleTally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
+    tally: RuleTally,
+    rule: int,
+    views: Sequence[View],
+    start_at: int = 0,
+    left_s: float | None = None,
 ) -> list[TextMatch]:
     """Return the matches of a rule in all readings of a text, from ``since`` in the original on.
 
     Equal matches, and matches inside of another one, count once.
     """
-    found: set[TextMatch] = set()
+    matches: set[TextMatch] = set()
     for view in views:
-        if view.written or (since and view.whole is not None and view.whole[0] < since):
+        if view.written or (start_at and view.whole is not None and view.whole[0] < start_at):
             continue
-        cut = view.index(since) if since else 0
-        for each in tally.find(view, cut, left_s):
-            if each.end > each.start:
-                start, end = view.span(cut + each.start, cut + each.end)
-                found.add(
-                    TextMatch(start=start, end=end, rule=rule, kind=each.kind, score=each.score)
+        cut = view.index(start_at) if start_at else 0
+        for finding in tally.find(view, cut, left_s):
+            if finding.end > finding.start:
+                start, end = view.span(cut + finding.start, cut + finding.end)
+                matches.add(
+                    TextMatch(
+                        start=start, end=end, rule=rule, kind=finding.kind, score=finding.score
+                    )
                 )
-    if not found:
+    if not matches:
         return []
     result: list[TextMatch] = []
-    for match in sorted(found, key=lambda match: (*match.order, match.kind)):
+    for match in sorted(matches, key=lambda match: (*match.order, match.kind)):
         if not result or match.end > result[-1].end:
             result.append(match)
     return result
@@ -289,9 +297,9 @@ class RuleCursor:
         holds = self.lookback is not None and self.tally.rule.enforces
         self.hold = partial_matcher_of(self.tally.rule.detector) if holds else None
 
-    def begin_anew(self, at: int) -> None:
+    def begin_anew(self, position: int) -> None:
         """Continue with another text at a position."""
-        self.since = self.decided = self.until = at
+        self.since = self.decided = self.until = position
         self.recent.clear()
         self.ahead = False
 
@@ -310,7 +318,7 @@ class RuleCursor:
         base: int,
         decided: int,
         left_s: float | None = None,
-        least: int | None = None,
+        floor: int | None = None,
     ) -> list[TextMatch]:
         """Return new matches before ``decided`` in a piece that begins at ``base``.
 
@@ -318,10 +326,10 @@ class RuleCursor:
         it, but not before ``least``. Raises ``GuardBlocked``.
         """
         fresh: list[TextMatch] = []
-        found = find_matches(self.tally, self.rule, views, self.since - base, left_s)
-        if least is not None:
-            decided = self._before(found, base, decided, base + least, views[0].cased)
-        for match in found:
+        matches = find_matches(self.tally, self.rule, views, self.since - base, left_s)
+        if floor is not None:
+            decided = self._before(matches, base, decided, base + floor, views[0].cased)
+        for match in matches:
             start, end = match.start + base, match.end + base
             if not self.decided <= start < decided or end <= self.until:
                 continue
@@ -329,27 +337,27 @@ class RuleCursor:
             self.recent.append((start, end))
             fresh.append(replace(match, start=start, end=end))
         self.decided = decided
-        self.ahead = bool(found) and found[-1].end + base > decided
-        since = base + _context(views, decided - base, self.lookback or 0)
+        self.ahead = bool(matches) and matches[-1].end + base > decided
+        next_start = base + _context(views, decided - base, self.lookback or 0)
         for start, end in reversed(self.recent):
-            if start < since < end:  # an inspection must not start within a match
-                since = start
-        self.since = since
-        self.recent = [each for each in self.recent if each[1] > since]
+            if start < next_start < end:  # an inspection must not start within a match
+                next_start = start
+        self.since = next_start
+        self.recent = [span for span in self.recent if span[1] > next_start]
         return fresh
 
     def _before(
-        self, found: list[TextMatch], base: int, decided: int, least: int, text: str
+        self, matches: list[TextMatch], base: int, decided: int, floor: int, text: str
     ) -> int:
         """Return a position that no match crosses. Overlapping matches may change together."""
         place = decided
-        for match in reversed(found):
+        for match in reversed(matches):
             end = match.end + base
             if match.start + base < place and (
                 end > place or (end == place and not text[place - base].isspace())
             ):
                 place = match.start + base
-        return max(least, place, self.decided)
+        return max(floor, place, self.decided)
 
 
 def settled(read: Beginning, lookback: int) -> int:
@@ -362,8 +370,8 @@ def settled(read: Beginning, lookback: int) -> int:
 
 def _context(views: tuple[View, ...], decided: int, lookback: int) -> int:
     """Return the first position that a match at ``decided`` may depend on."""
-    back = lookback + MARGIN
+    distance = lookback + MARGIN
     if len(views) == 1:
-        return max(0, decided - back)
-    places = [(view, view.index(decided) - back) for view in views if view.whole is None]
+        return max(0, decided - distance)
+    places = [(view, view.index(decided) - distance) for view in views if view.whole is None]
     return min(view.begins(place) if place > 0 else 0 for view, place in places)

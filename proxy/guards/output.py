@@ -17,7 +17,7 @@ from proxy.guards.findings import RetryWanted, RuleTally, named
 from proxy.guards.inspector import with_values
 from proxy.guards.services.stage import ServiceStage
 from proxy.guards.signed_thoughts import ThoughtReader
-from proxy.guards.stream.feeding import Feeding, InTime
+from proxy.guards.stream.feeding import Feeding, WithDeadlines
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.runtime.freed import drop_tracebacks
@@ -96,7 +96,9 @@ class StreamInspector:
         ]
         holds = any(tally.rule.enforces for tally in self._tallies)
         self._opening = FirstContent(waits=holds or any(stage.holds for stage in self._stages))
-        self._feeding = Feeding(StreamFilter.under(self._tallies), InTime(self._tallies, threads))
+        self._feeding = Feeding(
+            StreamFilter.under(self._tallies), WithDeadlines(self._tallies, threads)
+        )
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         released = None if self._stages else self._feeding.try_inspect(frame)

@@ -125,7 +125,7 @@ def test_spots_can_be_looked_for_from_a_place_on() -> None:
     text = "a secret, a \uff53ecret"
     (tally,) = tallies(rule("secret"))
 
-    assert [match.start for match in find_matches(tally, 0, variants(text), since=3)] == [12]
+    assert [match.start for match in find_matches(tally, 0, variants(text), start_at=3)] == [12]
 
 
 def test_overlapping_spots_lose_no_character() -> None:

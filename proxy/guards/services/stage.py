@@ -16,7 +16,7 @@ from proxy.errors import ProxyError
 from proxy.guards.context import FailedDetector
 from proxy.guards.findings import Clock, Replace, RuleTally
 from proxy.guards.services.wire import TooLong, Unsure
-from proxy.guards.stream.feeding import Beside, Feeding
+from proxy.guards.stream.feeding import Feeding, JobRunner
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import KINDS
@@ -176,12 +176,20 @@ class ServiceStage:
     """Calls services at the end of a stream, after the other guards.
 
     If a service enforces, the stream is withheld until all services have responded. Otherwise it is
-    sent at once, and the services are called in the background. ``beside`` runs heavy inspections.
+    sent at once, and the services are called in the background. ``run_job`` runs heavy inspections.
     """
 
     __slots__ = (
-        "_beside", "_calls", "_collected", "_collecting", "_kept", "_most_texts", "_replace",
-        "_rules", "_tallies", "holds",
+        "_calls",
+        "_collected",
+        "_collecting",
+        "_kept",
+        "_most_texts",
+        "_replace",
+        "_rules",
+        "_run_job",
+        "_tallies",
+        "holds",
     )  # fmt: skip
 
     def __init__(
@@ -189,14 +197,14 @@ class ServiceStage:
         rules: Sequence[GuardRule],
         calls: ServiceCalls,
         replace: Replace,
-        beside: Beside,
+        run_job: JobRunner,
         most_texts: int,
     ) -> None:
         clock = calls.clock
         self._calls = calls
         self._rules = rules
         self._most_texts = most_texts
-        self._beside = beside
+        self._run_job = run_job
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Frame] = []
@@ -205,7 +213,7 @@ class ServiceStage:
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_collector(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
-        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), beside)
+        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), run_job)
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
@@ -234,7 +242,7 @@ class ServiceStage:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
         frames = StreamFilter.under(self._tallies, self._replace, to_last=True)
-        feeding = Feeding(frames, self._beside)
+        feeding = Feeding(frames, self._run_job)
         return await feeding.feed_all(self._kept, self._calls.clock)
 
 

@@ -92,23 +92,23 @@ class ArgumentsWindow:
         """Take the next characters, return the pieces that they release. A string that begins and
         ends in them is read once."""
         released = _Released()
-        begun = ""
+        start = ""
         for kind, part in self._splitter.feed(text):
             if kind == "frame":
                 released.unchanged.append(part)
-            elif kind == "string" and not (begun or self._in_string):
-                begun = part
-            elif kind == "end" and begun:
-                released.add(self._string.take(begun))
+            elif kind == "string" and not (start or self._in_string):
+                start = part
+            elif kind == "end" and start:
+                released.add(self._string.take(start))
                 self._count()
-                begun = ""
+                start = ""
             else:
-                if begun:
-                    released.add(self._going_on(begun))
-                    begun = ""
+                if start:
+                    released.add(self._going_on(start))
+                    start = ""
                 released.add(self._fed(kind, part))
-        if begun:
-            released.add(self._going_on(begun))
+        if start:
+            released.add(self._going_on(start))
         return released.all()
 
     def _going_on(self, text: str) -> list[ReleasedPiece]:

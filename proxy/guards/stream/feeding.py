@@ -24,18 +24,18 @@ WALKED = (Start, Begin, Attach, Extension, Native)
 T = TypeVar("T")
 
 
-class Beside(Protocol):
+class JobRunner(Protocol):
     """Runs a job where it delays no other call."""
 
     def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
 
 
 @frozen
-class InTime:
+class WithDeadlines:
     """Runs one heavy inspection at a time in a thread. Each rule has its deadline."""
 
     tallies: Sequence[RuleTally]
-    beside: Beside
+    run_job: JobRunner
 
     async def __call__(self, job: Callable[[], T]) -> T:
         def bounded() -> T:
@@ -47,17 +47,17 @@ class InTime:
                 for tally in self.tallies:
                     tally.until = inf
 
-        return await self.beside(bounded)
+        return await self.run_job(bounded)
 
 
 class Feeding:
     """Feeds the frames of one stream to a filter. `opaque`: one had a value without text."""
 
-    __slots__ = ("_beside", "_filter", "opaque")
+    __slots__ = ("_filter", "_run_job", "opaque")
 
-    def __init__(self, frames: StreamFilter, beside: Beside) -> None:
+    def __init__(self, frames: StreamFilter, run_job: JobRunner) -> None:
         self._filter = frames
-        self._beside = beside
+        self._run_job = run_job
         self.opaque = False
 
     def try_inspect(self, frame: Frame) -> list[Frame] | None:
@@ -72,17 +72,17 @@ class Feeding:
             others = await in_steps(other_texts(frame))
             self.opaque = self.opaque or bool(others.opaque)
         if others is not None and EACH * len(others.texts) > LIGHT:
-            texts = await self._beside(partial(self._filter.read, frame, others))
+            texts = await self._run_job(partial(self._filter.read, frame, others))
         else:
             texts = self._filter.read(frame, others)
         if texts.weight <= LIGHT:
             return self._filter.take(texts)
         if all(len(going.text.text) <= SHEET for going in texts.going):
-            return await self._beside(partial(self._filter.take, texts))
+            return await self._run_job(partial(self._filter.take, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
         steps = self._filter.take_in_turns(texts)
         released: list[Frame] = []
-        while (frames := await self._beside(partial(next, steps, None))) is not None:
+        while (frames := await self._run_job(partial(next, steps, None))) is not None:
             released += frames
         return released
 

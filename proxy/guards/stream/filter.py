@@ -30,7 +30,7 @@ from proxy.guards.stream.frame_texts import (
 )
 from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
 from proxy.guards.stream.text_filter import TextFilter
-from proxy.guards.stream.text_filters import Joinable, RuleFilters, TextFilters
+from proxy.guards.stream.text_filters import JoinableTexts, RuleFilters, TextFilters
 from proxy.guards.text.documents import EACH, LIGHT, collect_texts, cut, weight_of
 from proxy.guards.text.replace import moved
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
@@ -75,7 +75,7 @@ class StreamFilter:
 
     def __init__(self, filters: TextFilters) -> None:
         self._filters = filters
-        self._joinable = Joinable(filters)
+        self._joinable = JoinableTexts(filters)
         self._streams: dict[Part | Place, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # of parts that have ended
         self._unknown: dict[Place, TextFilter] = {}  # of texts of unknown events
@@ -109,11 +109,13 @@ class StreamFilter:
         stream.append(HeldText(frame, 0, delta.slot, len(delta.text)))
         return self._shown(stream.feed(delta.text))
 
-    def read(self, frame: Frame, others: Texts | None = None) -> FrameTexts:
+    def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return the texts of a frame. `others` are those that no delta has, if already walked."""
         going = [each for each in delta_texts(frame) if self._concerns(each.text)]
         complete: list[Text] = []
-        for text in (collect_texts(other_texts(frame)) if others is None else others).texts:
+        for text in (
+            collect_texts(other_texts(frame)) if walked_texts is None else walked_texts
+        ).texts:
             if self._concerns(text):
                 place = place_of(frame, text.path)
                 if place is None:
@@ -123,7 +125,7 @@ class StreamFilter:
         weight = sum(stream.weight_of_end() for stream in self._ending(frame))
         weight += sum(map(self._weight, going))
         for text in complete:
-            repeated = LIGHT if self._joinable.is_unsure(frame, text) else 0
+            repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
             weight += EACH + weight_of(text.text) + repeated
         return FrameTexts(frame, going, complete=complete, weight=weight)
 
@@ -188,9 +190,9 @@ class StreamFilter:
         others, and the texts that are left to inspect. The frame is None if nothing is left."""
         frame, changes, hides = step.frame, dict[Path, str](), False
         for text in step.complete:
-            shown = self._masked(frame, text)
-            if shown is not None:
-                changes[text.path] = shown
+            masked_text = self._masked(frame, text)
+            if masked_text is not None:
+                changes[text.path] = masked_text
             if self._joinable.omits(frame, text):
                 changes[text.path] = ""
                 hides = hides or text.kind == "logprobs"
@@ -228,9 +230,9 @@ class StreamFilter:
         texts = [HeldText(frame, each.event, each.text.path, len(each.text.text)) for each in going]
         streams = [self._stream(each) for each in going]
         group = HeldGroup(texts) if len(texts) > 1 else None
-        for held, stream in zip(texts, streams, strict=True):
-            held.group = group
-            stream.append(held)
+        for held_text, stream in zip(texts, streams, strict=True):
+            held_text.group = group
+            stream.append(held_text)
         for each, stream in zip(going, streams, strict=True):
             self._latest = each.place
             for piece in cut(each.text.text):
@@ -245,7 +247,7 @@ class StreamFilter:
         stream = self._streams.get(place)
         if stream is None and isinstance(place, Part):
             stream = self._idle.pop((place.choice, place.kind), None)
-        elif stream is None and not self._filters.ends(going.text):
+        elif stream is None and not self._joinable.ends(going.text):
             stream = self._ended_stream(choice_of(place), going.text.kind)
         crowded = len(self._streams) >= MAX_STREAMS or _size(place) > MAX_NAME
         if stream is None:
@@ -253,7 +255,7 @@ class StreamFilter:
             text_filter = self._filters.text_filter(
                 going.text, arguments=arguments, crowded=crowded
             )
-            stream = PartStream(text_filter, self._edited, ends=self._filters.ends(going.text))
+            stream = PartStream(text_filter, self._edited, ends=self._joinable.ends(going.text))
         if not crowded:
             self._streams[place] = stream
         return stream
@@ -305,8 +307,8 @@ class StreamFilter:
         ended = self._streams.pop(part, None)
         if ended is not None:
             released += ended.let_go()
-            before = self._idle.get((part.choice, part.kind))
-            released += before.flush() if before is not None else []
+            idle_stream = self._idle.get((part.choice, part.kind))
+            released += idle_stream.flush() if idle_stream is not None else []
             self._idle[part.choice, part.kind] = ended
         self._edited.discard(part)
         return released
@@ -329,12 +331,12 @@ class StreamFilter:
         return [*starts, *(each for each in opening if each not in starts)]
 
 
-def _moved(before: Frame, after: Frame, going: list[FrameText]) -> list[FrameText]:
+def _moved(old_frame: Frame, new_frame: Frame, going: list[FrameText]) -> list[FrameText]:
     """Return the texts of a frame where members of its document have other names."""
-    if before.doc is None or after.doc is None:
+    if old_frame.doc is None or new_frame.doc is None:
         return going
     old = [each.text.path for each in going if each.event < 0]
-    new = iter(moved(before.doc, after.doc, old))
+    new = iter(moved(old_frame.doc, new_frame.doc, old))
     return [
         each if each.event >= 0 else each._replace(text=each.text._replace(path=next(new)))
         for each in going
@@ -342,12 +344,12 @@ def _moved(before: Frame, after: Frame, going: list[FrameText]) -> list[FrameTex
 
 
 def _without_logprobs(frame: Frame, going: list[FrameText]) -> tuple[Frame, list[FrameText]]:
-    kept = [
+    numbers_kept = [
         number
         for number, event in enumerate(frame.events)
         if not (isinstance(event, Attach) and event.name == "logprobs")
     ]
-    numbers = {old: new for new, old in enumerate(kept)}
+    numbers = {old: new for new, old in enumerate(numbers_kept)}
     frame = without(frame, "logprobs")
     return frame, [each._replace(event=numbers.get(each.event, -1)) for each in going]
 

@@ -90,14 +90,16 @@ def other_texts(frame: Frame) -> Iterator[Found]:
     doc, natives = frame.doc, [each for each in frame.events if isinstance(each, Native)]
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
-        known: set[Path] = {slot for native in natives for slot in native.repeats}
-        known |= {event.slot for event in frame.events if isinstance(event, Delta) and event.slot}
-        for found in native_walk(doc, frame.family, cut=True):
-            path = found.path if isinstance(found, Text | Opaque) else ()
+        delta_slots: set[Path] = {slot for native in natives for slot in native.repeats}
+        delta_slots |= {
+            event.slot for event in frame.events if isinstance(event, Delta) and event.slot
+        }
+        for item in native_walk(doc, frame.family, cut=True):
+            path = item.path if isinstance(item, Text | Opaque) else ()
             # A segment of arguments has the path of the arguments and its index.
-            is_segment = path and isinstance(path[-1], int) and path[:-1] in known
-            if not (path in known or is_segment):
-                yield found
+            is_segment = path and isinstance(path[-1], int) and path[:-1] in delta_slots
+            if not (path in delta_slots or is_segment):
+                yield item
     for number, event in enumerate(frame.events):
         if isinstance(event, Start | Begin | Attach | Extension):
             path = path_of(frame, number)
@@ -165,8 +167,8 @@ def numbered(doc: Json, path: Path) -> Place:
     for step in path:
         value = value[step]
         steps.append(index_of(value, step) if isinstance(step, int) else step)
-    within = tuple(steps[2:])
-    return (steps[1] if isinstance(steps[1], int) else -1), within[: parts_of(within)]
+    choice_steps = tuple(steps[2:])
+    return (steps[1] if isinstance(steps[1], int) else -1), choice_steps[: parts_of(choice_steps)]
 
 
 def _start_path(doc: Json, start: Start, number: int) -> Path:
@@ -191,13 +193,13 @@ def _event_texts(
         yield from _odd_names(path, id=event.id, model=event.model)
     elif isinstance(event, Begin):
         if event.call is not None and event.call.name:
-            at = (*path, "name") if isinstance(path[-1], int) else path
-            yield Text(at, event.call.name, "tool", role="assistant")
+            name_path = (*path, "name") if isinstance(path[-1], int) else path
+            yield Text(name_path, event.call.name, "tool", role="assistant")
     elif isinstance(event, Extension):
         yield from value_walk(path, event.value, "other" if event.choice is None else "content")
     elif event.name == "logprobs":
-        shown = "".join(each.text for each in frame.events if isinstance(each, Delta))
-        yield logprobs_text(path, event.value, shown)
+        delta_text = "".join(each.text for each in frame.events if isinstance(each, Delta))
+        yield logprobs_text(path, event.value, delta_text)
     else:
         if event.name == "audio":
             yield Opaque(path, "audio")
@@ -333,15 +335,15 @@ def _takes(doc: Json | None, path: Path) -> bool:
     once they are masked, which has no members."""
     if not _has(doc, path[:-1]):
         return False
-    above: Any = doc
+    parent: Any = doc
     for step in path[:-1]:
-        above = above[step]
-    return isinstance(above, dict | list) or not isinstance(path[-1], str | MemberName)
+        parent = parent[step]
+    return isinstance(parent, dict | list) or not isinstance(path[-1], str | MemberName)
 
 
-def _with_usage(report: UsageReport, before: Json, after: Json) -> UsageReport:
+def _with_usage(report: UsageReport, old_doc: Json, new_doc: Json) -> UsageReport:
     """Return a report with the values that a changed document has."""
-    old, new = _usage_of(before), _usage_of(after)
+    old, new = _usage_of(old_doc), _usage_of(new_doc)
     values = {
         name: new.get(name) if value is old.get(name) else value
         for name, value in report.native.items()
@@ -387,8 +389,8 @@ def _with_value(event: Event, value: Any) -> Any:
         case Start(id=id_, model=model):
             return event._replace(id=value.get("id", id_), model=value.get("model", model))
         case Begin(call=call) if call is not None:
-            named = value if isinstance(value, dict) else {"name": value}
-            return event._replace(call=call._replace(**named))
+            members = value if isinstance(value, dict) else {"name": value}
+            return event._replace(call=call._replace(**members))
         case Attach() | Extension():
             return event._replace(value=value)
         case _:

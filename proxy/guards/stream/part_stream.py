@@ -50,9 +50,9 @@ class HeldGroup:
         """Return True if each text is clear, and at the head of its queue but for others of the
         group. A text stays so until the group leaves, so it is checked once."""
         while self._ready < len(self.texts):
-            held = self.texts[self._ready]
-            stream = _stream_of(held)
-            if held.unclear or (stream is not None and stream._queue[0].group is not self):
+            text = self.texts[self._ready]
+            stream = _stream_of(text)
+            if text.unclear or (stream is not None and stream._queue[0].group is not self):
                 return False
             self._ready += 1
         return True
@@ -121,12 +121,12 @@ class PartStream:
             held = self._unclear
             if held is None:
                 raise ValueError("A filter released more text than it was fed.")
-            taken = min(held.unclear, size)
-            shown, text = (text, "") if piece.changed else (text[:taken], text[taken:])
-            held.clear.append(shown)
-            held.size += taken
-            held.unclear -= taken
-            size -= taken
+            length = min(held.unclear, size)
+            released, text = (text, "") if piece.changed else (text[:length], text[length:])
+            held.clear.append(released)
+            held.size += length
+            held.unclear -= length
+            size -= length
             if piece.changed:
                 held.is_masked = True
                 self._note(held)
@@ -139,23 +139,26 @@ class PartStream:
         """Return the frames at the head that are clear, and those of other streams that these
         held up."""
         stream: PartStream = self
-        behind: list[PartStream] = []
+        blocked_streams: list[PartStream] = []
         while True:
             held = stream._queue[0] if stream._queue else None
             if held is None or held.unclear or (held.group and not held.group.is_ready()):
-                if not behind:
+                if not blocked_streams:
                     return
-                stream = behind.pop()
+                stream = blocked_streams.pop()
             elif held.group is None:
                 stream._queue.popleft()
                 out += stream._shown(held)
             else:
                 out.append(_with_texts(held.frame, held.group.texts))
-                others = [each for text in held.group.texts if (each := _stream_of(text))]
-                for each in others:
+                streams = [each for text in held.group.texts if (each := _stream_of(text))]
+                for each in streams:
                     each._queue.popleft()
-                behind += [stream, *reversed([each for each in others if each is not stream])]
-                stream = behind.pop()
+                blocked_streams += [
+                    stream,
+                    *reversed([each for each in streams if each is not stream]),
+                ]
+                stream = blocked_streams.pop()
 
     def _note(self, held: HeldText) -> None:
         event = held.frame.events[held.event] if held.event >= 0 else None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import NamedTuple
 from urllib.parse import quote
 
-from proxy.guards.findings import named
+from proxy.guards.findings import RuleTally, named
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.text.hosts import is_listed
@@ -68,13 +68,13 @@ class PlaceholderNames:
         # Each letter may be written with two more, and there may be some ends of lines.
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
-    def written(self, text: str, since: int) -> Iterator[RewrittenName]:
+    def written(self, text: str, start_at: int) -> Iterator[RewrittenName]:
         """Return the placeholders from a place of a text on. What is before it tells only whether
         a word begins there."""
         if "_" not in text and "%5" not in text:
             return
-        at = since
-        while (match := _WRITTEN.search(text, at)) is not None:
+        position = start_at
+        while (match := _WRITTEN.search(text, position)) is not None:
             start, end = match.span()
             opened = match["open"]
             name = _plain(text[start + len(opened or "") : end]).removesuffix("]")
@@ -82,32 +82,32 @@ class PlaceholderNames:
                 yield RewrittenName(
                     start, end, name, quoted=opened is not None and opened[0] == "%"
                 )
-                at = end
+                position = end
             else:
-                at = start + 1
+                position = start + 1
 
-    def pending(self, text: str, since: int) -> int:
+    def pending(self, text: str, start_at: int) -> int:
         """Return where a tail starts that may become a placeholder; else the end of the text."""
         size = len(text)
-        low = max(since, size - self.longest)
+        low = max(start_at, size - self.longest)
         begin = max(text.rfind("[", low), text.rfind("%5B", low), text.rfind("%5b", low))
         if begin >= 0 and self._is_open(text, begin):
-            back = text[max(since, begin - 2) : begin] if text[begin] == "[" else ""
-            return begin - len(back) + len(back.rstrip("\\"))
+            backslashes = text[max(start_at, begin - 2) : begin] if text[begin] == "[" else ""
+            return begin - len(backslashes) + len(backslashes.rstrip("\\"))
         tail = text[low:]
         word = size - len(tail) + len(tail.rstrip(_WORD))
         if word == size:
             return size
-        for start in _BEGINS.finditer(text, max(word, since)):
+        for start in _BEGINS.finditer(text, max(word, start_at)):
             if self._is_begun(text[start.start() :]):
                 return start.start()
-        part = _PART_OF_OPEN.search(text, max(since, size - 2))
+        part = _PART_OF_OPEN.search(text, max(start_at, size - 2))
         return part.start() if part is not None else size
 
     def _is_open(self, text: str, begin: int) -> bool:
         """True if what begins with a bracket may become a placeholder."""
-        rest = text[begin + (1 if text[begin] == "[" else 3) :]
-        name = _plain(_PART.sub("", rest))
+        inside = text[begin + (1 if text[begin] == "[" else 3) :]
+        name = _plain(_PART.sub("", inside))
         return self._begins(name.removesuffix("]")) and not name.endswith("]")
 
     def _is_begun(self, word: str) -> bool:
@@ -117,12 +117,12 @@ class PlaceholderNames:
         return self._begins(name) or self._has(name.removesuffix("_"))
 
     def _has(self, name: str) -> bool:
-        at = bisect.bisect_left(self._sorted, name)
-        return at < len(self._sorted) and self._sorted[at] == name
+        index = bisect.bisect_left(self._sorted, name)
+        return index < len(self._sorted) and self._sorted[index] == name
 
     def _begins(self, name: str) -> bool:
-        at = bisect.bisect_left(self._sorted, name)
-        return at < len(self._sorted) and self._sorted[at].startswith(name)
+        index = bisect.bisect_left(self._sorted, name)
+        return index < len(self._sorted) and self._sorted[index].startswith(name)
 
 
 def _plain(written: str) -> str:
@@ -246,30 +246,21 @@ class Masks:
             self._names = PlaceholderNames(self._values)
         return Unmasker(self._values, self._names, escaped=escaped)
 
+    @property
+    def tallies(self) -> Sequence[RuleTally]:
+        """Empty: no text is held back for good."""
+        return ()
+
+    @property
+    def to_last(self) -> bool:
+        return False
+
     def concerns(self, text: Text) -> bool:
-        """Return False for thoughts: providers sign them and verify them when they come back."""
+        """Return False for thoughts: providers sign them and verify them when they return."""
         return text.kind != "reasoning"
 
-    def acts(self, text: Text) -> bool:
-        """False: nothing is kept back for good."""
-        return False
-
-    def says_more(self, text: Text) -> bool:
-        """False, as nothing is kept back."""
-        return False
-
-    def ends(self, text: Text) -> bool:
-        """True: a placeholder ends with the text of its choice."""
-        return True
-
-    def miss(self, text: Text) -> None:
-        """Nothing is missed: each text gets its values back."""
-
-    def leave_unread(self, text: Text) -> None:
-        """Nothing is left: a placeholder stands in one chunk, or stays."""
-
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Return the filter that puts values back into one text of a stream."""
+        """Return the filter that restores the values in one text of a stream."""
         plain = self.unmasker()
         return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
 
@@ -313,11 +304,11 @@ class Unmasker:
 
     def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, return the pieces that are certain; there may be none yet."""
-        before = len(self._before)
+        context_size = len(self._before)
         text = self._before + self._held + text
-        certain = self._undecided(text, before, self.names.pending(text, before))
+        certain = self._undecided(text, context_size, self.names.pending(text, context_size))
         self._held = text[certain:]
-        return self._restored(text[:certain], before)
+        return self._restored(text[:certain], context_size)
 
     def take(self, text: str) -> list[ReleasedPiece]:
         """Take a text that is whole, return all of it with its values back."""
@@ -337,31 +328,34 @@ class Unmasker:
     def _undecided(self, text: str, past: int, certain: int) -> int:
         """Return where a mail address starts that may go on, else ``certain``."""
         low = max(certain - self.names.longest - len(MAILTO), 0)
-        at = text[low:certain].lower().rfind(MAILTO)
-        start = low + at + len(MAILTO)
-        if at < 0 or start < past or _ENDS_IN_MAIL_ADDRESS.search(text, start, certain):
+        offset = text[low:certain].lower().rfind(MAILTO)
+        start = low + offset + len(MAILTO)
+        if offset < 0 or start < past or _ENDS_IN_MAIL_ADDRESS.search(text, start, certain):
             return certain
         return start
 
     def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
         """Return the pieces of a text; what is before ``past`` was returned already."""
         pieces: list[ReleasedPiece] = []
-        for each in self.names.written(text, past):
-            between, found = text[past : each.start], text[each.start : each.end]
-            self._addresses.feed(between)
-            past = each.end
-            pieces.append(ReleasedPiece(between, len(between), changed=False))
-            value, hosts = self._values[each.name]
+        for occurrence in self.names.written(text, past):
+            gap, placeholder = (
+                text[past : occurrence.start],
+                text[occurrence.start : occurrence.end],
+            )
+            self._addresses.feed(gap)
+            past = occurrence.end
+            pieces.append(ReleasedPiece(gap, len(gap), changed=False))
+            value, hosts = self._values[occurrence.name]
             is_kept = self._addresses.within and not is_listed(self._addresses.host or "", hosts)
-            if text[max(each.start - len(MAILTO), 0) : each.start].lower() == MAILTO:
-                is_whole = _ENDS_MAIL_ADDRESS.match(text, each.end) is not None
+            if text[max(occurrence.start - len(MAILTO), 0) : occurrence.start].lower() == MAILTO:
+                is_whole = _ENDS_MAIL_ADDRESS.match(text, occurrence.end) is not None
                 is_kept = not (is_whole and self._addresses.begins_mailto)
                 if is_kept:
                     self._addresses.keep_word()
-            shown = found if is_kept else self._written(value, each)
+            restored = placeholder if is_kept else self._written(value, occurrence)
             if self._addresses.within:
-                self._addresses.feed(found)
-            pieces.append(ReleasedPiece(shown, len(found), changed=not is_kept))
+                self._addresses.feed(placeholder)
+            pieces.append(ReleasedPiece(restored, len(placeholder), changed=not is_kept))
         self._addresses.feed(text[past:])
         pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
         self._before = text[-BEFORE:]

@@ -1,4 +1,9 @@
-"""Filters of the texts of a stream, and texts that a client may join to others."""
+"""Filters of the texts of a stream, and rejection of texts that a client may join to others.
+
+While a rule acts, only the first value of a place without a text filter passes, and equal values
+after it. No text passes after its choice has finished, in a second form of a choice, or in a part
+of a message with another number than the first.
+"""
 
 from __future__ import annotations
 
@@ -21,137 +26,48 @@ from proxy.guards.stream.text_filter import TextFilter
 from proxy.guards.stream.window import Window
 from proxy.guards.text.walk import MemberName, Path, Text, parts_of
 from proxy.runtime.frozen import frozen
-from proxy.types import Json
 from proxy.types.events import Frame, Part
 from proxy.types.index import index_of
 
-MOST_PLACES = 1024
-
+MAX_PLACES = 1024
 _DIGEST_BYTES = 16  # so that neither long names nor long values are kept
-
-
-class FirstValues:
-    """The first values of the places of one stream, at most ``MOST_PLACES``."""
-
-    __slots__ = ("_repeats", "_values")
-
-    def __init__(self) -> None:
-        self._values: dict[bytes, bytes] = {}
-        self._repeats: dict[bytes, bool] = {}
-
-    def is_unsure(self, place: tuple[object, ...]) -> bool:
-        """Return True if the next text of a place may have to be inspected as repeated."""
-        at = _digest(repr(place)) if self._values else b""
-        return at in self._values and at not in self._repeats
-
-    def passes(
-        self, place: tuple[object, ...], text: Text, says_more: Callable[[Text], bool]
-    ) -> bool:
-        """Return True if a text is the first of its place, or equal to it. An equal one does not
-        pass if `says_more`: ``42`` is the number of a card if it is repeated."""
-        at, digest = _digest(repr(place)), _digest(text.text)
-        first = self._values.get(at)
-        if first is None:
-            if len(self._values) >= MOST_PLACES:
-                return False
-            self._values[at] = digest
-            return True
-        if first != digest:
-            return False
-        if at not in self._repeats:
-            self._repeats[at] = not says_more(text)
-        return self._repeats[at]
-
-
-def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
-    """Return the rules that may hold back their findings in a text."""
-    return [
-        each
-        for each in tallies
-        if each.error is None and each.rule.enforces and each.rule.applies(text.role, text.kind)
-    ]
-
-
-def says_more(text: str, tallies: Sequence[RuleTally]) -> bool:
-    """Return True if rules with a lookback have a finding in a repeated text."""
-    anew = [
-        RuleTally(each.rule, each.clock) for each in tallies if each.detector.lookback is not None
-    ]
-    if not anew:
-        return False
-    window = Window(anew)
-    try:
-        pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.flush()]
-    except GuardBlocked:
-        return True
-    return any(piece.changed for piece in pieces) or any(each.findings for each in anew)
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+_FORMS = frozenset({"delta", "message", "text"})
+_FORM_OF = {"chat": "delta", "completions": "text"}
 
 
 class TextFilters(Protocol):
-    """Makes the filter of each text of a stream."""
+    """Makes the filters of the texts of a stream. ``tallies`` are the rules that may hold back
+    their findings. ``to_last``: texts go on after their choice has finished."""
+
+    @property
+    def tallies(self) -> Sequence[RuleTally]: ...
+
+    @property
+    def to_last(self) -> bool: ...
 
     def concerns(self, text: Text) -> bool:
         """Return True if a text has a filter."""
 
-    def acts(self, text: Text) -> bool:
-        """Return True if findings in a text may be held back."""
-
-    def says_more(self, text: Text) -> bool:
-        """Return True if a repeated text has a finding that the text alone has not."""
-
-    def ends(self, text: Text) -> bool:
-        """Return True if a text ends with its choice, although more may follow."""
-
-    def miss(self, text: Text) -> None:
-        """Record that a text went on after its end, so that it was inspected in two."""
-
-    def leave_unread(self, text: Text) -> None:
-        """Record that the texts of several documents at one place were not inspected as one."""
-
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Return a new filter. `crowded`: there are as many filters as are allowed."""
+        """Return a new filter. ``crowded``: there are as many filters as are allowed."""
 
 
 @frozen
 class RuleFilters:
-    """Windows of rules."""
+    """Makes windows of rules."""
 
     tallies: Sequence[RuleTally]
     replace: Replace = named
-    to_last: bool = False  # a text goes on after its choice has finished
+    to_last: bool = False
 
     def concerns(self, text: Text) -> bool:
-        for each in self.tallies:  # noqa: SIM110  # for each chunk, and a generator costs more
-            if each.rule.applies(text.role, text.kind):
+        for tally in self.tallies:  # noqa: SIM110  # for each chunk, and a generator costs more
+            if tally.rule.applies(text.role, text.kind):
                 return True
         return False
 
-    def acts(self, text: Text) -> bool:
-        return bool(acting(self.tallies, text))
-
-    def says_more(self, text: Text) -> bool:
-        return says_more(text.text, acting(self.tallies, text) or self._applying(text))
-
-    def ends(self, text: Text) -> bool:
-        return not self.to_last or self.acts(text)
-
-    def miss(self, text: Text) -> None:
-        for tally in self._applying(text):
-            tally.fail("text_after_finish")
-
-    def leave_unread(self, text: Text) -> None:
-        for tally in self._applying(text):
-            tally.opaque = True
-
-    def _applying(self, text: Text) -> list[RuleTally]:
-        return [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
-
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        tallies = self._applying(text)
+        tallies = applying(self.tallies, text)
         if crowded:
             for tally in tallies:
                 tally.fail("too_many_texts")
@@ -160,82 +76,153 @@ class RuleFilters:
         return Window(tallies, replace=self.replace)
 
 
-MAX_PLACES = 1024
-_FORMS = frozenset({"delta", "message", "text"})
-_FORM_OF = {"chat": "delta", "completions": "text"}
+def applying(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+    """Return the rules that inspect a text."""
+    return [tally for tally in tallies if tally.rule.applies(text.role, text.kind)]
 
 
-class Joinable:
-    """The places and forms of the texts of one stream so far. `ended` are finished choices."""
+def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
+    """Return the rules that may hold back their findings in a text."""
+    return [
+        tally for tally in applying(tallies, text) if tally.error is None and tally.rule.enforces
+    ]
 
-    __slots__ = ("_filters", "_firsts", "_forms", "_numbers", "ended")
+
+def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
+    """Return True if rules with a lookback have a finding in a repeated text: ``42`` is the number
+    of a card if it is repeated."""
+    copies = [
+        RuleTally(tally.rule, tally.clock)
+        for tally in tallies
+        if tally.detector.lookback is not None
+    ]
+    if not copies:
+        return False
+    window = Window(copies)
+    try:
+        pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.flush()]
+    except GuardBlocked:
+        return True
+    return any(piece.changed for piece in pieces) or any(tally.findings for tally in copies)
+
+
+class FirstValues:
+    """Digests of the first values at the places of one stream, of at most ``MAX_PLACES``."""
+
+    __slots__ = ("_repeats", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._repeats: dict[bytes, bool] = {}
+
+    def may_repeat(self, place: tuple[object, ...]) -> bool:
+        """Return True if the next text of a place may have to be inspected as repeated."""
+        key = _digest(repr(place)) if self._values else b""
+        return key in self._values and key not in self._repeats
+
+    def passes(
+        self, place: tuple[object, ...], text: str, has_repeated_finding: Callable[[], bool]
+    ) -> bool:
+        """Return True if a text is the first one of its place, or equal to it and without a finding
+        if it is repeated."""
+        key, digest = _digest(repr(place)), _digest(text)
+        first = self._values.get(key)
+        if first is None:
+            if len(self._values) >= MAX_PLACES:
+                return False
+            self._values[key] = digest
+            return True
+        if first != digest:
+            return False
+        if key not in self._repeats:
+            self._repeats[key] = not has_repeated_finding()
+        return self._repeats[key]
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+
+
+class JoinableTexts:
+    """Places and forms of the texts of one stream so far. ``ended`` are the finished choices."""
+
+    __slots__ = ("_first_values", "_forms", "_part_numbers", "_tallies", "_to_last", "ended")
 
     def __init__(self, filters: TextFilters) -> None:
-        self._filters = filters
-        self._firsts = FirstValues()
+        self._tallies = filters.tallies
+        self._to_last = filters.to_last
+        self._first_values = FirstValues()
         self._forms: dict[int, str] = {}
-        self._numbers: dict[Place, int] = {}
+        self._part_numbers: dict[Place, int] = {}
         self.ended: set[int] = set()
 
-    def is_unsure(self, frame: Frame, text: Text) -> bool:
-        """Return True if a complete text may have to be read as repeated many times."""
+    def ends(self, text: Text) -> bool:
+        """Return True if a text ends with its choice, although more may follow."""
+        return not self._to_last or bool(acting(self._tallies, text))
+
+    def may_repeat(self, frame: Frame, text: Text) -> bool:
+        """Return True if a complete text may have to be inspected as repeated many times."""
         place = _place(frame, text.path)
-        return place is not None and self._firsts.is_unsure(place)
+        return place is not None and self._first_values.may_repeat(place)
 
     def omits(self, frame: Frame, text: Text) -> bool:
-        """Return True if a complete text is to be left out. Without an acting rule, note that it
+        """Return True if a complete text must be removed. Without an acting rule, record that it
         was not inspected together with others."""
-        acts = self._filters.acts(text)
-        if text.kind == "logprobs" and acts:
+        acting_rules = acting(self._tallies, text)
+        if text.kind == "logprobs" and acting_rules:
             return True
         place = _place(frame, text.path)
-        if place is None or self._firsts.passes(place, text, self._filters.says_more):
+
+        def has_finding() -> bool:
+            return has_repeated_finding(text.text, acting_rules or applying(self._tallies, text))
+
+        if place is None or self._first_values.passes(place, text.text, has_finding):
             return False
-        if not acts:
-            self._filters.leave_unread(text)
-        return acts
+        if not acting_rules:
+            for tally in applying(self._tallies, text):
+                tally.opaque = True
+        return bool(acting_rules)
 
     def omits_going(self, frame: Frame, going: FrameText) -> bool:
-        """Return True if a text that goes on is to be left out. Without an acting rule, note that
+        """Return True if a text that goes on must be removed. Without an acting rule, record that
         it was inspected in two if its choice has finished."""
-        place, choice = going.place, choice_of(going.place)
+        place, text, choice = going.place, going.text, choice_of(going.place)
         has_ended = choice in self.ended
-        if not self._filters.acts(going.text):
-            if has_ended and self._filters.ends(going.text):
-                self._filters.miss(going.text)
+        if not acting(self._tallies, text):
+            if has_ended and not self._to_last:
+                for tally in applying(self._tallies, text):
+                    tally.fail("text_after_finish")
             return False
-        if frame.family not in CHAT:
+        if has_ended or frame.family not in CHAT:
             return has_ended
         if isinstance(place, Part):
             form = _FORM_OF[frame.family]
-            return self._forms.setdefault(choice, form) != form or has_ended
-        path, doc = going.text.path, frame.doc or {}
-        return (
-            has_ended
-            or self._is_other_part(place, doc, path)
-            or self._is_other_form(choice, doc, path)
+            return self._forms.setdefault(choice, form) != form
+        return self._is_other_part(place, frame, text.path) or self._is_other_form(
+            choice, frame, text.path
         )
 
-    def _is_other_part(self, place: Place, doc: Json, path: Path) -> bool:
-        steps = parts_of(path)
-        if steps is None or (len(self._numbers) >= MAX_PLACES and place not in self._numbers):
+    def _is_other_part(self, place: Place, frame: Frame, path: Path) -> bool:
+        steps, value = parts_of(path), frame.doc or {}
+        is_full = len(self._part_numbers) >= MAX_PLACES and place not in self._part_numbers
+        if steps is None or is_full:
             return False
-        value = doc
         for step in path[: steps + 1]:
             value = value[step]  # type: ignore[index]
         number = 0 if steps == len(path) else index_of(value, 0)
-        return self._numbers.setdefault(place, number) != number
+        return self._part_numbers.setdefault(place, number) != number
 
-    def _is_other_form(self, choice: int, doc: Json, path: Path) -> bool:
+    def _is_other_form(self, choice: int, frame: Frame, path: Path) -> bool:
         form = str(path[2])
         if form not in _FORMS:
             return False
-        usual = "delta" if isinstance(doc["choices"][path[1]].get("delta"), dict) else form
+        delta = (frame.doc or {})["choices"][path[1]].get("delta")
+        usual = "delta" if isinstance(delta, dict) else form
         return self._forms.setdefault(choice, usual) != form
 
 
 def _place(frame: Frame, path: Path) -> tuple[object, ...] | None:
-    """Return the place of a complete text that later documents may have, too."""
+    """Return the place of a complete text that later documents may also have, or None."""
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):
         return None

@@ -85,11 +85,13 @@ class Window:
         in_turn = sorted(self._cursors, key=lambda cursor: cursor.lookback is None)
         self._short = ShortTexts(self._cursors if self._whole else in_turn, escaped=escaped)
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
-        held = [lookback for lookback in holding if lookback is not None]
+        lookbacks_held = [lookback for lookback in holding if lookback is not None]
         self._words = words_for(self._cursors, escaped=escaped)
         self._near = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
-        self._least = max(held, default=0) // HELD_SHARE if holding else self._longest // 4
+        self._least = (
+            max(lookbacks_held, default=0) // HELD_SHARE if holding else self._longest // 4
+        )
         self._limit = 4 * self._longest + 2 * MOST_RUN
         self._most_unread = max(self._longest, LEAST_UNREAD)
         self._credit = self._most_credit = MOST_LOOKS * self._limit
@@ -148,8 +150,8 @@ class Window:
         self._unread += size
         self._since += size
         if self._words is not None:
-            due = self._since >= self._words.together(text)
-            return self._word_by_word(self._words) if due else []
+            is_due = self._since >= self._words.together(text)
+            return self._word_by_word(self._words) if is_due else []
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
                 self._look(self._cursors)
@@ -162,15 +164,15 @@ class Window:
     def _word_by_word(self, words: Words) -> list[ReleasedPiece]:
         """Release what is before the last word, where nothing is found or under way there. Where
         something may be, the rules that know of it look, as often as new characters allow."""
-        text, base, begun = self._text, self._base, self._done - self._base
-        held = len(text) - begun
-        end = last_end(text, begun, len(text) - 1)
+        text, base, pending_start = self._text, self._base, self._done - self._base
+        pending_size = len(text) - pending_start
+        end = last_end(text, pending_start, len(text) - 1)
         moved = False
-        if end > begun and self._credit + HELD_SHARE * self._since >= held:
-            self._credit += HELD_SHARE * self._since - held
+        if end > pending_start and self._credit + HELD_SHARE * self._since >= pending_size:
+            self._credit += HELD_SHARE * self._since - pending_size
             self._pause -= self._since
             self._since = 0
-            unclear = words.advance(text, begun, end, base)
+            unclear = words.advance(text, pending_start, end, base)
             moved = True
             self._credit = min(self._credit, self._most_credit)
             if not unclear:
@@ -180,7 +182,7 @@ class Window:
                 if self._credit >= len(text) - start:
                     self._look(unclear, max(0, start))
         if self._unread > self._most_unread or (
-            held > self._longest and self._unread > max(self._least, self._pause)
+            pending_size > self._longest and self._unread > max(self._least, self._pause)
         ):
             self._look(self._cursors)
             moved = True
@@ -205,16 +207,16 @@ class Window:
         for tally in self._tallies:
             tally.fields += 1
             tally.bytes += size
-        found = self._short.find(text)
-        if found:
-            return self._masked(text, found)
+        matches = self._short.find(text)
+        if matches:
+            return self._masked(text, matches)
         return [ReleasedPiece(text, len(text), changed=False)]
 
-    def _masked(self, text: str, found: list[TextMatch]) -> list[ReleasedPiece]:
+    def _masked(self, text: str, matches: list[TextMatch]) -> list[ReleasedPiece]:
         """Return a short text that is whole, masked."""
         pieces: list[ReleasedPiece] = []
         self._text, base = text, self._base
-        for match in sorted(found, key=_order):
+        for match in sorted(matches, key=_order):
             self._mask(copied(match, start=match.start + base, end=match.end + base), pieces)
         self._show(base + len(text), pieces)
         self._text, self._shown = "", base
@@ -222,10 +224,10 @@ class Window:
 
     def _is_held(self) -> bool:
         """True if a rule holds back what it has not looked at, as it had before."""
-        done = self._done
+        released_end = self._done
         for cursor in self._cursors:
             tally = cursor.tally
-            if cursor.decided <= done and tally.error is None and tally.rule.enforces:
+            if cursor.decided <= released_end and tally.error is None and tally.rule.enforces:
                 return True
         return False
 
@@ -252,9 +254,9 @@ class Window:
             return self.flush()
         pieces: list[ReleasedPiece] = []
         if self.held:
-            before, text = self._before, self._text
-            found = find_held(self._cursors, text, before, self._base, escaped=self._escaped)
-            for match in sorted([*self._pending, *found], key=_order):
+            preceding, text = self._before, self._text
+            matches = find_held(self._cursors, text, preceding, self._base, escaped=self._escaped)
+            for match in sorted([*self._pending, *matches], key=_order):
                 if self._tallies[match.rule].rule.can_block:
                     self._mask(match, pieces)
                 self._put(match, pieces)  # it counts once nothing can change it
@@ -267,13 +269,13 @@ class Window:
 
     def flush(self) -> list[ReleasedPiece]:
         """End the text, return all that is left of it. What is fed next is another text."""
-        whole = "".join(self._parts or ())
+        whole_text = "".join(self._parts or ())
         if self._whole:
-            self._text = whole
+            self._text = whole_text
         if self._text:
             self._look(self._cursors, final=True)
-        if whole and not self._whole:
-            glance(self._cursors, whole, escaped=self._escaped)
+        if whole_text and not self._whole:
+            glance(self._cursors, whole_text, escaped=self._escaped)
         pieces = self._release()
         self._text = self._before = ""
         self._base = self._begun = self._done = self._shown = self._seen
@@ -300,17 +302,17 @@ class Window:
         a text that is made of beginnings is read again and again, but not at each of its pieces."""
         clock = self._tallies[0].clock
         # The clock takes less time itself, but tells how busy the machine is, too.
-        spent = self._spent if self._words or self._last > LIGHT else clock
-        started, before = clock(), spent()
+        cpu_clock = self._spent if self._words or self._last > LIGHT else clock
+        started_at, cpu_before = clock(), cpu_clock()
         effort = self._read(cursors, start, final=final)
-        took = clock() - started if spent is clock else spent() - before
-        self._last = weight_of_work(took)
+        cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
+        self._last = weight_of_work(cpu_s)
         if self._words:  # what is read for the first time may have to be made ready
-            took, self._took = min(took, self._took), took
-        least = 0 if self._words else self._least
+            cpu_s, self._took = min(cpu_s, self._took), cpu_s
+        min_pause = 0 if self._words else self._least
         self._credit -= len(self._text) - start
         self._pause = max(
-            least, effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)
+            min_pause, effort // PACE, min(int(cpu_s * LETTERS_A_SECOND), self._longest // 4)
         )
         if not start:
             self._unread = 0
@@ -318,22 +320,24 @@ class Window:
     def _read(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
         """Return how many letters had to be read one by one, at most twice the longest lookback."""
         text, escaped, base = self._text, self._escaped, self._base + start
-        before = text[start - 1] if start else self._before
+        preceding = text[start - 1] if start else self._before
         text = text[start:] if start else text
-        torn = is_torn(before, text)
-        most = None if self._whole else MOST_RUN
-        read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near, ends=final)
+        torn = is_torn(preceding, text)
+        max_run = None if self._whole else MOST_RUN
+        read = beginning(
+            text, escaped=escaped, torn=torn, max_run=max_run, min_run=self._near, ends=final
+        )
         for cursor in cursors:
             if cursor.lookback is None and not self._whole:
                 continue
             decided = len(text) if final else settled(read, cursor.lookback or 0)
-            least = None
+            floor = None
             if not final and self._words and cursor.hold is not None:
-                least, begun = decided, max(0, cursor.decided - base)
-                decided = max(decided, open_from(read, cursor, cursor.hold, begun))
+                floor, decided_before = decided, max(0, cursor.decided - base)
+                decided = max(decided, open_from(read, cursor, cursor.hold, decided_before))
             # What was moved word by word has to see how far back it must keep the text.
-            if base + decided > cursor.decided or least is not None:
-                self._scan(cursor, read.views, base, decided, least)
+            if base + decided > cursor.decided or floor is not None:
+                self._scan(cursor, read.views, base, decided, floor)
         return min(read.effort, 2 * self._longest)
 
     def _scan(
@@ -342,31 +346,31 @@ class Window:
         views: tuple[View, ...],
         base: int,
         decided: int,
-        least: int | None,
+        floor: int | None,
     ) -> None:
-        for match in cursor.see(views, base, base + decided, least=least):
+        for match in cursor.see(views, base, base + decided, floor=floor):
             if cursor.tally.rule.enforces:
                 insort(self._pending, match, key=_order)
             else:
                 cursor.tally.count(match.kind, match.score)
 
     def _release(self) -> list[ReleasedPiece]:
-        done = kept = self._base + len(self._text)
+        released_end = text_start = self._base + len(self._text)
         for cursor in self._cursors:
             if cursor.tally.error is None:
-                if cursor.tally.rule.enforces and cursor.decided < done:
-                    done = cursor.decided
-                if cursor.lookback is not None and cursor.since < kept:
-                    kept = cursor.since
-        self._done = done
+                if cursor.tally.rule.enforces and cursor.decided < released_end:
+                    released_end = cursor.decided
+                if cursor.lookback is not None and cursor.since < text_start:
+                    text_start = cursor.since
+        self._done = released_end
         pieces: list[ReleasedPiece] = []
         if self._pending:
-            ready = [*takewhile(lambda match: match.start < done, self._pending)]
+            ready = [*takewhile(lambda match: match.start < released_end, self._pending)]
             del self._pending[: len(ready)]
             for match in ready:
                 self._mask(match, pieces)
-        self._show(done, pieces)
-        cut = min(kept, done) - self._base
+        self._show(released_end, pieces)
+        cut = min(text_start, released_end) - self._base
         if cut > 0:
             self._before = self._text[cut - 1]
             self._text = self._text[cut:]
@@ -386,9 +390,9 @@ class Window:
             return
         tally = self._tallies[match.rule]
         self._show(match.start, pieces)
-        found = self._text[self._shown - self._base : match.end - self._base]
-        replacement = self._replace(tally.rule, match.kind, found)
-        pieces.append(ReleasedPiece(replacement, len(found), changed=True))
+        covered = self._text[self._shown - self._base : match.end - self._base]
+        replacement = self._replace(tally.rule, match.kind, covered)
+        pieces.append(ReleasedPiece(replacement, len(covered), changed=True))
         self._shown = match.end
 
     def _show(self, upto: int, pieces: list[ReleasedPiece]) -> None:

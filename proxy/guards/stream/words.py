@@ -33,13 +33,13 @@ class ShortTexts:
         """Return what is to be masked of a text; what is only counted is."""
         if text in self._clean:
             return []
-        found = self._found(text)
-        if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
+        matches = self._found(text)
+        if not matches and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
             self._clean.add(text)
-        for cursor, match in found:
+        for cursor, match in matches:
             if not cursor.tally.rule.enforces:
                 cursor.tally.count(match.kind, match.score)
-        return [match for cursor, match in found if cursor.tally.rule.enforces]
+        return [match for cursor, match in matches if cursor.tally.rule.enforces]
 
     def _found(self, text: str) -> list[tuple[RuleCursor, TextMatch]]:
         views = variants(text, escaped=self._escaped)
@@ -51,12 +51,12 @@ class ShortTexts:
 
 
 def find_held(
-    cursors: Sequence[RuleCursor], text: str, before: str, base: int, *, escaped: bool
+    cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
 ) -> list[TextMatch]:
     """Return what is found of what is not decided, were this all of the text that begins at
     ``base``, behind a character ``before`` it."""
-    torn = is_torn(before, text)
-    views = beginning(text, escaped=escaped, torn=torn, most=MOST_RUN, ends=True).views
+    torn = is_torn(preceding, text)
+    views = beginning(text, escaped=escaped, torn=torn, max_run=MOST_RUN, ends=True).views
     return [
         replace(match, start=match.start + base, end=match.end + base)
         for cursor in cursors
@@ -66,10 +66,10 @@ def find_held(
     ]
 
 
-def glance(cursors: Sequence[RuleCursor], whole: str, *, escaped: bool) -> None:
+def glance(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
     """Let the rules look that need the whole text and hold nothing back for it. Of a long one
     they see the text itself, no other reading, as where it does not come in pieces."""
-    views = (View(whole),) if len(whole) > SHEET else variants(whole, escaped=escaped)
+    views = (View(text),) if len(text) > SHEET else variants(text, escaped=escaped)
     for cursor in cursors:
         if cursor.lookback is None:
             for match in find_matches(cursor.tally, cursor.rule, views):
@@ -94,72 +94,76 @@ class Words:
     __slots__ = ("_escaped", "_rules")
 
     def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
-        self._rules = [(each, each.hold) for each in cursors if each.hold is not None]
+        self._rules = [(cursor, cursor.hold) for cursor in cursors if cursor.hold is not None]
         self._escaped = escaped
 
     def together(self, text: str) -> int:
         """Return how many characters are looked at together, by the last that have come."""
         return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
 
-    def advance(self, text: str, since: int, end: int, base: int) -> list[RuleCursor]:
+    def advance(self, text: str, start_at: int, end: int, base: int) -> list[RuleCursor]:
         """Move each rule that finds nothing from ``since`` on to ``end``, the last end of a word
         that has come, or to before what may become something by what follows; return the rules that
         have to look again. ``text`` begins at ``base``."""
         following = text[end + 1].isascii()
-        if since > 1 and following and _PLAIN.match(text, since - 2, end + 1):
-            return self._advance(text[since - 1 : end + 1], since, since - 1, base, plain=True)
-        start = max(0, since - MARGIN)
+        if start_at > 1 and following and _PLAIN.match(text, start_at - 2, end + 1):
+            return self._advance(
+                text[start_at - 1 : end + 1], start_at, start_at - 1, base, plain=True
+            )
+        start = max(0, start_at - MARGIN)
         tail = text[start : end + 1]
         plain = following and tail.isascii() and has_one_reading(tail.encode())
         if not plain or open_within(tail) < len(tail):
-            return self._advance_readings(text, since, start, base)
+            return self._advance_readings(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a letter by itself, which others may follow
-        return self._advance(tail, since, start, base, plain=False)
+        return self._advance(tail, start_at, start, base, plain=False)
 
     def _advance(
-        self, tail: str, since: int, start: int, base: int, *, plain: bool
+        self, tail: str, start_at: int, start: int, base: int, *, plain: bool
     ) -> list[RuleCursor]:
         """Do so with a text of ASCII that reads as it is written; ``tail`` begins at ``start``."""
         raw, end = tail.encode(), start + len(tail) - 1
         unclear = []
         for cursor, hold in self._rules:
-            own = cursor.decided - base
-            if own >= end or cursor.tally.error is not None:
+            cursor_at = cursor.decided - base
+            if cursor_at >= end or cursor.tally.error is not None:
                 continue
-            own = (own if own > since else since) - start  # for each word
-            edge = own - 1 if own > 1 else 0
+            cursor_at = (cursor_at if cursor_at > start_at else start_at) - start  # for each word
+            edge = cursor_at - 1 if cursor_at > 1 else 0
             if not cursor.ahead and (
                 (plain and not hold.has_words) or not hold.is_open(raw[edge:] if edge else raw)
             ):
                 cursor.decided = base + end
-            elif not _is_held(cursor, hold, tail[edge:], own - edge, base + start + edge):
+            elif not _is_held(cursor, hold, tail[edge:], cursor_at - edge, base + start + edge):
                 unclear.append(cursor)
         return unclear
 
-    def _advance_readings(self, text: str, since: int, start: int, base: int) -> list[RuleCursor]:
+    def _advance_readings(
+        self, text: str, start_at: int, start: int, base: int
+    ) -> list[RuleCursor]:
         """Do the same with a text that may have other readings."""
         tail = text[start:]
         torn = is_torn(text[start - 1 : start], tail)
-        read = beginning(tail, escaped=self._escaped, torn=torn, most=MOST_RUN)
-        end = last_end(tail, since - start, min(read.upto, read.run))
-        if end <= since - start:
+        read = beginning(tail, escaped=self._escaped, torn=torn, max_run=MOST_RUN)
+        end = last_end(tail, start_at - start, min(read.upto, read.run))
+        if end <= start_at - start:
             return []
         rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
         if any(view.whole is not None for view in read.views):
             return rules
         unclear = []
         for cursor, hold in self._rules:
-            own = max(since, cursor.decided - base) - start
-            if cursor.tally.error is not None or own >= end:
+            cursor_at = max(start_at, cursor.decided - base) - start
+            if cursor.tally.error is not None or cursor_at >= end:
                 continue
-            if not cursor.ahead and _is_clear(read.views, cursor, hold, own, end):
+            if not cursor.ahead and _is_clear(read.views, cursor, hold, cursor_at, end):
                 cursor.decided = base + start + end
                 continue
-            place = open_from(read, cursor, hold, own)
-            if place <= own:
+            place = open_from(read, cursor, hold, cursor_at)
+            if place <= cursor_at:
                 continue
-            if cursor.ahead or _is_found(read.views, cursor, hold, own, end):
+            if cursor.ahead or _is_found(read.views, cursor, hold, cursor_at, end):
                 unclear.append(cursor)
             else:
                 cursor.decided = base + start + place
@@ -169,18 +173,18 @@ class Words:
 def words_for(cursors: Sequence[RuleCursor], *, escaped: bool) -> Words | None:
     """Return what looks at a text word by word; None where a rule that holds cannot tell what may
     go on, or all that they lookback is no more than some words."""
-    holding = [each for each in cursors if each.holds]
-    longest = max((each.lookback or 0 for each in holding), default=0)
-    if longest <= LEAST_REACH or any(each.hold is None for each in holding):
+    holding = [cursor for cursor in cursors if cursor.holds]
+    longest = max((cursor.lookback or 0 for cursor in holding), default=0)
+    if longest <= LEAST_REACH or any(cursor.hold is None for cursor in holding):
         return None
     return Words(holding, escaped=escaped)
 
 
-def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, since: int, base: int) -> bool:
+def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int) -> bool:
     """True if a rule need not look at a text of ASCII that begins at ``base``: there is nothing to
     find before what is open, which it moves to."""
-    place = min(hold.begins(text, since), len(text) - 1)
-    if place <= since:
+    place = min(hold.begins(text, start_at), len(text) - 1)
+    if place <= start_at:
         return True
     if cursor.ahead or hold.is_found(text.encode()):
         return False
@@ -189,23 +193,23 @@ def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, since: int, ba
 
 
 def _is_clear(
-    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, since: int, end: int
+    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
     for view in views:
-        seen = _seen(view, cursor)[: view.index(end + 1)]
-        part = seen[max(0, view.index(since) - 1) :]
-        if not is_end(seen[-1:]) or hold.is_open_at(part):
+        reading = _seen(view, cursor)[: view.index(end + 1)]
+        part = reading[max(0, view.index(start_at) - 1) :]
+        if not is_end(reading[-1:]) or hold.is_open_at(part):
             return False
     return True
 
 
 def _is_found(
-    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, since: int, end: int
+    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
     """True if there may be something to find in a reading, even if it is not open."""
     for view in views:
-        seen = _seen(view, cursor)[max(0, view.index(since) - 1) : view.index(end + 1)]
-        if hold.is_found(hold.encoded(seen)):
+        reading = _seen(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
+        if hold.is_found(hold.encoded(reading)):
             return True
     return False
 
@@ -216,35 +220,39 @@ def is_end(character: str) -> bool:
     return character in SPACES or UNSPACED_LETTER.match(character) is not None
 
 
-def last_end(text: str, since: int, end: int) -> int:
+def last_end(text: str, start_at: int, end: int) -> int:
     """Return the place of the last such character before ``end``, -1 if there is none from
     ``since`` on."""
-    space, line = text.rfind(" ", since, end), text.rfind("\n", since, end)
-    last = space if space > line else line  # for each word
-    return last if text.isascii() else max(last, last_unspaced(text, max(since, last), end))
+    space, line = text.rfind(" ", start_at, end), text.rfind("\n", start_at, end)
+    position = space if space > line else line  # for each word
+    return (
+        position
+        if text.isascii()
+        else max(position, last_unspaced(text, max(start_at, position), end))
+    )
 
 
-def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, since: int) -> int:
+def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int) -> int:
     """Return the place, from ``since`` on, of what a rule may still find by what follows; where
     there is no such thing, of the last white space that is settled."""
     places = [read.run]
     for view in read.views:
         if view.whole is not None:
             continue
-        seen = _seen(view, cursor)
-        begun = view.index(since)
-        end = last_end(seen, begun, view.index(read.upto))
-        if end <= begun:
-            return since
-        start = max(0, begun - MARGIN)
-        place = start + hold.begins(seen[start : end + 1], begun - start)
+        reading = _seen(view, cursor)
+        view_start = view.index(start_at)
+        end = last_end(reading, view_start, view.index(read.upto))
+        if end <= view_start:
+            return start_at
+        start = max(0, view_start - MARGIN)
+        place = start + hold.begins(reading[start : end + 1], view_start - start)
         places.append(view.begins(min(place, end)))
-    return max(since, min(places))
+    return max(start_at, min(places))
 
 
-def is_torn(before: str, text: str) -> bool:
+def is_torn(preceding: str, text: str) -> bool:
     """True if a text begins within what may be base64."""
-    return bool(before) and before in ALPHABET and text[:1] in ALPHABET
+    return bool(preceding) and preceding in ALPHABET and text[:1] in ALPHABET
 
 
 def _seen(view: View, cursor: RuleCursor) -> str:

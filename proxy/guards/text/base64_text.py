@@ -31,8 +31,8 @@ _LONG = b"a" * RUN
 
 def possible(raw: bytes) -> bool:
     """Return True if a text in UTF-8 may have a run."""
-    named = b"64," in raw and b"base64," in raw.lower()
-    return named or _LONG in raw.translate(_RUNNING)
+    is_declared = b"64," in raw and b"base64," in raw.lower()
+    return is_declared or _LONG in raw.translate(_RUNNING)
 
 
 def runs(text: str) -> Iterator[re.Match[str]]:
@@ -40,29 +40,29 @@ def runs(text: str) -> Iterator[re.Match[str]]:
         yield from _NAMED_RUNS.finditer(text)
         return
     running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
-    at = running.find(_LONG)
-    if at >= 0 and len(running) != len(text):
+    position = running.find(_LONG)
+    if position >= 0 and len(running) != len(text):
         yield from _RUNS.finditer(text)
         return
-    while at >= 0 and (match := _RUNS.match(text, at)) is not None:
+    while position >= 0 and (match := _RUNS.match(text, position)) is not None:
         yield match
-        at = running.find(_LONG, match.end())
+        position = running.find(_LONG, match.end())
 
 
 def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
     """Yield the spans of runs longer than ``size`` characters."""
     running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
     long = b"a" * (size + 1)
-    at = running.find(long)
-    if at >= 0 and len(running) != len(text):
+    position = running.find(long)
+    if position >= 0 and len(running) != len(text):
         yield from (each.span() for each in _RUNS.finditer(text) if len(each.group()) > size)
         return
-    while at >= 0 and (match := _RUNS.match(text, at)) is not None:
+    while position >= 0 and (match := _RUNS.match(text, position)) is not None:
         yield match.span()
-        at = running.find(long, match.end())
+        position = running.find(long, match.end())
 
 
-def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
+def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) -> int:
     """Return the start of a run at the end that may be text, or the end of the text.
 
     A run of up to ``near`` characters is ignored, because so much is held anyway.
@@ -72,7 +72,7 @@ def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
         (len(text.rstrip(_HEX_DIGITS)), hex_text),
     ):
         size = len(text) - start
-        if size <= near or (torn and not start) or (most is not None and size > most):
+        if size <= min_size or (torn and not start) or (max_size is not None and size > max_size):
             continue
         if decode(text[start:]) is not None:
             return start
@@ -80,17 +80,17 @@ def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
 
 
 def decodings(
-    run: str, most: int | None = None, *, torn: bool = False
+    run: str, max_size: int | None = None, *, torn: bool = False
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of base64 and hex in a run with their text, each of at most ``most``
     characters. What begins before a ``torn`` run is skipped."""
-    size = len(run) if most is None else min(len(run), most)
+    size = len(run) if max_size is None else min(len(run), max_size)
     if not torn and (text := plain(run[:size], cut=size < len(run))):
         yield 0, size, text
     for match in _HEX.finditer(run):
         start, end = match.span()
-        if most is not None:
-            end = min(end, start + most)
+        if max_size is not None:
+            end = min(end, start + max_size)
         if not (torn and start == 0) and (text := hex_text(run[start:end])):
             yield start, end, text
 
@@ -247,10 +247,10 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     if url is None:
         charset = claim if isinstance(claim, str) else ""
         text, rough = _read(raw, charset, is_text=bool(claim))
-        back = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
+        payload = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
         exact = _is_exact(raw, text)
         return Data(
-            back,
+            payload,
             text,
             exact=exact,
             signed=raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp",
@@ -259,10 +259,10 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     itself = says_text({"media_type": url["type"]}, None)
     charset = (url["charset"] or "").lower()
     text, rough = _read(raw, charset, is_text=bool(claim if itself is None else itself))
-    known = url["type"] in MEDIA_TYPES
-    odd = not known or charset not in CHARSETS | {""}
+    is_known = url["type"] in MEDIA_TYPES
+    odd = not is_known or charset not in CHARSETS | {""}
     return Data(
-        Payload(f"data:{url['type'] if known else 'text/plain'};charset=utf-8;base64,"),
+        Payload(f"data:{url['type'] if is_known else 'text/plain'};charset=utf-8;base64,"),
         text,
         odd_head=head if odd else "",
         exact=_is_exact(raw, text),
@@ -271,19 +271,19 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
     )
 
 
-def says_text(item: Json, around: TextClaim) -> TextClaim:
+def says_text(item: Json, outer_claim: TextClaim) -> TextClaim:
     """Return the declared type of the data in an item, by its type, format or media type; else what
     is declared ``around`` it. A text around it wins."""
     media = [media_type for name in MEDIA_MEMBERS if isinstance(media_type := item.get(name), str)]
     texts = [each for each in media if _TEXT_MEDIA.match(each)] if media else media
     for text in texts:
-        if named := _CHARSET.search(text):
-            return named[1].lower()
-    if around or texts or _is_one_of(_TEXT_TYPES, item.get("type")):
-        return around or True
+        if charset := _CHARSET.search(text):
+            return charset[1].lower()
+    if outer_claim or texts or _is_one_of(_TEXT_TYPES, item.get("type")):
+        return outer_claim or True
     if _is_one_of(_TEXT_FORMATS, item.get("format")):
         return True
-    return False if any(map(_OTHER_MEDIA.match, media)) else around
+    return False if any(map(_OTHER_MEDIA.match, media)) else outer_claim
 
 
 def _is_exact(raw: bytes, text: str | None) -> bool:

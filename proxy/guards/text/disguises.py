@@ -90,11 +90,13 @@ def unescaped(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[i
             yield from _percents(escape, match.start())
             continue
         try:
-            made = _letter(escape)
+            decoded = _letter(escape)
         except ValueError:
             continue
-        if made != escape and not any("\ud800" <= each <= "\udfff" for each in made):
-            yield match.start(), match.end(), made
+        if decoded != escape and not any(
+            "\ud800" <= character <= "\udfff" for character in decoded
+        ):
+            yield match.start(), match.end(), decoded
 
 
 def _letter(escape: str) -> str:
@@ -105,7 +107,7 @@ def _letter(escape: str) -> str:
     return chr(int(escape[3:-1], 16)) if escape[2:3] == "{" else str(json.loads(f'"{escape}"'))
 
 
-def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
+def _percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]]:
     """Decode UTF-8 character by character. Invalid bytes stay escaped."""
     raw = bytes.fromhex(escapes.replace("%", ""))
     place = 0
@@ -113,11 +115,11 @@ def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
         lead = raw[place]
         size = 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
         try:
-            made = raw[place : place + size].decode()
+            character = raw[place : place + size].decode()
         except UnicodeDecodeError:
             place += 1
             continue
-        yield at + 3 * place, at + 3 * (place + size), made
+        yield offset + 3 * place, offset + 3 * (place + size), character
         place += size
 
 
@@ -145,8 +147,8 @@ def _joins(character: str) -> bool:
     """Return True if a character may compose with the one before it."""
     if character < "\u0300":
         return False
-    first = normalize("NFKD", character)[0]
-    return combining(first) > 0 or first in JOINING
+    base = normalize("NFKD", character)[0]
+    return combining(base) > 0 or base in JOINING
 
 
 def _changing() -> Iterator[str]:
@@ -166,7 +168,7 @@ def _ranges(characters: Iterable[str], gap: int = 1) -> str:
             ranges[-1][1] = character
         else:
             ranges.append([character, character])
-    return "".join(f"{first}-{last}" for first, last in ranges)
+    return "".join(f"{low}-{high}" for low, high in ranges)
 
 
 @frozen
@@ -185,10 +187,16 @@ def compositions() -> Compositions:
     """Return the effects of NFKC in this version of Unicode. It takes 15 ms; with guards, a thread
     does so at a start."""
     every = [*_changing()]
-    alone = {each: normalize("NFKC", each) for each in every if not _joins(each)}
-    singles = {ord(each): made for each, made in alone.items() if len(made) == 1 and made != each}
-    several = [each for each, made in alone.items() if len(made) > 1]
-    joined = _ranges(each for each in every if _joins(each))
+    alone = {
+        character: normalize("NFKC", character) for character in every if not _joins(character)
+    }
+    singles = {
+        ord(character): composed
+        for character, composed in alone.items()
+        if len(composed) == 1 and composed != character
+    }
+    several = [character for character, composed in alone.items() if len(composed) > 1]
+    joined = _ranges(character for character in every if _joins(character))
     return Compositions(
         singles=singles,
         single=re.compile(f"[{_ranges(map(chr, singles), _GAP)}]+"),
@@ -212,8 +220,8 @@ def singles(text: str) -> str:
 
     Those that become several, and those that join others, stay.
     """
-    known = compositions()
-    return known.single.sub(lambda match: match.group().translate(known.singles), text)
+    table = compositions()
+    return table.single.sub(lambda match: match.group().translate(table.singles), text)
 
 
 def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
@@ -228,24 +236,24 @@ def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
             yield from _of_run(piece, run.start(), bare)
 
 
-def _of_run(piece: str, at: int, bare: bool) -> Iterator[tuple[int, int, str]]:
+def _of_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str]]:
     for match in compositions().cluster.finditer(piece):
-        letter, beyond = match.group()[: 1 + MOST], match.group()[1 + MOST :]
-        start = at + match.start()
-        middle, end = start + len(letter), at + match.end()
-        made = _bared(letter) if bare else normalize("NFKC", letter)
-        if made != letter:
-            yield start, middle, made
-        if bare and beyond and (less := _MARK.sub("", beyond)) != beyond:
-            yield middle, end, less
+        letter, extra_marks = match.group()[: 1 + MOST], match.group()[1 + MOST :]
+        start = offset + match.start()
+        middle, end = start + len(letter), offset + match.end()
+        composed = _bared(letter) if bare else normalize("NFKC", letter)
+        if composed != letter:
+            yield start, middle, composed
+        if bare and extra_marks and (remaining_marks := _MARK.sub("", extra_marks)) != extra_marks:
+            yield middle, end, remaining_marks
 
 
 def open_cluster(text: str) -> int:
     """Return the start of the letter at the end, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
-    before = compositions().marks_before.match(text[: -MOST - 2 : -1])
-    marks = before.end() if before else 0
+    match = compositions().marks_before.match(text[: -MOST - 2 : -1])
+    marks = match.end() if match else 0
     return len(text) if marks > MOST else max(0, len(text) - marks - 1)
 
 
@@ -316,8 +324,8 @@ def within_words(text: str) -> Iterator[tuple[int, int, str]]:
 
 def line_ends(text: str) -> Iterator[tuple[int, int, str]]:
     """Return the same, but keep a hyphen at the end of a line, which may belong to the word."""
-    for start, end, made in within_words(text):
-        yield start + (text[start] == "-"), end, made
+    for start, end, replacement in within_words(text):
+        yield start + (text[start] == "-"), end, replacement
 
 
 def open_within(text: str) -> int:

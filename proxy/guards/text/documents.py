@@ -59,28 +59,28 @@ def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
     return walk(iter((node,)), _members, answer=True, cut=False)
 
 
-def logprobs_text(path: Path, logprobs: Any, shown: Any) -> Text | None:
+def logprobs_text(path: Path, logprobs: Any, text: Any) -> Text | None:
     """Return the texts of log probabilities that ``shown`` does not contain, as one text."""
-    lines = beside({"content": logprobs} if isinstance(logprobs, list) else logprobs, shown)
+    lines = beside({"content": logprobs} if isinstance(logprobs, list) else logprobs, text)
     return Text(path, "\n".join(lines), "logprobs", role="assistant") if any(lines) else None
 
 
 def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
-    rest = value
+    members_left = value
     names = (step for step in place.path if isinstance(step, str))
     if place.kind == "content" and all(name in _CONTAINERS for name in names):
-        rest = {
-            name: each
-            for name, each in value.items()
-            if not (name in _IDENTIFIERS and is_name(each))
+        members_left = {
+            name: item
+            for name, item in value.items()
+            if not (name in _IDENTIFIERS and is_name(item))
         }
-    if place.kind == "content" and "logprobs" in rest:
+    if place.kind == "content" and "logprobs" in members_left:
         path = (*place.path, "logprobs")
-        text = logprobs_text(path, rest["logprobs"], value.get("text", value.get("delta")))
+        text = logprobs_text(path, members_left["logprobs"], value.get("text", value.get("delta")))
         if text is not None:
             yield Node(path=path, value=text.text, kind=text.kind, role=text.role)
-        rest = {name: each for name, each in rest.items() if name != "logprobs"}
-    yield from members(place, rest, inside=True)
+        members_left = {name: item for name, item in members_left.items() if name != "logprobs"}
+    yield from members(place, members_left, inside=True)
 
 
 STEP = 1024  # values that are read before other tasks have a turn
@@ -123,9 +123,9 @@ def collect_texts(walk: Iterator[Found]) -> Texts:
     return walker.texts
 
 
-async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
+async def in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts:
     """Return the texts of a walk. Other tasks have a turn between its steps."""
-    walker = TextWalker(walk, most)
+    walker = TextWalker(walk, max_values)
     while walker.advance(STEP):  # noqa: ASYNC110  # a turn for other tasks, nothing is awaited
         await asyncio.sleep(0)
     return walker.texts
@@ -143,18 +143,18 @@ class TextWalker:
 
     def advance(self, steps: int | None = None) -> bool:
         """Read a number of values, or all. Return False at the end."""
-        taken = 0
-        for found in islice(self.walk, steps):
-            taken += 1
-            if isinstance(found, Text):
-                self._texts.append(found)
-            elif isinstance(found, Opaque):
-                self._opaque.append(found)
-            elif found is not None:
+        count = 0
+        for item in islice(self.walk, steps):
+            count += 1
+            if isinstance(item, Text):
+                self._texts.append(item)
+            elif isinstance(item, Opaque):
+                self._opaque.append(item)
+            elif item is not None:
                 self.remaining -= 1
             if self.remaining < 0:
                 return False
-        return taken == steps
+        return count == steps
 
     @property
     def texts(self) -> Texts:
@@ -188,13 +188,13 @@ _MEMBERS = _KINDS.keys() | {
 def plain_request(body: Json) -> Texts | None:
     """Return the texts of a chat whose messages are a role and a text, else None."""
     texts: list[Text] = []
-    apart = True
+    is_apart = True
     for name, value in body.items():
         if name == "messages":
             roles = _read_messages(value, texts)
             if roles is None:
                 return None
-            apart = roles
+            is_apart = roles
         elif value.__class__ is str and name in _WORDS:
             if value[:5] == _DATA:
                 return None
@@ -206,7 +206,7 @@ def plain_request(body: Json) -> Texts | None:
             or (name == "stream_options" and value == _USAGE)
         ):
             return None
-    return Texts(tuple(texts), apart=apart)
+    return Texts(tuple(texts), apart=is_apart)
 
 
 def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
@@ -214,7 +214,7 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
     for any other messages."""
     if messages.__class__ is not list or len(messages) > MOST:
         return None
-    apart, before = True, None
+    is_apart, last_role = True, None
     for place, message in enumerate(messages):
         if message.__class__ is not dict or message.keys() != _MESSAGE:
             return None
@@ -224,11 +224,11 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
         if text.__class__ is not str or text[:5] == _DATA:
             return None
         if text:
-            if role == before:
-                apart = False
-            before = role
+            if role == last_role:
+                is_apart = False
+            last_role = role
             texts.append(Text(("messages", place, "content"), text, "content", role=role))
-    return apart
+    return is_apart
 
 
 def plain_answer(data: Json) -> Texts | None:

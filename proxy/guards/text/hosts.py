@@ -15,8 +15,8 @@ NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 def hosts(url: str) -> set[str]:
     """Return the hosts of a URL; two if parsers differ on whether a backslash ends the host."""
-    rest = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
-    return {host(re.split(ends, rest, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")}
+    authority = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
+    return {host(re.split(ends, authority, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")}
 
 
 def host(authority: str) -> str:
@@ -35,10 +35,10 @@ def host(authority: str) -> str:
 
 def _address(literal: str) -> str:
     try:
-        found = ipaddress.IPv6Address(literal.partition("%")[0])
+        address = ipaddress.IPv6Address(literal.partition("%")[0])
     except ValueError:
         return literal
-    return str(found.ipv4_mapped or found)
+    return str(address.ipv4_mapped or address)
 
 
 def _number(name: str) -> str | None:
@@ -47,12 +47,12 @@ def _number(name: str) -> str | None:
     if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
         return None
     try:
-        *heads, last = [_part(part) for part in parts]
+        *heads, tail = [_part(part) for part in parts]
     except ValueError:
         return None
-    if any(head > 255 for head in heads) or last >= 256 ** (4 - len(heads)):
+    if any(head > 255 for head in heads) or tail >= 256 ** (4 - len(heads)):
         return None
-    return str(ipaddress.IPv4Address(sum(h << 8 * (3 - i) for i, h in enumerate(heads)) + last))
+    return str(ipaddress.IPv4Address(sum(h << 8 * (3 - i) for i, h in enumerate(heads)) + tail))
 
 
 def _part(part: str) -> int:
@@ -79,10 +79,10 @@ def is_under(name: str, entries: Collection[str]) -> bool:
 
 def entry_of(entry: str) -> str:
     """Return the normalized entry of a policy. Raises ``ValueError`` if it is no host."""
-    below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
+    prefix, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"{entry[:80]!r} is not a host name")
     name = _address(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
     if not re.fullmatch(r"[a-z0-9_.:-]+", name):
         raise ValueError(f"{entry[:80]!r} is not a host name")
-    return below + name
+    return prefix + name

@@ -40,37 +40,37 @@ class Splitter:
         self._quote = '"'
 
     def feed(self, text: str) -> Iterator[tuple[Kind, str]]:
-        at = 0
+        position = 0
         if self._state is None:
-            at = len(text) - len(text.lstrip(_SPACE))
-            if at:
-                yield "frame", text[:at]
-            if at < len(text):
-                self._state = "frame" if text[at] in '{["' else "plain"
+            position = len(text) - len(text.lstrip(_SPACE))
+            if position:
+                yield "frame", text[:position]
+            if position < len(text):
+                self._state = "frame" if text[position] in '{["' else "plain"
         if self._state == "plain":
-            yield "plain", text[at:]
+            yield "plain", text[position:]
             return
-        while at < len(text):
+        while position < len(text):
             inside = self._state == "string"
-            found = self._inside(text, at) if inside else self._outside(text, at)
-            yield from found
-            at += len(found[-1][1])
+            parts = self._inside(text, position) if inside else self._outside(text, position)
+            yield from parts
+            position += len(parts[-1][1])
 
-    def _inside(self, text: str, at: int) -> Sequence[tuple[Kind, str]]:
+    def _inside(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
         if self._escape:
             self._escape = False
-            return (("string", text[at]),)
-        match = _INSIDE[self._quote].match(text, at, at + PIECE)
-        part = match.group() if match else text[at]
+            return (("string", text[position]),)
+        match = _INSIDE[self._quote].match(text, position, position + PIECE)
+        part = match.group() if match else text[position]
         if part == self._quote:
             self._state = "frame"
             return (_END, ("frame", part))
         self._escape = part == "\\"
         return (("string", part),)
 
-    def _outside(self, text: str, at: int) -> Sequence[tuple[Kind, str]]:
-        match = _OUTSIDE.match(text, at, at + PIECE)
-        part = match.group() if match else text[at]
+    def _outside(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
+        match = _OUTSIDE.match(text, position, position + PIECE)
+        part = match.group() if match else text[position]
         bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
         if bare and part[0] == "'" and self._state == "frame":
             self._state, self._quote = "string", "'"
@@ -78,30 +78,30 @@ class Splitter:
         ends = self._state == "bare" and not bare
         self._state = "bare" if bare else "string" if part == '"' else "frame"
         self._quote = '"'
-        found: tuple[Kind, str] = ("bare" if bare else "frame", part)
-        return (_END, found) if ends else (found,)
+        piece: tuple[Kind, str] = ("bare" if bare else "frame", part)
+        return (_END, piece) if ends else (piece,)
 
 
 def segments(arguments: str) -> Iterator[Segment]:
     """Yield the texts of whole arguments."""
-    return (each for each in values(arguments) if each is not None)
+    return (segment for segment in values(arguments) if segment is not None)
 
 
 def values(arguments: str) -> Iterator[Segment | None]:
     """Yield the values of whole arguments; None for an empty string, true, false and null."""
-    at = start = 0
+    position = start = 0
     open_kind: Kind | None = None
     for kind, part in chain(Splitter().feed(arguments), [_END]):
         if kind in ("frame", "end"):
             if open_kind is not None:
-                is_literal = arguments[start:at] in LITERALS
-                yield None if is_literal else Segment(start, at, open_kind)
+                is_literal = arguments[start:position] in LITERALS
+                yield None if is_literal else Segment(start, position, open_kind)
             elif kind == "end":
                 yield None
             open_kind = None
         elif open_kind is None:
-            open_kind, start = kind, at
-        at += len(part)
+            open_kind, start = kind, position
+        position += len(part)
 
 
 def spliced(arguments: str, texts: Mapping[int, str]) -> str:

@@ -58,7 +58,7 @@ class Addresses:
 
     @property
     def within(self) -> bool:
-        return any(each.within for each in (self._urls, self._targets, self._tags, self._words))
+        return any(reader.within for reader in (self._urls, self._targets, self._tags, self._words))
 
     @property
     def begins_mailto(self) -> bool:
@@ -131,8 +131,8 @@ class EscapedAddresses:
     def feed(self, text: str) -> None:
         self._written.feed(text)
         text = self._cut + text
-        whole = _WHOLE.match(text)
-        end = whole.end() if whole else 0  # an escape may be cut
+        match = _WHOLE.match(text)
+        end = match.end() if match else 0  # an escape may be cut
         self._cut = text[end:]
         self._read.feed(_ESCAPE.sub(_unescaped, text[:end]))
 
@@ -152,18 +152,20 @@ class _Urls:
         self._spaced = False
 
     def feed(self, text: str) -> None:
-        at = 0
-        while at < len(text):
-            at = self._inside(text, at) if self.within else self._outside(text, at)
+        position = 0
+        while position < len(text):
+            position = (
+                self._inside(text, position) if self.within else self._outside(text, position)
+            )
 
-    def _inside(self, text: str, at: int) -> int:
-        local = _LOCAL_PATH.match(self.address + text[at : at + LOCAL_WITHIN])
+    def _inside(self, text: str, position: int) -> int:
+        local = _LOCAL_PATH.match(self.address + text[position : position + LOCAL_WITHIN])
         if local is not None:
-            self.within, shift = False, at - len(self.address)
+            self.within, shift = False, position - len(self.address)
             return shift + local.end()
-        end = (_QUOTES[self._quote] if self._quote else _SPACE).search(text, at)
+        end = (_QUOTES[self._quote] if self._quote else _SPACE).search(text, position)
         upto = end.start() if end else len(text)
-        part = text[at:upto]
+        part = text[position:upto]
         self._spaced = self._spaced or (self._quote != "" and _SPACE.search(part) is not None)
         self.address += part[: HOST_WITHIN - len(self.address)]
         if end is None:
@@ -175,16 +177,16 @@ class _Urls:
             self._before = ""
         return end.end()
 
-    def _outside(self, text: str, at: int) -> int:
-        part = self._before + text[at:]
-        shift = at - len(self._before)
+    def _outside(self, text: str, position: int) -> int:
+        part = self._before + text[position:]
+        shift = position - len(self._before)
         begin = self._pattern.search(part)
         if begin is None:
             self._before = part[-LOOKBACK:]
             return len(text)
-        before = part[begin.start() - 1 : begin.start()]
-        self._begin(begin[0].removeprefix("<"), before if before in ('"', "'") else "")
-        return max(at, shift + begin.end())
+        preceding = part[begin.start() - 1 : begin.start()]
+        self._begin(begin[0].removeprefix("<"), preceding if preceding in ('"', "'") else "")
+        return max(position, shift + begin.end())
 
     def _begin(self, address: str, quote: str) -> None:
         self.within, self.address, self._quote = True, address, quote
@@ -202,8 +204,8 @@ class _Words:
         self.address = self._before = self._quote = ""
 
     def feed(self, text: str) -> None:
-        for found in _IN_WORDS.finditer(text):
-            part = found[0]
+        for match in _IN_WORDS.finditer(text):
+            part = match[0]
             if part[0] in "\"'`":
                 if not self.address or part == self._quote:
                     self._end(part)
@@ -254,22 +256,22 @@ class _Targets:
         return self._angle and not self._bare
 
     def feed(self, text: str) -> None:
-        for found in _IN_TARGETS.finditer(text):
-            self._take(found[0])
-            self._last = found[0][-1]
+        for match in _IN_TARGETS.finditer(text):
+            self._take(match[0])
+            self._last = match[0][-1]
 
     def _take(self, part: str) -> None:
-        first = part[0]
-        if self._angle and ("\n" in part or (first == ">" and self._last != "\\")):
+        character = part[0]
+        if self._angle and ("\n" in part or (character == ">" and self._last != "\\")):
             self._angle = False
-        if first <= " ":
+        if character <= " ":
             self._bare = False
         elif self._begun:
             self._begun = False
-            self._angle = self._angle or first == "<"
+            self._angle = self._angle or character == "<"
             self.address = UNSURE if self._bare else ""
-            self._bare = self._bare or first != "<"
-        if first in "(:" and self._last == "]":
+            self._bare = self._bare or character != "<"
+        if character in "(:" and self._last == "]":
             self._begun = True
         if self._bare:
             self.address += part[: HOST_WITHIN - len(self.address)]
@@ -296,24 +298,26 @@ class _Tags:
         return quote in self._states and self._states <= {"inside", quote}
 
     def feed(self, text: str) -> None:
-        for found in _IN_TAGS.finditer(text):
-            part = found[0]
+        for match in _IN_TAGS.finditer(text):
+            part = match[0]
             self._states = frozenset(
-                after for state in self._states for after in _after(state, part)
+                next_state for state in self._states for next_state in _after(state, part)
             )
             self.is_link = self.is_link and part[0] > " " and bool(self._states)
             self._take_name(part)
             self._last = part[-1]
 
     def _take_name(self, part: str) -> None:
-        first = part[0]
-        if self._last == "<" and (first == "/" or (first.isascii() and first.isalpha())):
+        character = part[0]
+        if self._last == "<" and (
+            character == "/" or (character.isascii() and character.isalpha())
+        ):
             self._name = part[:LOOKBACK]
-        elif self._name is not None and (first <= " " or first == "/"):
+        elif self._name is not None and (character <= " " or character == "/"):
             self.is_link = not self._states and self._name.lower() in _SCHEMES
             self._states |= {"inside"}
             self._name = None
-        elif first == ">":
+        elif character == ">":
             self._name = None
         elif self._name is not None:
             self._name = (self._name + part)[:LOOKBACK]
@@ -321,14 +325,14 @@ class _Tags:
 
 def _after(state: str, part: str) -> tuple[str, ...]:
     """Return the possible states of a tag after another part of it."""
-    first = part[0]
+    character = part[0]
     if state in _QUOTES:
-        return ("inside",) if first == state else (state,)
-    if first == ">":
+        return ("inside",) if character == state else (state,)
+    if character == ">":
         return ()
     if state == "value":
-        return (first,) if first in _QUOTES else ("value",) if first <= " " else ()
-    return ("inside", "value") if first == "=" else ("inside",)
+        return (character,) if character in _QUOTES else ("value",) if character <= " " else ()
+    return ("inside", "value") if character == "=" else ("inside",)
 
 
 def _unescaped(escape: re.Match[str]) -> str:

@@ -115,7 +115,7 @@ def _is_vector(value: Any) -> bool:
         return len(value) > LEAST_OPAQUE and _is_opaque(value)
     if isinstance(value, orjson.Fragment):  # unparsed JSON of numbers
         return True
-    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+    return isinstance(value, list) and all(isinstance(number, int | float) for number in value)
 
 
 def _is_opaque(value: str) -> bool:
@@ -220,10 +220,10 @@ def beside(logprobs: Any, shown: Any) -> list[str]:
             token.encode("utf-8", "surrogatepass") if run is None else run
             for token, run in zip(tokens, runs, strict=True)
         ).decode("utf-8", "replace")
-    others = _others(logprobs, set(tokens), set(map(id, chosen)))
+    strings = _others(logprobs, set(tokens), set(map(id, chosen)))
     return [
         *dict.fromkeys(text for text in (spelled, raw) if text != shown),
-        *dict.fromkeys(others),
+        *dict.fromkeys(strings),
     ]
 
 
@@ -244,23 +244,23 @@ def _others(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
 
 
 def _members(value: dict[str, Any], tokens: Set[str]) -> Iterator[Any]:
-    for name, each in value.items():
-        is_token = isinstance(each, int | float) and name != "logprob"
+    for name, item in value.items():
+        is_token = isinstance(item, int | float) and name != "logprob"
         if name not in tokens if is_token else name not in _NAMES:
             yield name
-        if name == "tokens" and isinstance(each, list):
-            yield from (step for step in each if not isinstance(step, str))
-        elif not (name == "token" and isinstance(each, str) and each in tokens):
-            yield each
+        if name == "tokens" and isinstance(item, list):
+            yield from (step for step in item if not isinstance(step, str))
+        elif not (name == "token" and isinstance(item, str) and item in tokens):
+            yield item
 
 
-def _token(each: Any) -> str:
-    token = each.get("token") if isinstance(each, dict) else each
+def _token(item: Any) -> str:
+    token = item.get("token") if isinstance(item, dict) else item
     return token if isinstance(token, str) else ""
 
 
-def _bytes(each: Any) -> bytes | None:
-    steps = each.get("bytes") if isinstance(each, dict) else None
+def _bytes(item: Any) -> bytes | None:
+    steps = item.get("bytes") if isinstance(item, dict) else None
     if not isinstance(steps, list):
         return None
     return bytes(step for step in steps if isinstance(step, int) and 0 <= step < 256)

@@ -67,7 +67,7 @@ class View:
         self,
         cased: str,
         edits: tuple[Edit, ...] = (),
-        below: View | None = None,
+        source: View | None = None,
         *,
         normal: bool = False,
         whole: tuple[int, int] | None = None,
@@ -78,7 +78,7 @@ class View:
         self.whole = whole
         self.written = written
         self._edits = edits
-        self._below = below
+        self._below = source
         self._folded: str | None = None
 
     @classmethod
@@ -129,18 +129,22 @@ class View:
         return bisect_left(range(len(self.cased)), original, key=self.begins)
 
     def _source(self, place: int) -> tuple[int, int]:
-        found = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
-        if found < 0:
+        index = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
+        if index < 0:
             return place, place + 1
-        edit = self._edits[found]
-        beyond = place - edit.at - edit.size
-        return (edit.start, edit.end) if beyond < 0 else (edit.end + beyond, edit.end + beyond + 1)
+        edit = self._edits[index]
+        distance = place - edit.at - edit.size
+        return (
+            (edit.start, edit.end)
+            if distance < 0
+            else (edit.end + distance, edit.end + distance + 1)
+        )
 
 
-def variants(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
+def variants(text: str, *, escaped: bool = False, max_run: int | None = None) -> tuple[View, ...]:
     """Return the text itself and all other readings; ``most`` bounds the characters of a run of
     base64 that are decoded."""
-    return _read(text, escaped, torn=False, most=most)[0]
+    return _read(text, escaped, torn=False, max_run=max_run)[0]
 
 
 def decoded(run: str, whole: tuple[int, int]) -> Iterator[View]:
@@ -168,8 +172,8 @@ def beginning(
     *,
     escaped: bool = False,
     torn: bool = False,
-    most: int | None = None,
-    near: int = 0,
+    max_run: int | None = None,
+    min_run: int = 0,
     ends: bool = False,
 ) -> Beginning:
     """Read a text that may continue, unless it ``ends``; then base64 at its end is decoded.
@@ -179,16 +183,29 @@ def beginning(
     anyway. Open at the end are the last character (a mark may follow), an incomplete escape, and
     single letters.
     """
-    views, bare, seen, opened = _read(text, escaped, torn, most, near=None if ends else near)
-    whole = _pending(text, escaped)
-    letter = disguises.open_cluster(
-        seen.cased if whole == len(text) else seen.cased[: seen.index(whole)]
+    views, bare, visible, opened = _read(
+        text, escaped, torn, max_run, min_run=None if ends else min_run
     )
-    sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
-    apart, run = _letters_apart(sure), base64_text.open_run(sure, torn=torn, most=most, near=near)
+    unescaped_end = _pending(text, escaped)
+    letter = disguises.open_cluster(
+        visible.cased
+        if unescaped_end == len(text)
+        else visible.cased[: visible.index(unescaped_end)]
+    )
+    sure = bare.cased if unescaped_end == len(text) else bare.cased[: bare.index(unescaped_end)]
+    letters_end, run = (
+        _letters_apart(sure),
+        base64_text.open_run(sure, torn=torn, max_size=max_run, min_size=min_run),
+    )
     shadow = len(opened.cased.rstrip(_TAGGED))
-    within = bare.begins(disguises.open_within(sure))
-    upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow), within)
+    marks_end = bare.begins(disguises.open_within(sure))
+    upto = min(
+        unescaped_end,
+        visible.begins(letter),
+        bare.begins(letters_end),
+        opened.begins(shadow),
+        marks_end,
+    )
     effort = 0
     if opened is not views[0]:  # a letter read by itself counts more than one of several
         stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
@@ -201,9 +218,9 @@ def _read(
     text: str,
     escaped: bool,
     torn: bool,
-    most: int | None,
+    max_run: int | None,
     *,
-    near: int | None = None,
+    min_run: int | None = None,
     layers: int = MOST_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
     """Return all readings, with ``near`` except of a run at the end that may continue, and three
@@ -218,29 +235,29 @@ def _read(
     runs = base64_text.possible(raw)
     unquoted = _unquoted(text, escaped)
     opened = _opened(unquoted)
-    seen = _seen(opened)
-    normal = _composed(seen, bare=False)
-    found = [itself] if unquoted.plain else [View(text, written=True), unquoted]
+    visible = _seen(opened)
+    normal = _composed(visible, bare=False)
+    views = [itself] if unquoted.plain else [View(text, written=True), unquoted]
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
-        found.append(normal)
-    bare = _composed(seen, bare=True) if disguises.marked(seen.cased) else normal
+        views.append(normal)
+    bare = _composed(visible, bare=True) if disguises.marked(visible.cased) else normal
     close = _close(bare)
     if close.cased != normal.cased:
-        found.append(close)
+        views.append(close)
     if disguises.has_signs(bare.cased):
-        found += _joined(bare)
+        views += _joined(bare)
     if runs or bare.cased != text:
-        found += _decoded(bare, torn, most, near, layers)
+        views += _decoded(bare, torn, max_run, min_run, layers)
     if not opened.cased.isascii():
-        found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
-    return tuple(found), bare, seen, opened
+        views += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
+    return tuple(views), bare, visible, opened
 
 
 def _apart(raw: bytes) -> bool:
     if raw.isascii():
         return _APART.search(b" " + raw.translate(_LETTERS) + b" ") is not None
-    seen = b" " + raw.translate(_LETTERS_OR_SIGNS, _LATER) + b" "
-    return _APART_BEYOND.search(seen) is not None
+    padded = b" " + raw.translate(_LETTERS_OR_SIGNS, _LATER) + b" "
+    return _APART_BEYOND.search(padded) is not None
 
 
 def folded(word: str) -> str:
@@ -264,18 +281,18 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     text = view.cased
     parts: list[str] = []
     edits: list[Edit] = []
-    at = past = 0
-    for start, end, made in changes:
-        at += start - past
-        parts += (text[past:start], made)
-        edits.append(Edit(at=at, size=len(made), start=start, end=end))
-        at += len(made)
+    position = past = 0
+    for start, end, replacement in changes:
+        position += start - past
+        parts += (text[past:start], replacement)
+        edits.append(Edit(at=position, size=len(replacement), start=start, end=end))
+        position += len(replacement)
         past = end
     if not edits:
         return view
     parts.append(text[past:])
-    below = None if view.plain else view
-    return View("".join(parts), tuple(edits), below, normal=view.normal)
+    source = None if view.plain else view
+    return View("".join(parts), tuple(edits), source, normal=view.normal)
 
 
 def _unquoted(text: str, escaped: bool) -> View:
@@ -301,10 +318,10 @@ def _pending(text: str, escaped: bool) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
         return disguises.pending_escape(text)
-    whole = disguises.pending_escape(text, in_json=True)
+    end = disguises.pending_escape(text, in_json=True)
     text_view = _unquoted(text, escaped)
     return min(
-        whole, text_view.begins(disguises.pending_escape(text_view.cased[: text_view.index(whole)]))
+        end, text_view.begins(disguises.pending_escape(text_view.cased[: text_view.index(end)]))
     )
 
 
@@ -322,12 +339,12 @@ def _composed(view: View, *, bare: bool) -> View:
     if text.isascii():
         return view
     text = disguises.singles(text)
-    made = _edited(view.reading(text), disguises.clusters(text, bare=bare))
-    folded = made.cased
+    composed = _edited(view.reading(text), disguises.clusters(text, bare=bare))
+    folded = composed.cased
     if _LOOKS.search(folded):
         folded = folded.translate(disguises.FOLDS)
     folded = _DIGITS.sub(_digit, folded)
-    return View(folded, made._edits, made._below, normal=True)
+    return View(folded, composed._edits, composed._below, normal=True)
 
 
 def _digit(match: re.Match[str]) -> str:
@@ -355,26 +372,26 @@ def _joined(view: View) -> Iterator[View]:
 
 
 def _decoded(
-    view: View, torn: bool, most: int | None, near: int | None, layers: int
+    view: View, torn: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
     """Decode runs of base64, with ``near`` except one that may continue."""
-    if most == 0 or not layers:
+    if max_run == 0 or not layers:
         return
     upto = len(view.cased)
-    if near is not None:
-        upto = base64_text.open_run(view.cased, torn=torn, most=most, near=near)
+    if min_run is not None:
+        upto = base64_text.open_run(view.cased, torn=torn, max_size=max_run, min_size=min_run)
     for match in base64_text.runs(view.cased):
-        run, at = match.group(), match.start()
-        if at >= upto:
+        run, offset = match.group(), match.start()
+        if offset >= upto:
             return
-        for start, end, text in base64_text.decodings(run, most, torn=torn and at == 0):
-            if at + start < upto:
-                yield from _layers(text, view.span(at + start, at + end), layers)
+        for start, end, text in base64_text.decodings(run, max_run, torn=torn and offset == 0):
+            if offset + start < upto:
+                yield from _layers(text, view.span(offset + start, offset + end), layers)
 
 
 def _layers(text: str, whole: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
-    for view in _read(text, escaped=False, torn=False, most=None, layers=layers - 1)[0]:
+    for view in _read(text, escaped=False, torn=False, max_run=None, layers=layers - 1)[0]:
         yield View(view.cased, view._edits, view._below, normal=view.normal, whole=whole)
 
 
@@ -393,5 +410,5 @@ def _letters_apart(text: str) -> int:
 
 
 def _unmasked(view: View, shadow: re.Match[str]) -> View:
-    text = "".join(chr(ord(each) - 0xE0000) for each in shadow.group())
+    text = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
     return View(text, whole=view.span(*shadow.span()))

@@ -11,42 +11,42 @@ from proxy.guards.text.walk import MemberName, Path
 from proxy.types import Json
 
 
-def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
+def replaced(document: Json, texts: Mapping[Path, str]) -> Json:
     """Return a copy with other texts at paths of ``request_texts`` or ``answer_texts``.
 
     Without texts it returns the same object. Log probabilities of a changed choice are removed,
     because their tokens spell the text.
     """
     if not texts:
-        return whole
-    texts = _settled(whole, texts)
-    root = dict(whole)
+        return document
+    texts = _settled(document, texts)
+    root = dict(document)
     copies: dict[Path, Any] = {(): root}
     arguments: dict[Path, dict[int, str]] = {}
     for path, text in texts.items():
-        last = path[-1]
-        if isinstance(last, MemberName):
+        step = path[-1]
+        if isinstance(step, MemberName):
             continue
-        above = _copied(copies, path[:-1])
-        if isinstance(last, int) and isinstance(above, str):
-            arguments.setdefault(path[:-1], {})[last] = text
+        parent = _copied(copies, path[:-1])
+        if isinstance(step, int) and isinstance(parent, str):
+            arguments.setdefault(path[:-1], {})[step] = text
         else:
-            above[last] = text if isinstance(above[last], str | int | float) else None
+            parent[step] = text if isinstance(parent[step], str | int | float) else None
     for path, segments in arguments.items():
-        above = _copied(copies, path[:-1])
-        above[path[-1]] = spliced(above[path[-1]], segments)
+        parent = _copied(copies, path[:-1])
+        parent[path[-1]] = spliced(parent[path[-1]], segments)
     _rename(copies, texts)
     _unspell(copies, texts)
     return root
 
 
-def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
+def moved(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[Path]:
     """Return the paths of values in a copy whose members may have other names."""
     names: dict[Path, dict[Any, str]] = {}
-    found: list[Path] = []
+    moved_paths: list[Path] = []
     for path in paths:
-        old: Any = before
-        new: Any = after
+        old: Any = old_doc
+        new: Any = new_doc
         steps = list(path)
         for depth, step in enumerate(path):
             if isinstance(old, dict):
@@ -56,11 +56,11 @@ def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
             elif not isinstance(old, list):
                 break
             old, new = old[step], new[steps[depth]]
-        found.append(tuple(steps))
-    return found
+        moved_paths.append(tuple(steps))
+    return moved_paths
 
 
-def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+def _settled(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Return the texts, with texts of data written into their strings."""
     inside: dict[Path, dict[Payload, str]] = {}
     for path, text in texts.items():
@@ -72,7 +72,7 @@ def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     for path, parts in inside.items():
         as_arguments = settled.pop((*path, 0), None)
         written = settled.get(path, as_arguments)
-        settled[path] = _data(_at(whole, path), parts, written)
+        settled[path] = _data(_at(document, path), parts, written)
     return settled
 
 
@@ -88,8 +88,8 @@ def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> s
     return text if spells else text + original[len(head.head) :]
 
 
-def _at(whole: Json, path: Path) -> str:
-    value: Any = whole
+def _at(document: Json, path: Path) -> str:
+    value: Any = document
     for step in path:
         value = step.name if isinstance(step, MemberName) else value[step]
     return str(value)
@@ -101,11 +101,11 @@ def _copied(copies: dict[Path, Any], path: Path) -> Any:
         prefix = path[:size]
         if prefix in copies:
             continue
-        above, step = copies[prefix[:-1]], prefix[-1]
-        value = above[step]
+        parent, step = copies[prefix[:-1]], prefix[-1]
+        value = parent[step]
         if not isinstance(value, dict | list):
             return value
-        copies[prefix] = above[step] = value.copy()
+        copies[prefix] = parent[step] = value.copy()
     return copies[path]
 
 
@@ -133,11 +133,11 @@ def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
             copy[_free(name, copy, numbers)] = value
 
 
-def _free(name: str, taken: Json, numbers: dict[str, int]) -> str:
+def _free(name: str, members: Json, numbers: dict[str, int]) -> str:
     """Return a free name, because two names may be masked alike. ``numbers`` keeps the last number
     of each name, so that thousands of equal names take linear time."""
     free = name
-    while free in taken:
+    while free in members:
         numbers[name] = number = numbers.get(name, 1) + 1
         free = f"{name}_{number}"
     return free

@@ -140,10 +140,10 @@ Found = Text | Opaque | Value | None
 Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
-def request_walk(body: Json, unknown: str = "other", whose: str | None = None) -> Iterator[Found]:
+def request_walk(body: Json, unknown: str = "other", role: str | None = None) -> Iterator[Found]:
     """Walk over a request in order. Unknown fields have the kind ``unknown`` and the role
     ``whose``."""
-    return walk_values(_fields(body, unknown, whose), members, answer=False, cut=False)
+    return walk_values(_fields(body, unknown, role), members, answer=False, cut=False)
 
 
 def passed_request_walk(body: Json) -> Iterator[Found]:
@@ -236,16 +236,16 @@ def _unwritten(place: Node, cut: bool) -> Found:
 
 def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
     text, path, role = place.value, place.path, place.role
-    last = path[-1]
-    if not text or (text in WORDS and last in _SAYS_TYPE):
+    name = path[-1]
+    if not text or (text in WORDS and name in _SAYS_TYPE):
         return
     decoded = placed = False
-    bare = last in PAYLOAD and (place.sealed or bool(place.plain))
+    bare = name in PAYLOAD and (place.sealed or bool(place.plain))
     data = None if answer else data_of(text, bare=bare, claim=place.plain)
     if data is not None:  # nothing of a response is skipped
         unsaid = place.plain is None and not data.signed and may_be_text(path)
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
-        in_place = place.sealed and sure and not isinstance(last, MemberName) and is_for_data(path)
+        in_place = place.sealed and sure and not isinstance(name, MemberName) and is_for_data(path)
         if in_place and data.odd_head:
             yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, role=role)
         if data.text is not None:
@@ -253,7 +253,7 @@ def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
         elif in_place and len(text) > LEAST_OPAQUE:
             return
         decoded, placed = data.exact, in_place
-    if last == "arguments" and not cut:
+    if name == "arguments" and not cut:
         yield from _of_arguments(place, decoded, placed)
     else:
         yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)
@@ -275,17 +275,17 @@ def _of_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
 def _tokens(place: Node, value: list[Any]) -> bool:
     if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
         return False
-    return all(type(each) is int for each in value)
+    return all(type(item) is int for item in value)
 
 
 def _items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
-    for number, each in enumerate(value):
+    for number, item in enumerate(value):
         path = (*place.path, number)
-        sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
+        sealed = place.sealed or (place.kind not in _FORMS and is_data(item))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
-        kind = "content" if path[:-1] == ("input",) and isinstance(each, dict) else place.kind
-        yield Node(path, each, kind, role=place.role, sealed=sealed, plain=place.plain)
+        kind = "content" if path[:-1] == ("input",) and isinstance(item, dict) else place.kind
+        yield Node(path, item, kind, role=place.role, sealed=sealed, plain=place.plain)
 
 
 def members(
@@ -297,24 +297,24 @@ def members(
         role = role_of_item(value) or role
     plain = says_text(value, place.plain)
     level = _level(place.path) if answer and len(place.path) < _DEEP else ()
-    for name, each in value.items():
+    for name, item in value.items():
         path = (*place.path, name)
-        if level and is_silent(level, name, each):
+        if level and is_silent(level, name, item):
             continue
         if name == "logprobs" and place.path[0] == "choices":
-            yield from _logprobs(path, each, value, role)
+            yield from _logprobs(path, item, value, role)
             continue
         if name not in KNOWN:
             key = (*place.path, MemberName(name))
             yield Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
-        sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
-        if sealed and not place.sealed and each:
+        sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, item, value))
+        if sealed and not place.sealed and item:
             yield Opaque(path, kind_of(name))
-        named = name_in_chat(name, value, place.path)
-        known = inside or place.path[0] in ("choices", "input", "messages")
-        known = (known and place.kind not in _FORMS) or named == "arguments"
-        kind = NESTED.get(named, place.kind) if known else place.kind
-        yield Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
+        chat_name = name_in_chat(name, value, place.path)
+        has_kind = inside or place.path[0] in ("choices", "input", "messages")
+        has_kind = (has_kind and place.kind not in _FORMS) or chat_name == "arguments"
+        kind = NESTED.get(chat_name, place.kind) if has_kind else place.kind
+        yield Node(path=path, value=item, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
 def _level(path: Path) -> tuple[str, ...]:
@@ -326,7 +326,7 @@ def _level(path: Path) -> tuple[str, ...]:
 def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[Node]:
     """Yield the texts of log probabilities that the choice does not contain, as one text."""
     message = choice.get("message") or choice.get("delta") or choice
-    shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
-    lines = beside(logprobs, shown)
+    text = message.get("content", message.get("text")) if isinstance(message, dict) else None
+    lines = beside(logprobs, text)
     if any(lines):
         yield Node(path=path, value="\n".join(lines), kind="logprobs", role=role)

@@ -68,27 +68,33 @@ class JoinedParts:
             start = self.starts[place]
             if start >= match.end:
                 return
-            first, last = max(match.start, start), min(match.end, self.ends[place])
-            if first < last:
+            piece_start, piece_end = max(match.start, start), min(match.end, self.ends[place])
+            if piece_start < piece_end:
                 base = start - self.skipped[place] if self.skipped else start
-                yield self.numbers[place], replace(match, start=first - base, end=last - base)
+                yield (
+                    self.numbers[place],
+                    replace(match, start=piece_start - base, end=piece_end - base),
+                )
 
     def is_one(self, match: TextMatch, detector: object) -> bool:
         """Return True if a match across texts is one finding. At a boundary of messages, a detector
         may decide that it is two values side by side."""
         if not self.shares or not is_cuttable(detector):
             return True
-        first = bisect_right(self.shares, match.start, key=lambda share: share[0]) - 1
-        last = bisect_right(self.shares, match.end - 1, key=lambda share: share[0]) - 1
-        ends = [(self.shares[at][1], self.shares[at + 1][0]) for at in range(first, last)]
-        found = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
-        return detector.is_cut(self.text.text, found, ends)
+        first_share = bisect_right(self.shares, match.start, key=lambda share: share[0]) - 1
+        last_share = bisect_right(self.shares, match.end - 1, key=lambda share: share[0]) - 1
+        ends = [
+            (self.shares[index][1], self.shares[index + 1][0])
+            for index in range(first_share, last_share)
+        ]
+        finding = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
+        return detector.is_cut(self.text.text, finding, ends)
 
     def continued(
         self,
         match: TextMatch,
         pieces: Sequence[tuple[int, TextMatch]],
-        since: int,
+        text_number: int,
         detector: object,
     ) -> Sequence[tuple[int, TextMatch]]:
         """Return the remaining pieces of a finding of which the text ``since`` has a part.
@@ -100,12 +106,12 @@ class JoinedParts:
         if not self.shares:
             return pieces
         if is_cuttable(detector):
-            more = [(number, piece) for number, piece in pieces if number < since]
-            if not (more and self.is_one(match, detector)):
+            remaining = [(number, piece) for number, piece in pieces if number < text_number]
+            if not (remaining and self.is_one(match, detector)):
                 return ()
         else:
-            more = [(number, piece) for number, piece in pieces if number >= since]
-        return more if any(self._has_digit(*each) for each in more) else ()
+            remaining = [(number, piece) for number, piece in pieces if number >= text_number]
+        return remaining if any(self._has_digit(*item) for item in remaining) else ()
 
     def _has_digit(self, number: int, piece: TextMatch) -> bool:
         place = bisect_left(self.numbers, number)
@@ -134,14 +140,16 @@ class FoundSpans:
 
     def meets(self, match: TextMatch) -> bool:
         """Return True if a part of a match is in a span."""
-        at = bisect_right(self.ends, match.start)
-        return at < len(self.starts) and self.starts[at] < match.end
+        index = bisect_right(self.ends, match.start)
+        return index < len(self.starts) and self.starts[index] < match.end
 
     def has(self, match: TextMatch) -> bool:
         """Return True if all of a match is in a span."""
-        at = bisect_right(self.ends, match.start)
+        index = bisect_right(self.ends, match.start)
         return (
-            at < len(self.starts) and self.starts[at] <= match.start and match.end <= self.ends[at]
+            index < len(self.starts)
+            and self.starts[index] <= match.start
+            and match.end <= self.ends[index]
         )
 
 
@@ -168,13 +176,13 @@ def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
             groups.setdefault(text.path[:steps], []).append(number)
     for numbers in groups.values():
         if sum(len(texts[number].text) for number in numbers) > MOST:
-            for first, second in pairwise(numbers if texts[numbers[0]].run is not None else ()):
-                length = len(texts[first].text)
+            for left, right in pairwise(numbers if texts[numbers[0]].run is not None else ()):
+                length = len(texts[left].text)
                 cuts = [(max(0, length - RUN_WINDOW), length), (0, RUN_WINDOW)]
-                yield _joined_texts(texts, (first, second), cuts)
+                yield _joined_texts(texts, (left, right), cuts)
         elif len(numbers) > 1:
-            whole = _joined_texts(texts, numbers, [(0, len(texts[n].text)) for n in numbers])
-            yield replace(whole, text=whole.text._replace(run=texts[numbers[0]].run))
+            joined = _joined_texts(texts, numbers, [(0, len(texts[n].text)) for n in numbers])
+            yield replace(joined, text=joined.text._replace(run=texts[numbers[0]].run))
 
 
 def _joined_texts(
@@ -183,13 +191,15 @@ def _joined_texts(
     """Join texts, each cut to the characters between two positions."""
     pairs = zip(numbers, cuts, strict=True)
     parts = [texts[number].text[start:end] for number, (start, end) in pairs]
-    first = texts[numbers[0]]
+    first_text = texts[numbers[0]]
     ends = tuple(accumulate(map(len, parts)))
     return JoinedParts(
         numbers=tuple(numbers),
         starts=(0, *ends[:-1]),
         ends=ends,
-        text=Text(path=first.path, text="".join(parts), kind=first.kind, role=first.role),
+        text=Text(
+            path=first_text.path, text="".join(parts), kind=first_text.kind, role=first_text.role
+        ),
         data=frozenset(index for index, number in enumerate(numbers) if texts[number].decoded),
         skipped=tuple(start for start, _ in cuts),
     )
@@ -266,11 +276,11 @@ def _cut(message: Message, *, from_end: bool) -> Message:
 
 def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedParts]:
     cuts = [cut for message in row for cut in message]
-    first = texts[cuts[0].number]
+    first_text = texts[cuts[0].number]
     ends_in_space = all(
-        one[-1].text[-1:].isspace() or two[0].text[:1].isspace() for one, two in pairwise(row)
+        left[-1].text[-1:].isspace() or right[0].text[:1].isspace() for left, right in pairwise(row)
     )
-    for between in BETWEEN[:1] if ends_in_space else BETWEEN:
+    for separator in BETWEEN[:1] if ends_in_space else BETWEEN:
         starts: list[int] = []
         ends: list[int] = []
         shares: list[tuple[int, int]] = []
@@ -282,13 +292,13 @@ def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedPar
                 offset += len(cut.text)
                 ends.append(offset)
             shares.append((share, offset))
-            offset += len(between)
-        joined = between.join("".join(cut.text for cut in message) for message in row)
+            offset += len(separator)
+        joined = separator.join("".join(cut.text for cut in message) for message in row)
         yield JoinedParts(
             numbers=tuple(cut.number for cut in cuts),
             starts=tuple(starts),
             ends=tuple(ends),
-            text=Text(first.path[:2], joined, first.kind, role=first.role),
+            text=Text(first_text.path[:2], joined, first_text.kind, role=first_text.role),
             data=frozenset(index for index, cut in enumerate(cuts) if texts[cut.number].decoded),
             skipped=tuple(cut.skipped for cut in cuts),
             shares=tuple(shares),

@@ -27,12 +27,12 @@ VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # without and 
 
 
 def prefilter_rules(
-    rules: Sequence[GuardRule], read: Texts, most: int, clock: Clock
+    rules: Sequence[GuardRule], read: Texts, max_weight: int, clock: Clock
 ) -> list[GuardResult | None]:
     """Return the results of rules that find nothing, and None for each rule that must inspect the
     texts. All rules must if the texts weigh more than ``most``."""
     all_rules: list[GuardResult | None] = [None] * len(rules)
-    remaining = most - EACH * len(read.texts)
+    remaining = max_weight - EACH * len(read.texts)
     if remaining < 0 or read.opaque or read.unread:
         return all_rules
     texts = [text.text for text in read.texts]
@@ -40,7 +40,11 @@ def prefilter_rules(
     if size > remaining:
         return all_rules
     try:
-        joined = () if read.apart else [each.text.text for each in joined_texts(read.texts)]
+        joined = (
+            ()
+            if read.apart
+            else [joined_text.text.text for joined_text in joined_texts(read.texts)]
+        )
         lines = "\n".join([*texts, *joined] if joined else texts)
         weight = len(lines) if joined else size
         if weight > remaining:
@@ -72,17 +76,17 @@ def _results(
     for rule in rules:
         result = None
         if rule.may_find is not None:
-            shown, found = cased if rule.cased else lower, False
+            lines_read, has_match = cased if rule.cased else lower, False
             if is_plain and rule.sieves:
                 for match, nothing in rule.sieves:
-                    if match(shown) != nothing:
-                        found = rule.may_find(shown)
+                    if match(lines_read) != nothing:
+                        has_match = rule.may_find(lines_read)
                         break
             else:
-                found = rule.may_find(shown)
+                has_match = rule.may_find(lines_read)
             now = clock()
-            spent, started_at = now - started_at, now
-            if not found and spent <= rule.deadline_s:
+            cpu_s, started_at = now - started_at, now
+            if not has_match and cpu_s <= rule.deadline_s:
                 size, fields = total, len(texts)
                 if rule.roles_left_out:
                     size, fields = _inspected(rule, texts, total)
@@ -90,7 +94,7 @@ def _results(
                 result = _tuple(
                     GuardResult,
                     (
-                        rule.name, verdict, rule.shadow, {}, 0.0, size, fields, spent, None,
+                        rule.name, verdict, rule.shadow, {}, 0.0, size, fields, cpu_s, None,
                         rule.kind, rule.action, rule.detections,
                     ),
                 )  # fmt: skip

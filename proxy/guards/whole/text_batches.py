@@ -122,42 +122,42 @@ class RuleInspection:
         return self.tally.rule.deadline_s - self.tally.seconds
 
     def _see_part(self, part: TextViews) -> None:
-        seen = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
+        matches = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
         if self.done:
             return
         if part.joined is not None:
-            known = self._known_of(part.joined) if seen else {}
+            known_matches = self._known_of(part.joined) if matches else {}
             if not self.done:
-                for place, match in _together(self.tally, part.joined, seen, known):
+                for place, match in _together(self.tally, part.joined, matches, known_matches):
                     self._keep(place, match)
             return
-        self._found(part.place, seen)
+        self._found(part.place, matches)
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
         """Return the matches in each of the joined texts, and the matches in a cut message: its
         edge may cause a match that the whole text does not have."""
-        known = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
+        known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
             views = variants(joined.text.text[start:end])
-            seen = find_matches(self.tally, self.number, views, left_s=self._left_s)
-            shifted = (replace(m, start=m.start + start, end=m.end + start) for m in seen)
+            matches = find_matches(self.tally, self.number, views, left_s=self._left_s)
+            shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
             for pieces in joined.in_parts(shifted):
                 for number, piece in pieces:
-                    known[number].append(piece)
-        return known
+                    known_matches[number].append(piece)
+        return known_matches
 
     def _see_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
         if cursor is None or self.done:
             return
-        last = piece.bytes is not None
+        is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
-        decided = piece.base + (size if last else settled(piece.read, cursor.lookback or 0))
+        decided = piece.base + (size if is_last else settled(piece.read, cursor.lookback or 0))
         if decided > cursor.decided:
-            seen = cursor.see(piece.read.views, piece.base, decided, self._left_s)
+            matches = cursor.see(piece.read.views, piece.base, decided, self._left_s)
             if not self.done:
-                self._found(piece.place, [match for match in seen if not self._in_run(match)])
+                self._found(piece.place, [match for match in matches if not self._in_run(match)])
         if piece.bytes is not None:
             self._runs.clear()
             if not self.done:
@@ -166,21 +166,21 @@ class RuleInspection:
     def _see_run(self, run: Base64Run) -> None:
         if not (bounded(self.tally.rule) and self._applies(run.text)):
             return
-        seen = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
+        matches = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
         if not self.done:
-            self._found(run.place, seen)
-            self._runs += [(match.start, match.end) for match in seen]
+            self._found(run.place, matches)
+            self._runs += [(match.start, match.end) for match in matches]
 
     def _in_run(self, match: TextMatch) -> bool:
         """Return True if a match is inside of a long run with a finding."""
-        before = bisect_right(self._runs, match.start, key=lambda run: run[0])
-        return before > 0 and match.end <= self._runs[before - 1][1]
+        index = bisect_right(self._runs, match.start, key=lambda run: run[0])
+        return index > 0 and match.end <= self._runs[index - 1][1]
 
     def _applies(self, text: Text) -> bool:
         return self.tally.rule.applies(text.role, text.kind)
 
-    def _found(self, place: int, seen: Sequence[TextMatch]) -> None:
-        for match in seen:
+    def _found(self, place: int, matches: Sequence[TextMatch]) -> None:
+        for match in matches:
             self.tally.count(match.kind, match.score)
             self._keep(place, match)
 
@@ -201,8 +201,10 @@ def bounded(rule: GuardRule) -> bool:
 def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
     """Return the readings of a whole text for rules and services."""
     long = len(text.text) > batch
-    most = 0 if text.decoded else None
-    views = (View(text.text),) if long else variants(text.text, escaped=text.escaped, most=most)
+    max_run = 0 if text.decoded else None
+    views = (
+        (View(text.text),) if long else variants(text.text, escaped=text.escaped, max_run=max_run)
+    )
     ascii_only = text.text.isascii()
     size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
     return TextViews(place=place, text=text, views=views, bytes=size, long=long)
@@ -256,52 +258,54 @@ def _pieces(
         if bounded(inspection.tally.rule)
         and inspection.tally.rule.applies(part.text.role, part.text.kind)
     }
-    near = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
-    most = 0 if part.text.decoded else MOST_RUN
+    min_run = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
+    max_run = 0 if part.text.decoded else MOST_RUN
     base, size = 0, batch
     while any(cursor.looks for cursor in cursors.values()):
         piece = text[base : base + size]
         torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
-        last = base + size >= len(text)
+        is_last = base + size >= len(text)
         escaped = part.text.escaped
-        read = beginning(piece, escaped=escaped, torn=torn, most=most, near=near, ends=last)
+        read = beginning(
+            piece, escaped=escaped, torn=torn, max_run=max_run, min_run=min_run, ends=is_last
+        )
         yield LongTextPiece(
             place=part.place,
             text=part.text,
             read=read,
             base=base,
             cursors=cursors,
-            bytes=part.bytes if last else None,
+            bytes=part.bytes if is_last else None,
         )
-        if last:
+        if is_last:
             return
         end = base + size
-        since = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
-        size_beyond = batch if since - base >= batch // 2 else max(batch, size)
-        base, size = since, end - since + size_beyond
+        next_start = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
+        size_beyond = batch if next_start - base >= batch // 2 else max(batch, size)
+        base, size = next_start, end - next_start + size_beyond
 
 
 def _together(
     tally: RuleTally,
     joined: JoinedParts,
-    seen: Sequence[TextMatch],
-    known: Mapping[int, Sequence[TextMatch]],
+    matches: Sequence[TextMatch],
+    known_matches: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
     """Return the matches in joined texts that none of them has by itself. A match that one text has
     in part is not counted again, and only the rest of it is new. ``known`` has earlier matches by
     text."""
-    if not seen:
+    if not matches:
         return []
-    found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}
+    spans = {number: FoundSpans.of(known_matches.get(number, ())) for number in joined.numbers}
     new: list[tuple[int, TextMatch]] = []
-    for match, pieces in zip(seen, joined.in_parts(seen), strict=True):
-        rest = [piece for piece in pieces if not found[piece[0]].has(piece[1])]
-        known_in = next((number for number, one in pieces if found[number].meets(one)), None)
+    for match, pieces in zip(matches, joined.in_parts(matches), strict=True):
+        new_pieces = [piece for piece in pieces if not spans[piece[0]].has(piece[1])]
+        known_in = next((number for number, one in pieces if spans[number].meets(one)), None)
         if known_in is not None:
-            new += joined.continued(match, rest, known_in, tally.detector)
+            new += joined.continued(match, new_pieces, known_in, tally.detector)
         elif joined.is_one(match, tally.detector):
             tally.count(match.kind, match.score)
-            new += rest
+            new += new_pieces
     return new
 
 

@@ -14,7 +14,7 @@ from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.kinds.grounded import Grounded
 from proxy.guards.output import MAX_OPENING, FirstContent
-from proxy.guards.stream.feeding import Feeding, InTime
+from proxy.guards.stream.feeding import Feeding, WithDeadlines
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Json
@@ -40,7 +40,7 @@ class Counting:
 
 def feeding(action: str = "mask") -> tuple[Feeding, Counting]:
     beside, work = Counting(), tallies(rule("secret", action=action))
-    return Feeding(StreamFilter.under(work), InTime(work, beside)), beside
+    return Feeding(StreamFilter.under(work), WithDeadlines(work, beside)), beside
 
 
 async def test_light_frame_is_inspected_at_once() -> None:

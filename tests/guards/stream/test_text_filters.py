@@ -1,11 +1,11 @@
-"""What is read chunk by chunk says no more than its first value, in bounded memory."""
+"""Only the first value of a place passes if documents are inspected one by one."""
 
 from __future__ import annotations
 
 import tracemalloc
 from typing import Any
 
-from proxy.guards.stream.text_filters import MOST_PLACES, FirstValues, acting, says_more
+from proxy.guards.stream.text_filters import MAX_PLACES, FirstValues, acting, has_repeated_finding
 from proxy.guards.text.walk import Text
 from tests.for_each import for_each
 from tests.guards.doubles import rule, stream_inspector, tallies
@@ -16,58 +16,64 @@ def text(written: str) -> Text:
     return Text(("x",), written, "other")
 
 
-def always(_: Text) -> bool:
+def has_finding() -> bool:
     return True
 
 
-def never(_: Text) -> bool:
+def has_none() -> bool:
     return False
 
 
-def test_the_first_value_of_a_place_passes_and_no_other() -> None:
+def test_only_first_value_of_a_place_passes() -> None:
     firsts = FirstValues()
 
-    assert firsts.passes(("provider",), text("one"), never)
-    assert not firsts.passes(("provider",), text("two"), never)
-    assert firsts.passes(("provider",), text("one"), never)
-    assert firsts.passes(("other",), text("two"), never)
-    assert firsts.passes((0, ("provider",)), text("two"), never)
+    assert firsts.passes(("provider",), "one", has_none)
+    assert not firsts.passes(("provider",), "two", has_none)
+    assert firsts.passes(("provider",), "one", has_none)
+    assert firsts.passes(("other",), "two", has_none)
+    assert firsts.passes((0, ("provider",)), "two", has_none)
 
 
-def test_the_same_again_passes_where_it_says_no_more() -> None:
+def test_equal_value_passes_unless_it_has_a_finding_when_repeated() -> None:
     firsts = FirstValues()
-    asked: list[Text] = []
+    inspections: list[str] = []
 
-    def says_more(again: Text) -> bool:
-        asked.append(again)
+    def inspect() -> bool:
+        inspections.append("42")
         return True
 
-    assert firsts.passes(("n",), text("42"), says_more)
-    assert asked == []
-    assert [firsts.passes(("n",), text("42"), says_more) for _ in range(3)] == [False] * 3
-    assert asked == [text("42")]
+    assert firsts.passes(("n",), "42", inspect)
+    assert inspections == []
+    assert [firsts.passes(("n",), "42", inspect) for _ in range(3)] == [False] * 3
+    assert len(inspections) == 1
 
 
 @for_each("written", ["42", "4242", "x42", "sec ", "a secret "])
-def test_what_is_said_again_and_again_is_looked_at(written: str) -> None:
+def test_repeated_text_is_inspected(written: str) -> None:
     acts = acting(tallies(rule("42424242", action="mask"), rule("secret", action="flag")), text(""))
 
-    assert says_more(written, acts) is written.startswith("42")
-    assert not says_more(written, acting(tallies(rule("42424242", action="flag")), text("")))
-    assert not says_more(written, acting(tallies(rule(written, unbounded=True)), text("")))
+    assert has_repeated_finding(written, acts) is written.startswith("42")
+    assert not has_repeated_finding(
+        written, acting(tallies(rule("42424242", action="flag")), text(""))
+    )
+    assert not has_repeated_finding(
+        written, acting(tallies(rule(written, unbounded=True)), text(""))
+    )
 
 
-def test_there_are_so_many_places_and_long_names_are_not_kept() -> None:
+def test_number_and_size_of_places_are_bounded() -> None:
     firsts = FirstValues()
-    value = text("x" * 100_000)
+    value = "x" * 100_000
     tracemalloc.start()
     try:
-        passed = [firsts.passes((f"{n}{value}",), value, always) for n in range(MOST_PLACES + 1)]
+        passed = [
+            firsts.passes((f"{n}{value}",), value, has_finding) for n in range(MAX_PLACES + 1)
+        ]
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert passed == [True] * MOST_PLACES + [False]
+    assert passed == [True] * MAX_PLACES + [False]
     assert held < 1024 * 1024
 
 
@@ -83,7 +89,7 @@ def test_there_are_so_many_places_and_long_names_are_not_kept() -> None:
     ],
     ids=str,
 )
-async def test_a_guard_that_only_flags_says_what_it_has_not_read_together(
+async def test_flagging_guard_reports_texts_that_were_not_inspected_together(
     chunks: list[dict[str, Any]], verdict: str
 ) -> None:
     watching = stream_inspector(rule("secret", action="flag"))

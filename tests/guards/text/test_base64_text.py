@@ -64,15 +64,15 @@ def test_what_is_not_all_text_is_none() -> None:
 
 
 def test_a_word_that_cannot_be_text_is_not_waited_for() -> None:
-    assert base64_text.open_run("internat", torn=False, most=None) == len("internat")
-    assert base64_text.open_run("say: c2VjcmV", torn=False, most=None) == len("say: ")
+    assert base64_text.open_run("internat", torn=False, max_size=None) == len("internat")
+    assert base64_text.open_run("say: c2VjcmV", torn=False, max_size=None) == len("say: ")
 
 
 def test_a_long_run_is_settled_at_its_bound() -> None:
     run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
 
     assert beginning(run).run == 0
-    assert beginning(run, most=64).run == len(run)
+    assert beginning(run, max_run=64).run == len(run)
 
 
 ENCODED = base64.b64encode(b"a text").decode()

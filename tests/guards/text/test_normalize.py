@@ -202,7 +202,7 @@ def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
 def _closest(text: str) -> tuple[View, View, View]:
     """Return the readings that are farthest from a text, be they the same: letters apart joined,
     what stands within words dropped, and of hyphens the end of the line alone."""
-    bare = _read(text, escaped=False, torn=False, most=None)[1]
+    bare = _read(text, escaped=False, torn=False, max_run=None)[1]
     joined = [*_joined(bare), bare, bare][:2]
     if len([*_joined(bare)]) == 1:
         joined = joined[:1] * 2

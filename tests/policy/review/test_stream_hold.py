@@ -110,6 +110,8 @@ def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: Guar
     for piece in pieces(text, cuts):
         window.feed(piece)
         fed += piece
-        base64 = len(fed) - open_run(fed, torn=False, most=None)  # held whatever a guard reaches
+        base64 = len(fed) - open_run(
+            fed, torn=False, max_size=None
+        )  # held whatever a guard reaches
         most = max(reach or 0, base64) + 2  # a letter that is cut off may stand apart
         assert reach is None or window.held <= most
