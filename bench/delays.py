@@ -138,7 +138,7 @@ def _shown(filters: Sequence[Any], text: str | None) -> int:
     """Return how many characters leave the last filter; None ends the text."""
     ends, size = text is None, 0
     for each in filters:
-        pieces = [*(each.feed(text) if text else ()), *(each.flush() if ends else ())]
+        pieces = [*(each.feed(text) if text else ()), *(each.close() if ends else ())]
         size, text = sum(piece.size for piece in pieces), "".join(piece.text for piece in pieces)
     return size
 

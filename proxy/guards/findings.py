@@ -227,7 +227,7 @@ def find_matches(
     start_at: int = 0,
     left_s: float | None = None,
 ) -> list[TextMatch]:
-    """Return the matches of a rule in all readings of a text, from ``since`` in the original on.
+    """Return the matches of a rule in all readings of a text, from ``start_at`` in the original on.
 
     Equal matches, and matches inside of another one, count once.
     """
@@ -322,8 +322,8 @@ class RuleCursor:
     ) -> list[TextMatch]:
         """Return new matches before ``decided`` in a piece that begins at ``base``.
 
-        With ``least``, a position in the piece, ``decided`` moves back to before a match across
-        it, but not before ``least``. Raises ``GuardBlocked``.
+        With ``floor``, a position in the piece, ``decided`` moves back to before a match across it,
+        but not before ``floor``. Raises ``GuardBlocked``.
         """
         fresh: list[TextMatch] = []
         matches = find_matches(self.tally, self.rule, views, self.since - base, left_s)

@@ -142,7 +142,7 @@ class ValueRestorer:
 
     def abort(self) -> Sequence[Frame]:
         """Return the held beginning of a placeholder."""
-        return self._feeding.flush() if self._feeding is not None else ()
+        return self._feeding.close() if self._feeding is not None else ()
 
 
 class OutputInspector:

@@ -18,7 +18,7 @@ from tests.dialects.test_responses import streamed
 from tests.doubles import Json, block_events, message_events, response, response_events
 from tests.golden.pipeline import Pipeline, written
 from tests.guards.doubles import tallies
-from tests.guards.stream.test_words import made
+from tests.guards.stream.test_word_scanner import made
 
 CARD = "4111 1111 1111 1111"
 SAYS = f"my card is {CARD}, is it not"

@@ -47,7 +47,7 @@ class PieceByPiece(Window):
     __slots__ = ()
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        return [*self.feed(text), *self.flush()]
+        return [*self.feed(text), *self.close()]
 
 
 def read(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
@@ -55,7 +55,7 @@ def read(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
     try:
         for part in parts:
             shown += "".join(piece.text for piece in window.feed(part))
-        return shown + "".join(piece.text for piece in window.flush()), ""
+        return shown + "".join(piece.text for piece in window.close()), ""
     except GuardBlocked as blocked:
         return "", f"{blocked.guard} {blocked.kind}"
 
@@ -103,5 +103,5 @@ def test_what_is_masked_in_arguments_is_what_is_masked_in_their_texts(names: lis
         shown, _ = read(window(Window, at_work(names, "mask")), pieces)
 
         plain = Window(at_work(names, "mask"))
-        masked = "".join(piece.text for piece in [*plain.feed(text), *plain.flush()])
+        masked = "".join(piece.text for piece in [*plain.feed(text), *plain.close()])
         assert json.loads(shown) == [masked]

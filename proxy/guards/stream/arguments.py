@@ -1,8 +1,8 @@
-"""The arguments of a tool call: JSON inside of a string, which a mask must leave JSON.
+"""Filter of the arguments of a tool call, which are JSON in a string and stay JSON when masked.
 
-What a string of it says is looked at by itself, escapes and all; so is a word outside of strings,
-a number above all, which becomes a string when it is masked. What does not begin like an object, an
-array or a string is looked at as plain text.
+Each string is inspected with its escapes. A word outside of strings, such as a number, becomes a
+string when it is masked. Arguments that do not begin like an object, an array or a string are
+inspected as plain text.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, 
 
 
 def weight_of_parts(arguments: str) -> int:
-    """Return what the texts of arguments weigh by themselves, about: each string of JSON is one,
-    and each word outside of them."""
+    """Return about the weight of the number of texts in arguments: each string and each word
+    outside of strings is one."""
     return EACH * (arguments.count('"') + arguments.count(","))
 
 
 @dataclass(slots=True)
 class _Released:
-    """Pieces in their order; those that are as they came are put together, as there are many."""
+    """Collects released pieces in order, and joins those that are unchanged."""
 
     unchanged: list[str] = field(default_factory=list)
     _pieces: list[ReleasedPiece] = field(default_factory=list)
@@ -39,7 +39,7 @@ class _Released:
             else:
                 self.unchanged.append(piece.text)
 
-    def all(self) -> list[ReleasedPiece]:
+    def pieces(self) -> list[ReleasedPiece]:
         self._join()
         return self._pieces
 
@@ -51,8 +51,8 @@ class _Released:
 
 
 class ArgumentsWindow:
-    """A window on the arguments of one call, as they come, made of one for what strings of JSON
-    say, and one for all else."""
+    """Inspects the arguments of one tool call: strings of JSON with one filter, all other text with
+    another."""
 
     __slots__ = ("_bare", "_in_string", "_plain", "_splitter", "_string", "_tallies")
 
@@ -64,7 +64,7 @@ class ArgumentsWindow:
         self._string = string
         self._plain = plain
         self._bare = ""
-        self._in_string = False  # a string of which some was fed
+        self._in_string = False  # the beginning of a string was fed
 
     @classmethod
     def under(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
@@ -80,17 +80,13 @@ class ArgumentsWindow:
         return self._string.held + self._plain.held + len(self._bare)
 
     def weight(self, text: str) -> int:
-        """Return how much there is to read when these characters come."""
         return weight_of_parts(text) + max(self._string.weight(text), self._plain.weight(text))
 
     def weight_of_end(self) -> int:
-        """Return how much there is to read when the arguments end."""
         ends = self._string.weight_of_end() + self._plain.weight_of_end()
         return ends + weight_of(self._bare)
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, return the pieces that they release. A string that begins and
-        ends in them is read once."""
         released = _Released()
         start = ""
         for kind, part in self._splitter.feed(text):
@@ -104,49 +100,47 @@ class ArgumentsWindow:
                 start = ""
             else:
                 if start:
-                    released.add(self._going_on(start))
+                    released.add(self._feed_start(start))
                     start = ""
-                released.add(self._fed(kind, part))
+                released.add(self._feed_part(kind, part))
         if start:
-            released.add(self._going_on(start))
-        return released.all()
+            released.add(self._feed_start(start))
+        return released.pieces()
 
-    def _going_on(self, text: str) -> list[ReleasedPiece]:
-        """Take the beginning of a string that goes on."""
+    def _feed_start(self, text: str) -> list[ReleasedPiece]:
+        """Feed the beginning of a string that is not complete."""
         self._in_string = True
         return self._string.feed(text)
 
-    def _fed(self, kind: Kind, part: str) -> list[ReleasedPiece]:
+    def _feed_part(self, kind: Kind, part: str) -> list[ReleasedPiece]:
         if kind == "string":
             return self._string.feed(part)
         if kind == "plain":
             return self._plain.feed(part)
         self._bare += part
         if kind == "end" or len(self._bare) > MOST_BARE:
-            pieces = self._ended()
+            pieces = self._close_text()
             self._count()
             return pieces
         return []
 
-    def let_go(self) -> list[ReleasedPiece]:
-        """End the arguments: they do not go on behind anything else."""
-        return self.flush()
+    def release(self) -> list[ReleasedPiece]:
+        return self.close()
 
-    def flush(self) -> list[ReleasedPiece]:
-        """End the arguments, return all that is left of them."""
+    def close(self) -> list[ReleasedPiece]:
         self._splitter = Splitter()
-        return [*self._ended(), *self._plain.flush()]
+        return [*self._close_text(), *self._plain.close()]
 
     def _count(self) -> None:
-        """Let rules fail that have looked at as many texts as they may."""
+        """Let the rules fail that have inspected the maximum number of texts."""
         for tally in self._tallies:
             if tally.fields > tally.most_texts and tally.error is None:
                 tally.fail("too_many_texts")
 
-    def _ended(self) -> list[ReleasedPiece]:
+    def _close_text(self) -> list[ReleasedPiece]:
         if not self._bare:
             self._in_string = False
-            return self._string.flush()
+            return self._string.close()
         bare, self._bare = self._bare, ""
         if bare in LITERALS:
             return [ReleasedPiece(bare, len(bare), changed=False)]

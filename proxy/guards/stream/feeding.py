@@ -97,6 +97,6 @@ class Feeding:
                 await turn.rest()
         return released
 
-    def flush(self) -> list[Frame]:
+    def close(self) -> list[Frame]:
         """Return all frames that wait, because the stream has ended."""
-        return self._filter.flush()
+        return self._filter.close()

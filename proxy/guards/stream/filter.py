@@ -140,7 +140,7 @@ class StreamFilter:
             return
         released = [each for event in frame.events for each in self._closed(frame, event)]
         if frame.last:
-            released += self.flush()
+            released += self.close()
         if going:
             if self._opening is None and any(isinstance(event, Start) for event in frame.events):
                 self._opening = []
@@ -156,11 +156,11 @@ class StreamFilter:
             waiting.append(HeldText(frame, -1, (), 0))
         yield self._shown(released)
 
-    def flush(self) -> list[Frame]:
+    def close(self) -> list[Frame]:
         """Return all frames that wait, because the answer has ended."""
         self._latest = None
         for text_filter in self._unknown.values():
-            text_filter.flush()
+            text_filter.close()
         return self._shown(self._flushed([*self._streams.values(), *self._idle.values()]))
 
     def _concerns(self, text: Text) -> bool:
@@ -218,9 +218,9 @@ class StreamFilter:
         released = [*chain.from_iterable(map(text_filter.feed, cut(text.text)))]
         if place is not None and (place in self._unknown or len(self._unknown) < MAX_STREAMS):
             self._unknown[place] = text_filter
-            released += text_filter.let_go()
+            released += text_filter.release()
         else:
-            released += text_filter.flush()
+            released += text_filter.close()
         if not any(piece.changed for piece in released):
             return None
         return "".join(piece.text for piece in released)
@@ -238,7 +238,7 @@ class StreamFilter:
             for piece in cut(each.text.text):
                 yield self._shown(stream.feed(piece))
             if each.place not in self._streams:
-                yield self._shown(stream.flush())
+                yield self._shown(stream.close())
 
     def _stream(self, going: FrameText) -> PartStream:
         """Return the stream of a text. A new part may take over that of an ended one; above
@@ -296,19 +296,19 @@ class StreamFilter:
         if isinstance(event, Finish):
             self._joinable.ended.add(event.choice)
             return self._finished(event.choice)
-        return self.flush() if isinstance(event, Stop | Fault) else []
+        return self.close() if isinstance(event, Stop | Fault) else []
 
     def _ended(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
         if frame.family not in CHAT:  # texts of documents without a type, which came before
             for place, stream in self._streams.items():
                 if not isinstance(place, Part):
-                    released += stream.let_go()
+                    released += stream.release()
         ended = self._streams.pop(part, None)
         if ended is not None:
-            released += ended.let_go()
+            released += ended.release()
             idle_stream = self._idle.get((part.choice, part.kind))
-            released += idle_stream.flush() if idle_stream is not None else []
+            released += idle_stream.close() if idle_stream is not None else []
             self._idle[part.choice, part.kind] = ended
         self._edited.discard(part)
         return released
@@ -317,7 +317,7 @@ class StreamFilter:
         return self._flushed(stream for stream in self._streams_of(choice) if stream.ends)
 
     def _flushed(self, streams: Iterable[PartStream]) -> list[Frame]:
-        return [frame for stream in streams for frame in stream.flush()]
+        return [frame for stream in streams for frame in stream.close()]
 
     def _shown(self, frames: list[Frame]) -> list[Frame]:
         """Return released frames, with `Start` before all others."""

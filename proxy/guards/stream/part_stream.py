@@ -94,13 +94,13 @@ class PartStream:
         pieces = self._filter.feed(text)
         return self._released(pieces) if pieces or not self._queue[0].unclear else []
 
-    def let_go(self) -> list[Frame]:
+    def release(self) -> list[Frame]:
         """Return all frames that wait, because something else follows. The text may go on."""
-        return self._released(self._filter.let_go())
+        return self._released(self._filter.release())
 
-    def flush(self) -> list[Frame]:
+    def close(self) -> list[Frame]:
         """Return all frames that wait, because the text has ended."""
-        return self._released(self._filter.flush())
+        return self._released(self._filter.close())
 
     def _released(self, pieces: Iterable[ReleasedPiece]) -> list[Frame]:
         out: list[Frame] = []

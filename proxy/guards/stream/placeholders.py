@@ -312,13 +312,13 @@ class Unmasker:
 
     def take(self, text: str) -> list[ReleasedPiece]:
         """Take a text that is whole, return all of it with its values back."""
-        return [*self.feed(text), *self.flush()]
+        return [*self.feed(text), *self.close()]
 
-    def let_go(self) -> list[ReleasedPiece]:
+    def release(self) -> list[ReleasedPiece]:
         """End the text: no placeholder goes on behind anything else."""
-        return self.flush()
+        return self.close()
 
-    def flush(self) -> list[ReleasedPiece]:
+    def close(self) -> list[ReleasedPiece]:
         """Return what was held back: the text has ended."""
         pieces = self._restored(self._before + self._held, len(self._before)) if self._held else []
         self._held = self._before = ""

@@ -1,4 +1,4 @@
-"""What a text of a stream goes through, and what comes out of it piece by piece."""
+"""Interface of filters of streamed text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class ReleasedPiece(NamedTuple):
-    """What became of the next ``size`` characters; they are the text itself unless ``changed``."""
+    """Text that replaces the next ``size`` characters. It equals them unless ``changed``."""
 
     text: str
     size: int
@@ -14,34 +14,38 @@ class ReleasedPiece(NamedTuple):
 
 
 class TextFilter(Protocol):
-    """What a text goes through that comes in pieces. ``lookback`` is what it may hold for long."""
+    """Inspects one text that arrives in pieces, and releases what is safe to send.
+
+    Feeding a text in any pieces releases the same text as feeding it at once. ``lookback`` is the
+    longest suffix, in characters, that may be held for long.
+    """
 
     @property
     def lookback(self) -> int: ...
 
     @property
     def held(self) -> int:
-        """Characters that have come and are neither released nor masked away."""
+        """Number of characters that are not yet released."""
 
     def weight(self, text: str) -> int:
-        """Return how much there is to read when these characters come."""
+        """Return the weight of inspecting ``text`` as the next piece."""
 
     def weight_of_end(self) -> int:
-        """Return how much there is to read when the text ends."""
+        """Return the weight of closing the text."""
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, return the pieces that they release."""
+        """Add characters and return the pieces that are now safe."""
 
-    def let_go(self) -> list[ReleasedPiece]:
-        """Return all that is held, as something else is to be shown behind it. The text may go on
-        then, and is read as one, as far as this can: else it ends, as with ``flush``."""
+    def release(self) -> list[ReleasedPiece]:
+        """Release everything, because something else is sent after it. The text may continue, and
+        a filter inspects it as one text if it can."""
 
-    def flush(self) -> list[ReleasedPiece]:
-        """End the text, return all that is left of it. What is fed next is another text."""
+    def close(self) -> list[ReleasedPiece]:
+        """End the text and return all remaining pieces. What is fed next is another text."""
 
 
 class WholeTextFilter(TextFilter, Protocol):
-    """One that takes texts that do not come in pieces, too."""
+    """Text filter that also accepts complete texts."""
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, return all of it: what ``feed`` and ``flush`` would give."""
+        """Return all pieces of a complete text, as ``feed`` and ``close`` would."""

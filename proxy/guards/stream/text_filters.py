@@ -100,7 +100,7 @@ def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
         return False
     window = Window(copies)
     try:
-        pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.flush()]
+        pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.close()]
     except GuardBlocked:
         return True
     return any(piece.changed for piece in pieces) or any(tally.findings for tally in copies)

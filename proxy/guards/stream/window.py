@@ -26,44 +26,45 @@ from proxy.guards.findings import (
     within_json,
 )
 from proxy.guards.stream.text_filter import ReleasedPiece
-from proxy.guards.stream.words import (
+from proxy.guards.stream.word_scanner import (
     WORDS,
     ShortTexts,
-    Words,
+    WordScanner,
+    count_whole,
     find_held,
-    glance,
     is_torn,
     last_end,
     open_from,
-    words_for,
+    word_scanner,
 )
 from proxy.guards.text.base64_text import MOST_RUN
 from proxy.guards.text.documents import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
-from proxy.guards.text.normalize import View, beginning
+from proxy.guards.text.normalize import beginning
 from proxy.types.guard import is_weighted
 
-MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
-PACE = 8  # how often a letter may be read that has to be read by itself
-HELD_SHARE = 32  # of what is held anyway, so much more may come before the next look
-MOST_LOOKS = 4  # at the longest text that is kept, which may follow each other at once
-LEAST_UNREAD = 1024  # characters after which all that is kept is looked at once more, and cut
-SEAM = "\u200b"  # read between two blocks: a word ends at it, or goes on where marks are left out
-LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
+MAX_WHOLE = 8 * 1024 * 1024  # characters that are kept for a rule that needs the whole text
+PACE = 8  # how often a letter that has no plain reading may be read
+HELD_SHARE = 32  # new characters before the next inspection, as a divisor of the held ones
+MAX_INSPECTIONS = 4  # inspections of the longest kept text that may follow each other at once
+MIN_UNREAD = 1024  # characters after which the kept text is inspected again, and cut
+SEAM = "\u200b"  # read between two blocks: a word ends at it, or goes on in a reading without it
+LETTERS_A_SECOND = 20_000  # new characters that a second of inspection requires before the next
 _order = attrgetter("order")
 
 
 class Window:
-    """Feed it a text; it gives the pieces that may be shown. Raises ``GuardBlocked``.
+    """Inspects one text that arrives in pieces. Raises ``GuardBlocked``.
 
-    ``tallies`` are those of the rules that apply, and may be shared by the windows of one answer.
-    ``escaped`` says that the text stands inside of a JSON string, and must stay so.
+    ``tallies`` are the rules that apply; windows of one response may share them. An ``escaped``
+    text is inside of a JSON string. Positions count characters since the first text.
     """
 
     __slots__ = (
-        "_base", "_before", "_begun", "_beside", "_credit", "_cursors", "_done", "_escaped",
-        "_fresh", "_last", "_least", "_limit", "_longest", "_most_credit", "_most_unread", "_near",
-        "_parts", "_pause", "_pending", "_plain", "_replace", "_seen", "_short", "_shown", "_since",
-        "_spent", "_tallies", "_text", "_took", "_unread", "_whole", "_words",
+        "_begin", "_context_weight", "_cpu_clock", "_credit", "_cursors", "_decided", "_escaped",
+        "_is_ascii", "_is_new", "_last_cpu_s", "_last_weight", "_length", "_limit", "_max_credit",
+        "_max_lookback", "_max_unread", "_min_pause", "_min_run", "_needs_whole", "_new_size",
+        "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_short_texts",
+        "_tallies", "_text", "_text_start", "_unread", "_words",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +73,7 @@ class Window:
         *,
         escaped: bool = False,
         replace: Replace = named,
-        spent: Clock = time.thread_time,
+        cpu_clock: Clock = time.thread_time,
     ) -> None:
         self._tallies = tallies
         self._escaped = escaped
@@ -81,150 +82,151 @@ class Window:
             RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]
         holding = [cursor.lookback for cursor in self._cursors if cursor.holds]
-        self._whole = None in holding
+        self._needs_whole = None in holding
         in_turn = sorted(self._cursors, key=lambda cursor: cursor.lookback is None)
-        self._short = ShortTexts(self._cursors if self._whole else in_turn, escaped=escaped)
+        self._short_texts = ShortTexts(
+            self._cursors if self._needs_whole else in_turn, escaped=escaped
+        )
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
         lookbacks_held = [lookback for lookback in holding if lookback is not None]
-        self._words = words_for(self._cursors, escaped=escaped)
-        self._near = 0 if self._words else max(0, min(finite, default=0) - 1)
-        self._longest = max(finite, default=0)
-        self._least = (
-            max(lookbacks_held, default=0) // HELD_SHARE if holding else self._longest // 4
+        self._words = word_scanner(self._cursors, escaped=escaped)
+        self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
+        self._max_lookback = max(finite, default=0)
+        self._min_pause = (
+            max(lookbacks_held, default=0) // HELD_SHARE if holding else self._max_lookback // 4
         )
-        self._limit = 4 * self._longest + 2 * MOST_RUN
-        self._most_unread = max(self._longest, LEAST_UNREAD)
-        self._credit = self._most_credit = MOST_LOOKS * self._limit
+        self._limit = 4 * self._max_lookback + 2 * MOST_RUN
+        self._max_unread = max(self._max_lookback, MIN_UNREAD)
+        self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
-        self._beside = sum(each.weight for each in judging if is_weighted(each))
+        self._context_weight = sum(each.weight for each in judging if is_weighted(each))
         self._parts: list[str] | None = [] if judging else None
-        self._text = ""  # from ``_base`` on, all in characters since the beginning
-        self._before = ""
-        self._base = self._begun = self._done = self._shown = self._seen = 0
-        self._unread, self._pause = 0, 0 if self._words else self._least
-        self._spent = spent
-        self._last = 0  # the weight of the last look
-        self._took, self._since = 0.0, WORDS
-        self._fresh = self._plain = True
+        self._text = ""  # from ``_text_start`` on
+        self._preceding = ""
+        self._text_start = self._begin = self._decided = self._released = self._length = 0
+        self._unread, self._pause = 0, 0 if self._words else self._min_pause
+        self._cpu_clock = cpu_clock
+        self._last_weight = 0  # of the last inspection
+        self._last_cpu_s, self._new_size = 0.0, WORDS
+        self._is_new = self._is_ascii = True
         self._pending: list[TextMatch] = []
 
     @property
     def lookback(self) -> int:
-        """The largest lookback of the rules that hold something back, 0 where none does."""
+        """The largest lookback of the rules that enforce, 0 without any."""
         return max((cursor.lookback or 0 for cursor in self._cursors if cursor.holds), default=0)
 
     @property
     def held(self) -> int:
-        """Characters that have come and are neither released nor masked away."""
-        return max(0, self._seen - max(self._done, self._shown))
+        return max(0, self._length - max(self._decided, self._released))
 
     def weight(self, text: str) -> int:
-        """Return how much there is to read when these characters come."""
         if self._words is not None:
-            size = len(text) + (self._unread // 4 if self._unread > self._most_unread else 0)
-            return self._last + (size if self._plain and text.isascii() else BEYOND_ASCII * size)
+            size = len(text) + (self._unread // 4 if self._unread > self._max_unread else 0)
+            return self._last_weight + (
+                size if self._is_ascii and text.isascii() else BEYOND_ASCII * size
+            )
         unread = self._unread + len(text)
-        if self._whole or (unread <= self._pause and len(self._text) + len(text) <= self._limit):
+        if self._needs_whole or (
+            unread <= self._pause and len(self._text) + len(text) <= self._limit
+        ):
             return 0
-        return self._last + (unread if self._plain and text.isascii() else BEYOND_ASCII * unread)
+        return self._last_weight + (
+            unread if self._is_ascii and text.isascii() else BEYOND_ASCII * unread
+        )
 
     def weight_of_end(self) -> int:
-        """Return how much there is to read when the text ends."""
-        if self._seen == self._begun:
+        if self._length == self._begin:
             return 0
-        unread = self._unread if self._parts is None else self._seen - self._begun
-        return self._last + self._beside + (unread if self._plain else BEYOND_ASCII * unread)
+        unread = self._unread if self._parts is None else self._length - self._begin
+        return (
+            self._last_weight
+            + self._context_weight
+            + (unread if self._is_ascii else BEYOND_ASCII * unread)
+        )
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, return the pieces that they release. However many there are,
-        no more than a sheet of them is read at once."""
         size = len(text)
         if size > SHEET:
             return [released for piece in cut(text) for released in self.feed(piece)]
         if not text:
             return []
         self._note(text, size)
-        if self._whole:
+        if self._needs_whole:
             return []
         self._text += text
         self._unread += size
-        self._since += size
+        self._new_size += size
         if self._words is not None:
-            is_due = self._since >= self._words.together(text)
+            is_due = self._new_size >= self._words.together(text)
             return self._word_by_word(self._words) if is_due else []
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
-                self._look(self._cursors)
+                self._inspect(self._cursors)
             else:
-                self._last = self._unread = 0
+                self._last_weight = self._unread = 0
         elif self._is_held():
             return []
-        return self._released_or_given_up()
+        return self._release_or_give_up()
 
-    def _word_by_word(self, words: Words) -> list[ReleasedPiece]:
-        """Release what is before the last word, where nothing is found or under way there. Where
-        something may be, the rules that know of it look, as often as new characters allow."""
-        text, base, pending_start = self._text, self._base, self._done - self._base
+    def _word_by_word(self, words: WordScanner) -> list[ReleasedPiece]:
+        """Release the text before the last word if nothing may begin there. Otherwise the rules
+        that may have a finding inspect it, as often as new characters allow."""
+        text, base, pending_start = self._text, self._text_start, self._decided - self._text_start
         pending_size = len(text) - pending_start
         end = last_end(text, pending_start, len(text) - 1)
         moved = False
-        if end > pending_start and self._credit + HELD_SHARE * self._since >= pending_size:
-            self._credit += HELD_SHARE * self._since - pending_size
-            self._pause -= self._since
-            self._since = 0
+        if end > pending_start and self._credit + HELD_SHARE * self._new_size >= pending_size:
+            self._credit += HELD_SHARE * self._new_size - pending_size
+            self._pause -= self._new_size
+            self._new_size = 0
             unclear = words.advance(text, pending_start, end, base)
             moved = True
-            self._credit = min(self._credit, self._most_credit)
+            self._credit = min(self._credit, self._max_credit)
             if not unclear:
-                self._last //= 2
+                self._last_weight //= 2
             elif self._pause <= 0:
                 start = min(cursor.since for cursor in unclear) - base
                 if self._credit >= len(text) - start:
-                    self._look(unclear, max(0, start))
-        if self._unread > self._most_unread or (
-            pending_size > self._longest and self._unread > max(self._least, self._pause)
+                    self._inspect(unclear, max(0, start))
+        if self._unread > self._max_unread or (
+            pending_size > self._max_lookback and self._unread > max(self._min_pause, self._pause)
         ):
-            self._look(self._cursors)
+            self._inspect(self._cursors)
             moved = True
-        return self._released_or_given_up() if moved else []
+        return self._release_or_give_up() if moved else []
 
-    def _released_or_given_up(self) -> list[ReleasedPiece]:
+    def _release_or_give_up(self) -> list[ReleasedPiece]:
         pieces = self._release()
-        if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
+        if len(self._text) > self._limit:
             for cursor in [cursor for cursor in self._cursors if cursor.looks]:
                 cursor.tally.fail("too_long_to_hold")
             pieces += self._release()
         return pieces
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, return all of it: what ``feed`` and ``flush`` would give. What
-        is short and comes between two texts is read once, and leaves no trace."""
-        if len(text) > MOST_RUN or self._seen != self._begun:
-            return [*self.feed(text), *self.flush()]
+        if len(text) > MOST_RUN or self._length != self._begin:
+            return [*self.feed(text), *self.close()]
         if not text:
             return []
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         for tally in self._tallies:
             tally.fields += 1
             tally.bytes += size
-        matches = self._short.find(text)
-        if matches:
-            return self._masked(text, matches)
-        return [ReleasedPiece(text, len(text), changed=False)]
-
-    def _masked(self, text: str, matches: list[TextMatch]) -> list[ReleasedPiece]:
-        """Return a short text that is whole, masked."""
+        matches = self._short_texts.find(text)  # a short text is read once
+        if not matches:
+            return [ReleasedPiece(text, len(text), changed=False)]
         pieces: list[ReleasedPiece] = []
-        self._text, base = text, self._base
+        self._text, base = text, self._text_start
         for match in sorted(matches, key=_order):
             self._mask(copied(match, start=match.start + base, end=match.end + base), pieces)
-        self._show(base + len(text), pieces)
-        self._text, self._shown = "", base
+        self._release_text(base + len(text), pieces)
+        self._text, self._released = "", base
         return pieces
 
     def _is_held(self) -> bool:
-        """True if a rule holds back what it has not looked at, as it had before."""
-        released_end = self._done
+        """Return True if a rule still holds everything that it has not inspected."""
+        released_end = self._decided
         for cursor in self._cursors:
             tally = cursor.tally
             if cursor.decided <= released_end and tally.error is None and tally.rule.enforces:
@@ -232,149 +234,144 @@ class Window:
         return False
 
     def _note(self, text: str, length: int) -> None:
-        """Count a text, and keep it for the rules that need the whole."""
+        """Count new characters, and keep them for the rules that need the whole text."""
         size = length
         if not text.isascii():
             size = len(text.encode("utf-8", "surrogatepass"))
-            self._plain = False
+            self._is_ascii = False
         for tally in self._tallies:
-            tally.fields += self._fresh
+            tally.fields += self._is_new
             tally.bytes += size
-        self._fresh = False
-        self._seen += length
+        self._is_new = False
+        self._length += length
         if self._parts is not None:
             self._parts.append(text)
-            if self._seen - self._begun > MOST_WHOLE:
-                self._forgo(self._parts)
+            if self._length - self._begin > MAX_WHOLE:
+                self._give_up_whole(self._parts)
 
-    def let_go(self) -> list[ReleasedPiece]:
-        """Return all that is held, as something else is to be shown behind it. What is found across
-        is masked from there on, or blocks: a rule that needs the whole text reads two texts."""
-        if self._whole:
-            return self.flush()
+    def release(self) -> list[ReleasedPiece]:
+        """Release everything. A finding across this position is masked from here on, or blocks; a
+        rule that needs the whole text reads two texts."""
+        if self._needs_whole:
+            return self.close()
         pieces: list[ReleasedPiece] = []
         if self.held:
-            preceding, text = self._before, self._text
-            matches = find_held(self._cursors, text, preceding, self._base, escaped=self._escaped)
+            preceding, text = self._preceding, self._text
+            matches = find_held(
+                self._cursors, text, preceding, self._text_start, escaped=self._escaped
+            )
             for match in sorted([*self._pending, *matches], key=_order):
                 if self._tallies[match.rule].rule.can_block:
                     self._mask(match, pieces)
-                self._put(match, pieces)  # it counts once nothing can change it
-            self._show(self._base + len(text), pieces)
-        if (self._text or self._before)[-1:] not in ("", SEAM):  # it is never shown
+                self._release_masked(match, pieces)  # counted later, when the match is final
+            self._release_text(self._text_start + len(text), pieces)
+        if (self._text or self._preceding)[-1:] not in ("", SEAM):  # it is never shown
             self._text += SEAM
-            self._seen += 1
-            self._shown = self._seen
+            self._length += 1
+            self._released = self._length
         return pieces
 
-    def flush(self) -> list[ReleasedPiece]:
-        """End the text, return all that is left of it. What is fed next is another text."""
+    def close(self) -> list[ReleasedPiece]:
         whole_text = "".join(self._parts or ())
-        if self._whole:
+        if self._needs_whole:
             self._text = whole_text
         if self._text:
-            self._look(self._cursors, final=True)
-        if whole_text and not self._whole:
-            glance(self._cursors, whole_text, escaped=self._escaped)
+            self._inspect(self._cursors, final=True)
+        if whole_text and not self._needs_whole:
+            count_whole(self._cursors, whole_text, escaped=self._escaped)
         pieces = self._release()
-        self._text = self._before = ""
-        self._base = self._begun = self._done = self._shown = self._seen
-        self._last, self._unread, self._since = 0, 0, WORDS
-        self._fresh = self._plain = True
+        self._text = self._preceding = ""
+        self._text_start = self._begin = self._decided = self._released = self._length
+        self._last_weight, self._unread, self._new_size = 0, 0, WORDS
+        self._is_new = self._is_ascii = True
         if self._parts is not None:
             self._parts = []
         for cursor in self._cursors:
-            cursor.begin_anew(self._seen)
+            cursor.begin_anew(self._length)
         return pieces
 
-    def _forgo(self, parts: list[str]) -> None:
-        """The text is too long for the rules that need the whole of it."""
+    def _give_up_whole(self, parts: list[str]) -> None:
+        """Let the rules fail that need the whole text, because it is too long."""
         self._parts = None
         for cursor in self._cursors:
             if cursor.lookback is None:
                 cursor.tally.fail("too_long")
-        if self._whole:
-            self._whole = False
+        if self._needs_whole:
+            self._needs_whole = False
             self._text = "".join(parts[:-1])
 
-    def _look(self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False) -> None:
-        """Look at all that is held, and let the more come before the next look the longer it took:
-        a text that is made of beginnings is read again and again, but not at each of its pieces."""
+    def _inspect(
+        self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False
+    ) -> None:
+        """Inspect the held text, and set the pause before the next inspection by its cost: a text
+        that consists of beginnings of findings is not read again with each piece."""
         clock = self._tallies[0].clock
-        # The clock takes less time itself, but tells how busy the machine is, too.
-        cpu_clock = self._spent if self._words or self._last > LIGHT else clock
+        # The clock of the tallies is cheaper, but may include the work of others.
+        cpu_clock = self._cpu_clock if self._words or self._last_weight > LIGHT else clock
         started_at, cpu_before = clock(), cpu_clock()
         effort = self._read(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
-        self._last = weight_of_work(cpu_s)
-        if self._words:  # what is read for the first time may have to be made ready
-            cpu_s, self._took = min(cpu_s, self._took), cpu_s
-        min_pause = 0 if self._words else self._least
+        self._last_weight = weight_of_work(cpu_s)
+        if self._words:  # the first inspection may compile patterns
+            cpu_s, self._last_cpu_s = min(cpu_s, self._last_cpu_s), cpu_s
+        min_pause = 0 if self._words else self._min_pause
         self._credit -= len(self._text) - start
         self._pause = max(
-            min_pause, effort // PACE, min(int(cpu_s * LETTERS_A_SECOND), self._longest // 4)
+            min_pause, effort // PACE, min(int(cpu_s * LETTERS_A_SECOND), self._max_lookback // 4)
         )
         if not start:
             self._unread = 0
 
     def _read(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
-        """Return how many letters had to be read one by one, at most twice the longest lookback."""
-        text, escaped, base = self._text, self._escaped, self._base + start
-        preceding = text[start - 1] if start else self._before
+        """Return the number of letters that were read one by one, at most twice the longest
+        lookback."""
+        text, escaped, base = self._text, self._escaped, self._text_start + start
+        preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
         torn = is_torn(preceding, text)
-        max_run = None if self._whole else MOST_RUN
+        max_run = None if self._needs_whole else MOST_RUN
         read = beginning(
-            text, escaped=escaped, torn=torn, max_run=max_run, min_run=self._near, ends=final
+            text, escaped=escaped, torn=torn, max_run=max_run, min_run=self._min_run, ends=final
         )
         for cursor in cursors:
-            if cursor.lookback is None and not self._whole:
+            if cursor.lookback is None and not self._needs_whole:
                 continue
             decided = len(text) if final else settled(read, cursor.lookback or 0)
             floor = None
             if not final and self._words and cursor.hold is not None:
                 floor, decided_before = decided, max(0, cursor.decided - base)
                 decided = max(decided, open_from(read, cursor, cursor.hold, decided_before))
-            # What was moved word by word has to see how far back it must keep the text.
-            if base + decided > cursor.decided or floor is not None:
-                self._scan(cursor, read.views, base, decided, floor)
-        return min(read.effort, 2 * self._longest)
-
-    def _scan(
-        self,
-        cursor: RuleCursor,
-        views: tuple[View, ...],
-        base: int,
-        decided: int,
-        floor: int | None,
-    ) -> None:
-        for match in cursor.see(views, base, base + decided, floor=floor):
-            if cursor.tally.rule.enforces:
-                insort(self._pending, match, key=_order)
-            else:
-                cursor.tally.count(match.kind, match.score)
+            # A cursor that moved word by word updates how far back the text must be kept.
+            if base + decided <= cursor.decided and floor is None:
+                continue
+            for match in cursor.see(read.views, base, base + decided, floor=floor):
+                if cursor.tally.rule.enforces:
+                    insort(self._pending, match, key=_order)
+                else:
+                    cursor.tally.count(match.kind, match.score)
+        return min(read.effort, 2 * self._max_lookback)
 
     def _release(self) -> list[ReleasedPiece]:
-        released_end = text_start = self._base + len(self._text)
+        released_end = text_start = self._text_start + len(self._text)
         for cursor in self._cursors:
             if cursor.tally.error is None:
                 if cursor.tally.rule.enforces and cursor.decided < released_end:
                     released_end = cursor.decided
                 if cursor.lookback is not None and cursor.since < text_start:
                     text_start = cursor.since
-        self._done = released_end
+        self._decided = released_end
         pieces: list[ReleasedPiece] = []
         if self._pending:
             ready = [*takewhile(lambda match: match.start < released_end, self._pending)]
             del self._pending[: len(ready)]
             for match in ready:
                 self._mask(match, pieces)
-        self._show(released_end, pieces)
-        cut = min(text_start, released_end) - self._base
+        self._release_text(released_end, pieces)
+        cut = min(text_start, released_end) - self._text_start
         if cut > 0:
-            self._before = self._text[cut - 1]
+            self._preceding = self._text[cut - 1]
             self._text = self._text[cut:]
-            self._base += cut
+            self._text_start += cut
         return pieces
 
     def _mask(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
@@ -382,21 +379,21 @@ class Window:
         tally.count(match.kind, match.score)
         if tally.rule.can_block:
             raise tally.block(match.kind)
-        self._put(match, pieces)
+        self._release_masked(match, pieces)
 
-    def _put(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
-        """Add the replacement of what is not shown of a match, and what is before it."""
-        if match.end <= self._shown:
+    def _release_masked(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
+        """Release the text before a match, and the replacement of its part not yet released."""
+        if match.end <= self._released:
             return
         tally = self._tallies[match.rule]
-        self._show(match.start, pieces)
-        covered = self._text[self._shown - self._base : match.end - self._base]
+        self._release_text(match.start, pieces)
+        covered = self._text[self._released - self._text_start : match.end - self._text_start]
         replacement = self._replace(tally.rule, match.kind, covered)
         pieces.append(ReleasedPiece(replacement, len(covered), changed=True))
-        self._shown = match.end
+        self._released = match.end
 
-    def _show(self, upto: int, pieces: list[ReleasedPiece]) -> None:
-        if upto > self._shown:
-            text = self._text[self._shown - self._base : upto - self._base]
+    def _release_text(self, upto: int, pieces: list[ReleasedPiece]) -> None:
+        if upto > self._released:
+            text = self._text[self._released - self._text_start : upto - self._text_start]
             pieces.append(ReleasedPiece(text, len(text), changed=False))
-            self._shown = upto
+            self._released = upto

@@ -65,7 +65,7 @@ def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
 def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) -> int:
     """Return the start of a run at the end that may be text, or the end of the text.
 
-    A run of up to ``near`` characters is ignored, because so much is held anyway.
+    A run of up to ``min_size`` characters is ignored, because so much is held anyway.
     """
     for start, decode in (
         (len(text.rstrip("=").rstrip(ALPHABET)), partial(plain, cut=True)),
@@ -82,7 +82,7 @@ def open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) 
 def decodings(
     run: str, max_size: int | None = None, *, torn: bool = False
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the spans of base64 and hex in a run with their text, each of at most ``most``
+    """Yield the spans of base64 and hex in a run with their text, each of at most ``max_size``
     characters. What begins before a ``torn`` run is skipped."""
     size = len(run) if max_size is None else min(len(run), max_size)
     if not torn and (text := plain(run[:size], cut=size < len(run))):
@@ -273,7 +273,7 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
 
 def says_text(item: Json, outer_claim: TextClaim) -> TextClaim:
     """Return the declared type of the data in an item, by its type, format or media type; else what
-    is declared ``around`` it. A text around it wins."""
+    is declared around it (``outer_claim``). A declared text around it wins."""
     media = [media_type for name in MEDIA_MEMBERS if isinstance(media_type := item.get(name), str)]
     texts = [each for each in media if _TEXT_MEDIA.match(each)] if media else media
     for text in texts:

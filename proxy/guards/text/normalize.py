@@ -142,7 +142,7 @@ class View:
 
 
 def variants(text: str, *, escaped: bool = False, max_run: int | None = None) -> tuple[View, ...]:
-    """Return the text itself and all other readings; ``most`` bounds the characters of a run of
+    """Return the text itself and all other readings; ``max_run`` bounds the characters of a run of
     base64 that are decoded."""
     return _read(text, escaped, torn=False, max_run=max_run)[0]
 
@@ -178,34 +178,24 @@ def beginning(
 ) -> Beginning:
     """Read a text that may continue, unless it ``ends``; then base64 at its end is decoded.
 
-    A ``torn`` text begins inside of base64, which is not decoded. ``most`` bounds the characters of
-    one run that are held and decoded; a run of up to ``near`` is ignored, because so much is held
-    anyway. Open at the end are the last character (a mark may follow), an incomplete escape, and
-    single letters.
+    A ``torn`` text begins inside of base64, which is not decoded. ``max_run`` bounds the characters
+    of one run that are held and decoded; a run of up to ``min_run`` is ignored, because so much is
+    held anyway. Open at the end are the last character (a mark may follow), an incomplete escape,
+    and single letters.
     """
     views, bare, visible, opened = _read(
         text, escaped, torn, max_run, min_run=None if ends else min_run
     )
-    unescaped_end = _pending(text, escaped)
+    end = _pending(text, escaped)
+    is_cut = end < len(text)
     letter = disguises.open_cluster(
-        visible.cased
-        if unescaped_end == len(text)
-        else visible.cased[: visible.index(unescaped_end)]
+        visible.cased[: visible.index(end)] if is_cut else visible.cased
     )
-    sure = bare.cased if unescaped_end == len(text) else bare.cased[: bare.index(unescaped_end)]
-    letters_end, run = (
-        _letters_apart(sure),
-        base64_text.open_run(sure, torn=torn, max_size=max_run, min_size=min_run),
-    )
-    shadow = len(opened.cased.rstrip(_TAGGED))
-    marks_end = bare.begins(disguises.open_within(sure))
-    upto = min(
-        unescaped_end,
-        visible.begins(letter),
-        bare.begins(letters_end),
-        opened.begins(shadow),
-        marks_end,
-    )
+    sure = bare.cased[: bare.index(end)] if is_cut else bare.cased
+    run = base64_text.open_run(sure, torn=torn, max_size=max_run, min_size=min_run)
+    marks = min(bare.begins(_letters_apart(sure)), bare.begins(disguises.open_within(sure)))
+    tags = opened.begins(len(opened.cased.rstrip(_TAGGED)))
+    upto = min(end, visible.begins(letter), marks, tags)
     effort = 0
     if opened is not views[0]:  # a letter read by itself counts more than one of several
         stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
@@ -223,7 +213,7 @@ def _read(
     min_run: int | None = None,
     layers: int = MOST_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
-    """Return all readings, with ``near`` except of a run at the end that may continue, and three
+    """Return all readings, with ``min_run`` except of a run at the end that may continue, and three
     intermediate ones: without marks, without invisible characters, and without escapes."""
     itself = View(text)
     if _NUMBER.fullmatch(text):
@@ -298,20 +288,15 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
 def _unquoted(text: str, escaped: bool) -> View:
     """Return a text without the escapes of the JSON string that it is in."""
     view = View(text)
-    return (
-        _edited(view, disguises.unescaped(text, disguises.IN_JSON))
-        if escaped and "\\" in text
-        else view
-    )
+    if not (escaped and "\\" in text):
+        return view
+    return _edited(view, disguises.unescaped(text, disguises.IN_JSON))
 
 
 def _opened(view: View) -> View:
     """Decode escapes once."""
-    return (
-        _edited(view, disguises.unescaped(view.cased))
-        if disguises.has_escapes(view.cased)
-        else view
-    )
+    has_escapes = disguises.has_escapes(view.cased)
+    return _edited(view, disguises.unescaped(view.cased)) if has_escapes else view
 
 
 def _pending(text: str, escaped: bool) -> int:
@@ -319,10 +304,8 @@ def _pending(text: str, escaped: bool) -> int:
     if not (escaped and "\\" in text):
         return disguises.pending_escape(text)
     end = disguises.pending_escape(text, in_json=True)
-    text_view = _unquoted(text, escaped)
-    return min(
-        end, text_view.begins(disguises.pending_escape(text_view.cased[: text_view.index(end)]))
-    )
+    view = _unquoted(text, escaped)
+    return min(end, view.begins(disguises.pending_escape(view.cased[: view.index(end)])))
 
 
 def _seen(view: View) -> View:
@@ -374,7 +357,7 @@ def _joined(view: View) -> Iterator[View]:
 def _decoded(
     view: View, torn: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
-    """Decode runs of base64, with ``near`` except one that may continue."""
+    """Decode runs of base64, with ``min_run`` except one that may continue."""
     if max_run == 0 or not layers:
         return
     upto = len(view.cased)

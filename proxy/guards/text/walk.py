@@ -142,7 +142,7 @@ Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 def request_walk(body: Json, unknown: str = "other", role: str | None = None) -> Iterator[Found]:
     """Walk over a request in order. Unknown fields have the kind ``unknown`` and the role
-    ``whose``."""
+    ``role``."""
     return walk_values(_fields(body, unknown, role), members, answer=False, cut=False)
 
 

@@ -97,7 +97,7 @@ class JoinedParts:
         text_number: int,
         detector: object,
     ) -> Sequence[tuple[int, TextMatch]]:
-        """Return the remaining pieces of a finding of which the text ``since`` has a part.
+        """Return the remaining pieces of a finding of which the text ``text_number`` has a part.
 
         At a boundary of messages they must contain a digit, as keys and numbers do: an address at
         the end of one does not make a finding of the first word of the next. They are in later

@@ -30,7 +30,7 @@ def prefilter_rules(
     rules: Sequence[GuardRule], read: Texts, max_weight: int, clock: Clock
 ) -> list[GuardResult | None]:
     """Return the results of rules that find nothing, and None for each rule that must inspect the
-    texts. All rules must if the texts weigh more than ``most``."""
+    texts. All rules must if the texts weigh more than ``max_weight``."""
     all_rules: list[GuardResult | None] = [None] * len(rules)
     remaining = max_weight - EACH * len(read.texts)
     if remaining < 0 or read.opaque or read.unread:

@@ -292,8 +292,8 @@ def _together(
     known_matches: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
     """Return the matches in joined texts that none of them has by itself. A match that one text has
-    in part is not counted again, and only the rest of it is new. ``known`` has earlier matches by
-    text."""
+    in part is not counted again, and only the rest of it is new. ``known_matches`` has earlier
+    matches by text."""
     if not matches:
         return []
     spans = {number: FoundSpans.of(known_matches.get(number, ())) for number in joined.numbers}

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from proxy.config.scalars import references
 from proxy.errors.words import listed, quoted
-from proxy.guards.stream.words import LEAST_REACH
+from proxy.guards.stream.word_scanner import LEAST_REACH
 from proxy.policy import schema
 from proxy.policy.catalog import guard_deployments
 from proxy.policy.compile.deployments import DEFAULT_POLICY

@@ -102,7 +102,7 @@ def test_a_stream_says_the_same_after_a_long_run_without_spaces(filler: str, siz
     for cut in (17, 1000):
         window = Window([RuleTally(rule, monotonic)])
         parts = [text[start : start + cut] for start in range(0, len(text), cut)]
-        pieces = [piece for part in parts for piece in window.feed(part)] + window.flush()
+        pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
 
         assert "".join(piece.text for piece in pieces) == whole
 

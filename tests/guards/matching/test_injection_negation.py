@@ -43,7 +43,7 @@ def test_a_stream_is_judged_like_its_whole_text(text: str) -> None:
         for size in (1, 5, 11, 40):
             window = Window([RuleTally(RULE, monotonic)])
             parts = [whole[at : at + size] for at in range(0, len(whole), size)]
-            pieces = [piece for part in parts for piece in window.feed(part)] + window.flush()
+            pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
             assert "".join(piece.text for piece in pieces) == expected
 
 

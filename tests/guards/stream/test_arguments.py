@@ -64,9 +64,9 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
     rules = (rule("secret", "411111", action="mask"),)
     once, window = ArgumentsWindow.under(tallies(*rules)), ArgumentsWindow.under(tallies(*rules))
 
-    whole = "".join(piece.text for piece in [*once.feed(arguments), *once.flush()])
+    whole = "".join(piece.text for piece in [*once.feed(arguments), *once.close()])
     found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
-    found += window.flush()
+    found += window.close()
 
     assert "".join(piece.text for piece in found) == whole
     assert sum(piece.size for piece in found) == len(arguments)
@@ -79,7 +79,7 @@ def test_a_finding_behind_an_escape_takes_nothing_of_it(joint: str) -> None:
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
     window = ArgumentsWindow.under(tallies(email))
 
-    shown = "".join(piece.text for piece in [*window.feed(arguments), *window.flush()])
+    shown = "".join(piece.text for piece in [*window.feed(arguments), *window.close()])
 
     assert json.loads(shown) == {"note": f"Write to{joint}[EMAIL]"}
 
@@ -90,7 +90,7 @@ def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]
     window = ArgumentsWindow.under(tallies(rule("never there")))
 
     found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
-    found += window.flush()
+    found += window.close()
 
     assert "".join(piece.text for piece in found) == arguments
     assert not any(piece.changed for piece in found)
@@ -121,5 +121,5 @@ def test_plain_text_is_looked_at_across_its_words() -> None:
     window = ArgumentsWindow.under(tallies(rule("a secret", action="mask")))
 
     assert "".join(
-        p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.flush()]
+        p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.close()]
     ) == ("it is [WORD]")

@@ -52,7 +52,7 @@ async def test_light_frame_is_inspected_at_once() -> None:
 
     assert shown is not None
     assert beside.jobs == 0
-    text = made.text_of([*first, *shown, *feeds.flush()], part)
+    text = made.text_of([*first, *shown, *feeds.close()], part)
     assert text == "a [WORD] here. and a [WORD] there."
 
 
@@ -60,7 +60,7 @@ async def test_each_piece_of_a_long_text_is_a_job() -> None:
     feeds, beside = feeding()
     part, text = made.part(), "a secret, and a long text " * (SHEET // 10)
 
-    shown = [*await feeds.feed(made.said(part, text)), *feeds.flush()]
+    shown = [*await feeds.feed(made.said(part, text)), *feeds.close()]
 
     assert made.text_of(shown, part) == text.replace("secret", "[WORD]")
     assert beside.jobs > len(text) // SHEET

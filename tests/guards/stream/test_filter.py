@@ -377,7 +377,7 @@ def test_repeated_texts_of_a_native_document_are_not_read_again() -> None:
 
     filtered = StreamFilter.under(work)
     filtered.feed(made.native(doc, None, ("item", "content", 0, "text")))
-    filtered.flush()
+    filtered.close()
 
     assert work[0].findings == {"word": 1}
 
@@ -517,4 +517,4 @@ def test_alternating_parts_share_a_filter() -> None:
             for frame in made.block(made.part(kind, number, closing="marked"), ["a"]):
                 feeding.feed(frame)
 
-    assert not feeding.flush()
+    assert not feeding.close()

@@ -54,7 +54,7 @@ def released(unmasker: Unmasker, *pieces: str) -> list[str]:
 
 
 def rest(unmasker: Unmasker) -> str:
-    return "".join(each.text for each in unmasker.flush())
+    return "".join(each.text for each in unmasker.close())
 
 
 def test_the_same_value_has_the_same_placeholder() -> None:
@@ -238,7 +238,7 @@ def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> N
     assert ast.literal_eval(whole) == {"to": [f"to {value}\nnow"], "n": 1}
     for cut in range(len(arguments)):
         window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
-        fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.flush()]
+        fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.close()]
         assert "".join(piece.text for piece in fed) == whole
 
 
@@ -247,7 +247,7 @@ def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
     mask(masks, ASKED, mails(ASKED))
     window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
 
-    fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.flush()]
+    fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.close()]
     assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
 
 

@@ -72,7 +72,7 @@ def restored(text: str, size: int, *, arguments: bool) -> str:
     kind = Text(("arguments",), "", "arguments" if arguments else "text")
     window = masks.text_filter(kind, arguments=arguments, crowded=False)
     parts = [text[at : at + size] for at in range(0, len(text), size)]
-    pieces = [piece for part in parts for piece in window.feed(part)] + window.flush()
+    pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
     return "".join(piece.text for piece in pieces)
 
 

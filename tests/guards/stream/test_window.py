@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally, find_matches, masked
 from proxy.guards.services.stage import Reading, TextCollector
-from proxy.guards.stream.window import MOST_WHOLE, Window
+from proxy.guards.stream.window import MAX_WHOLE, Window
 from proxy.guards.text.base64_text import MOST_RUN
 from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import variants
@@ -63,7 +63,7 @@ def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
     try:
         for part in parts:
             out += window.feed(part)
-        out += window.flush()
+        out += window.close()
     except GuardBlocked as blocked:
         return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
     return "".join(piece.text for piece in out), None
@@ -119,9 +119,9 @@ def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
     out = []
     try:
         for part in parts:
-            out += [*window.feed(part), *window.let_go()]
+            out += [*window.feed(part), *window.release()]
             assert window.held == 0
-        out += window.flush()
+        out += window.close()
     except GuardBlocked as blocked:
         return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
     return "".join(piece.text for piece in out), None
@@ -170,7 +170,7 @@ def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
     """Give the same of a window that is fed them one after the other."""
     try:
         return "".join(
-            p.text for each in texts for p in (*window.feed(each), *window.flush())
+            p.text for each in texts for p in (*window.feed(each), *window.close())
         ), None
     except GuardBlocked as blocked:
         return "", f"{blocked.guard} {blocked.kind}"
@@ -247,7 +247,7 @@ def test_rules_that_only_flag_hold_nothing_back() -> None:
 
     assert [piece.text for piece in window.feed("it is for")] == ["it is for"]
     assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
-    window.flush()
+    window.close()
     assert [each.verdict for each in results_of(at_work)] == ["flagged", "passed"]
 
 
@@ -294,7 +294,7 @@ def test_what_only_the_whole_can_tell_is_held_to_the_end() -> None:
 
     assert window.feed("abc" * 9000) == []
     assert window.held == 27000
-    assert "".join(piece.text for piece in window.flush()) == "a[WORD]c" * 9000
+    assert "".join(piece.text for piece in window.close()) == "a[WORD]c" * 9000
 
 
 def test_a_long_run_of_base64_is_held_to_its_bound_only() -> None:
@@ -338,7 +338,7 @@ def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
 
 
 def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
-    half = "it is known " * (MOST_WHOLE // 20)
+    half = "it is known " * (MAX_WHOLE // 20)
     opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
 
     assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
@@ -430,13 +430,13 @@ def _streamed(text: str, lookback: int = 400) -> None:
     window = Window(tallies(rule("x" * lookback, action="mask", on_error="open")))
     for letter in text:
         window.feed(letter)
-    window.flush()
+    window.close()
 
 
 def _at_once(text: str) -> None:
     window = Window(tallies(rule("secret", action="mask")))
     window.feed(text)
-    window.flush()
+    window.close()
 
 
 @pytest.mark.parametrize(("size", "count"), [(SHEET, 2), (SHEET + 3, 1)])

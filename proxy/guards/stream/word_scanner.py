@@ -1,4 +1,8 @@
-"""x"""
+"""Inspection of a streamed text word by word.
+
+Most streamed text is plain words, and only the last one may still become part of a finding. To
+decide that, only the end of the held text is read, so each word is released as it arrives.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,12 @@ from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import Beginning, View, beginning, variants
 from proxy.types.hold import PartialMatcher
 
-MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
-MOST_KNOWN_SIZE = 32  # characters of one of them
+MAX_CLEAN = 256  # short texts without a finding, which are not inspected again
+MAX_CLEAN_SIZE = 32  # characters of one of them
 
 
 class ShortTexts:
-    """Short texts that are whole, one after the other: one in which nothing was found is not looked
-    at again. ``cursors`` are the rules, in the turn in which they look."""
+    """Finds matches in short complete texts. ``cursors`` are the rules in their order."""
 
     __slots__ = ("_clean", "_cursors", "_escaped")
 
@@ -30,11 +33,11 @@ class ShortTexts:
         self._escaped = escaped
 
     def find(self, text: str) -> list[TextMatch]:
-        """Return what is to be masked of a text; what is only counted is."""
+        """Return the matches of rules that enforce, and count those of other rules."""
         if text in self._clean:
             return []
         matches = self._found(text)
-        if not matches and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
+        if not matches and len(text) <= MAX_CLEAN_SIZE and len(self._clean) < MAX_CLEAN:
             self._clean.add(text)
         for cursor, match in matches:
             if not cursor.tally.rule.enforces:
@@ -53,8 +56,8 @@ class ShortTexts:
 def find_held(
     cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
 ) -> list[TextMatch]:
-    """Return what is found of what is not decided, were this all of the text that begins at
-    ``base``, behind a character ``before`` it."""
+    """Return the undecided matches in a held text, as if the text ended. It begins at ``base``,
+    after the character ``preceding``."""
     torn = is_torn(preceding, text)
     views = beginning(text, escaped=escaped, torn=torn, max_run=MOST_RUN, ends=True).views
     return [
@@ -66,9 +69,9 @@ def find_held(
     ]
 
 
-def glance(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
-    """Let the rules look that need the whole text and hold nothing back for it. Of a long one
-    they see the text itself, no other reading, as where it does not come in pieces."""
+def count_whole(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
+    """Count the matches of rules that need the whole text and do not enforce. In a long text they
+    inspect only its first reading, as in a text that is not streamed."""
     views = (View(text),) if len(text) > SHEET else variants(text, escaped=escaped)
     for cursor in cursors:
         if cursor.lookback is None:
@@ -76,11 +79,11 @@ def glance(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
                 cursor.tally.count(match.kind, match.score)
 
 
-WORDS = 24  # characters, some three words, that are looked at together
+WORDS = 24  # characters, about three words, that are inspected together
 UNSPACED_WORDS = 6  # the same of scripts without spaces
-LEAST_REACH = 8  # of less, all is held: that is no more than a word
-# Words of letters, with the signs of a sentence behind them: no disguise, number or address, and
-# no letters that stand apart. It begins two characters before white space.
+LEAST_REACH = 8  # characters; a shorter lookback is no more than a word, and is held completely
+# Words of letters and the punctuation of a sentence: no disguise, number, address or separated
+# letters. The pattern begins two characters before white space.
 _PLAIN = re.compile(
     r"(?:[A-Za-z]{2}|[!-~][^A-Za-z\x00- &%\\\x7f-\U0010ffff])[ \n]"
     r"(?:(?:[AaI] )?[A-Za-z]{2,15}(?:'[a-z]{1,2})?"
@@ -88,8 +91,8 @@ _PLAIN = re.compile(
 )
 
 
-class Words:
-    """The rules that hold back a text, each of which has a ``hold``."""
+class WordScanner:
+    """Cursors of rules with a partial matcher, moved word by word."""
 
     __slots__ = ("_escaped", "_rules")
 
@@ -98,13 +101,13 @@ class Words:
         self._escaped = escaped
 
     def together(self, text: str) -> int:
-        """Return how many characters are looked at together, by the last that have come."""
+        """Return the number of characters that are inspected together."""
         return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
 
     def advance(self, text: str, start_at: int, end: int, base: int) -> list[RuleCursor]:
-        """Move each rule that finds nothing from ``since`` on to ``end``, the last end of a word
-        that has come, or to before what may become something by what follows; return the rules that
-        have to look again. ``text`` begins at ``base``."""
+        """Move each cursor without a match after ``start_at`` to ``end``, the end of the last
+        complete word, or to the start of a partial match. Return the cursors whose rules must
+        inspect the text. ``text`` begins at ``base``."""
         following = text[end + 1].isascii()
         if start_at > 1 and following and _PLAIN.match(text, start_at - 2, end + 1):
             return self._advance(
@@ -122,7 +125,8 @@ class Words:
     def _advance(
         self, tail: str, start_at: int, start: int, base: int, *, plain: bool
     ) -> list[RuleCursor]:
-        """Do so with a text of ASCII that reads as it is written; ``tail`` begins at ``start``."""
+        """Move the cursors over a text of ASCII without another reading. ``tail`` begins at
+        ``start``."""
         raw, end = tail.encode(), start + len(tail) - 1
         unclear = []
         for cursor, hold in self._rules:
@@ -142,7 +146,7 @@ class Words:
     def _advance_readings(
         self, text: str, start_at: int, start: int, base: int
     ) -> list[RuleCursor]:
-        """Do the same with a text that may have other readings."""
+        """Move the cursors over a text that may have other readings."""
         tail = text[start:]
         torn = is_torn(text[start - 1 : start], tail)
         read = beginning(tail, escaped=self._escaped, torn=torn, max_run=MOST_RUN)
@@ -170,19 +174,19 @@ class Words:
         return unclear
 
 
-def words_for(cursors: Sequence[RuleCursor], *, escaped: bool) -> Words | None:
-    """Return what looks at a text word by word; None where a rule that holds cannot tell what may
-    go on, or all that they lookback is no more than some words."""
+def word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner | None:
+    """Return a scanner, or None if a rule that enforces has no partial matcher, or if all lookbacks
+    are so short that the text may be held."""
     holding = [cursor for cursor in cursors if cursor.holds]
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)
     if longest <= LEAST_REACH or any(cursor.hold is None for cursor in holding):
         return None
-    return Words(holding, escaped=escaped)
+    return WordScanner(holding, escaped=escaped)
 
 
 def _is_held(cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int) -> bool:
-    """True if a rule need not look at a text of ASCII that begins at ``base``: there is nothing to
-    find before what is open, which it moves to."""
+    """Return True if a text of ASCII, which begins at ``base``, has no match before a partial one.
+    The cursor moves to the partial match."""
     place = min(hold.begins(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
@@ -206,7 +210,7 @@ def _is_clear(
 def _is_found(
     views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
-    """True if there may be something to find in a reading, even if it is not open."""
+    """Return True if any reading may have a match, even if none is partial."""
     for view in views:
         reading = _seen(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
         if hold.is_found(hold.encoded(reading)):
@@ -215,14 +219,12 @@ def _is_found(
 
 
 def is_end(character: str) -> bool:
-    """True if a text may be looked at up to here: at white space, or a letter of a script without
-    spaces."""
+    """Return True for white space and for a letter of a script without spaces."""
     return character in SPACES or UNSPACED_LETTER.match(character) is not None
 
 
 def last_end(text: str, start_at: int, end: int) -> int:
-    """Return the place of the last such character before ``end``, -1 if there is none from
-    ``since`` on."""
+    """Return the position of the last end of a word from ``start_at`` up to ``end``, or -1."""
     space, line = text.rfind(" ", start_at, end), text.rfind("\n", start_at, end)
     position = space if space > line else line  # for each word
     return (
@@ -233,8 +235,8 @@ def last_end(text: str, start_at: int, end: int) -> int:
 
 
 def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int) -> int:
-    """Return the place, from ``since`` on, of what a rule may still find by what follows; where
-    there is no such thing, of the last white space that is settled."""
+    """Return the position, from ``start_at`` on, of a partial match of a rule. If there is none,
+    return that of the last settled white space."""
     places = [read.run]
     for view in read.views:
         if view.whole is not None:
@@ -251,7 +253,7 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
 
 
 def is_torn(preceding: str, text: str) -> bool:
-    """True if a text begins within what may be base64."""
+    """Return True if a text begins inside of base64."""
     return bool(preceding) and preceding in ALPHABET and text[:1] in ALPHABET
 
 

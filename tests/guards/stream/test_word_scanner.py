@@ -23,7 +23,7 @@ from proxy.guards.matching.injection_rules import english, other_languages
 from proxy.guards.matching.phrase_rules import BETWEEN, PhraseRule, read_rules
 from proxy.guards.matching.wordlist import PHRASES
 from proxy.guards.stream.window import Window
-from proxy.guards.stream.words import LEAST_REACH, ShortTexts, find_held, glance
+from proxy.guards.stream.word_scanner import LEAST_REACH, ShortTexts, count_whole, find_held
 from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import variants
 from proxy.types.guard import Action, GuardRule, PromptContext, is_contextual
@@ -169,7 +169,7 @@ def whole(text: str, rules: Sequence[GuardRule]) -> str:
 def streamed(parts: Sequence[str], rules: Sequence[GuardRule]) -> str:
     window = Window(tallies(*rules), replace=bracketed)
     released = [piece for part in parts for piece in window.feed(part)]
-    return "".join(piece.text for piece in [*released, *window.flush()])
+    return "".join(piece.text for piece in [*released, *window.close()])
 
 
 def at_spaces(text: str) -> list[int]:
@@ -229,7 +229,7 @@ def test_nothing_of_what_blocks_is_released(text: str, cuts: list[int], name: st
     try:
         for part in pieces(text, cuts):
             released += sum(piece.size for piece in window.feed(part))
-        window.flush()
+        window.close()
     except GuardBlocked:
         assert found
         assert released <= found[0].start
@@ -409,8 +409,8 @@ def test_a_short_text_is_looked_at_by_every_rule() -> None:
 def test_a_rule_of_the_whole_text_sees_a_long_one_as_it_is_written() -> None:
     [short, long, bounded] = tallies(*[rule("secret", unbounded=True)] * 2, rule("secret"))
 
-    glance([RuleCursor(short, 0, None), RuleCursor(bounded, 1, 6)], "s%65cret", escaped=False)
-    glance([RuleCursor(long, 0, None)], "s%65cret" + "x" * SHEET + "secret", escaped=False)
+    count_whole([RuleCursor(short, 0, None), RuleCursor(bounded, 1, 6)], "s%65cret", escaped=False)
+    count_whole([RuleCursor(long, 0, None)], "s%65cret" + "x" * SHEET + "secret", escaped=False)
 
     assert [each.result().findings for each in (short, long, bounded)] == [
         {"word": 1},
