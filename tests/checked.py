@@ -70,7 +70,7 @@ class OrderChecker:
                 assert part in self.open, f"{event} of a part that is not open"
             case End(part):
                 assert part in self.open, f"{event} of a part that is not open"
-                assert not any(each.parent is part for each in self.open), "a child is open"
+                assert not any(item.parent is part for item in self.open), "a child is open"
                 self.open.remove(part)
             case UsageReport():
                 assert self.started, "UsageReport before Start"

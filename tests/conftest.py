@@ -125,12 +125,15 @@ def world(upstream: str, *, hasty: bool = False) -> str:
     tests in which an upstream is meant to be too late.
     """
     stranger = hashlib.sha256(b"hr-search-key").hexdigest()
-    others = ("portkey", "fireworks", "scale", "multimodel", "enkrypt", "anthropic")
-    ups = "\n".join(f"  {d}: {{dialect: {d}, base_url: '{upstream}'{_key()}}}" for d in others)
-    deps = "\n".join(
-        f"  via-{d}: {{targets: [{{upstream: {d}, model: {d}-model{_price()}}}]}}" for d in others
+    other_values = ("portkey", "fireworks", "scale", "multimodel", "enkrypt", "anthropic")
+    ups = "\n".join(
+        f"  {d}: {{dialect: {d}, base_url: '{upstream}'{_key()}}}" for d in other_values
     )
-    reach = ", ".join(f"via-{d}" for d in others)
+    deps = "\n".join(
+        f"  via-{d}: {{targets: [{{upstream: {d}, model: {d}-model{_price()}}}]}}"
+        for d in other_values
+    )
+    reach = ", ".join(f"via-{d}" for d in other_values)
     return f"""
 upstreams:
   openai: {{dialect: openai, base_url: '{upstream}/v1'{_key()}, timeouts: {_timeouts(hasty)}}}
@@ -233,10 +236,10 @@ async def hasty_proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterat
 
 @pytest.fixture
 async def collector(aiohttp_raw_server: AiohttpRawServer) -> Collector:
-    kept = Collector()
-    server = await aiohttp_raw_server(kept.handle)
-    kept.url = str(server.make_url("")).rstrip("/")
-    return kept
+    collector = Collector()
+    server = await aiohttp_raw_server(collector.handle)
+    collector.url = str(server.make_url("")).rstrip("/")
+    return collector
 
 
 @pytest.fixture

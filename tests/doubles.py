@@ -62,20 +62,20 @@ class Wire:
 Script = Callable[[Asked, Wire], Awaitable[None]]
 
 
-def head(status: int, media_type: str, *more: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} X", f"content-type: {media_type}", *more, "", ""]
+def head(status: int, media_type: str, *extra: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"content-type: {media_type}", *extra, "", ""]
     return "\r\n".join(lines).encode()
 
 
 def answer(
-    body: Any, status: int = 200, *more: str, media_type: str = "application/json"
+    body: Any, status: int = 200, *extra: str, media_type: str = "application/json"
 ) -> Script:
     """Answer with one whole document."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         length = f"content-length: {len(data)}"
-        await wire.send(head(status, media_type, length, *more) + data)
+        await wire.send(head(status, media_type, length, *extra) + data)
 
     return script
 
@@ -92,31 +92,31 @@ def event(data: Any) -> bytes:
 def stream(
     events: Iterable[Any],
     *,
-    done: bool = True,
+    is_done: bool = True,
     cut_after: int | None = None,
     gate: asyncio.Event | None = None,
     gate_after: int = 1,
 ) -> Script:
     """Stream events; ``cut_after`` resets the connection after so many, ``gate`` makes it wait
     after the first ``gate_after`` until the test allows more."""
-    sent = list(events)
+    sent_items = list(events)
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for number, each in enumerate(sent):
+        for number, item in enumerate(sent_items):
             if number == cut_after:
                 wire.cut()
                 return
-            await wire.send(piece(event(each)))
+            await wire.send(piece(event(item)))
             if number + 1 == gate_after and gate is not None:
                 await gate.wait()
-        await wire.send(piece(event(b"[DONE]")) if done else b"", b"0\r\n\r\n")
+        await wire.send(piece(event(b"[DONE]")) if is_done else b"", b"0\r\n\r\n")
 
     return script
 
 
 def cut_before_head() -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         wire.cut()
 
     return script
@@ -125,8 +125,8 @@ def cut_before_head() -> Script:
 def hang() -> Script:
     """Say nothing until the other side leaves."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await asked.closed.wait()
+    async def script(request: Asked, wire: Wire) -> None:
+        await request.closed.wait()
 
     return script
 
@@ -179,37 +179,37 @@ class ScriptedUpstream:
         return Leaving(self.connected)
 
     async def connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: asyncio.Event
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remaining: asyncio.Event
     ) -> None:
         self.connections += 1
         wire = Wire(writer)
         try:
             while wire.keep:
-                asked = await self._read(reader, left)
-                self.requests.append(asked)
+                request = await self._read(reader, remaining)
+                self.requests.append(request)
                 self.came.set()
-                await self._script(asked)(asked, wire)
+                await self._script(request)(request, wire)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    def _script(self, asked: Asked) -> Script:
+    def _script(self, request: Asked) -> Script:
         if self._next:
             return self._next.pop(0)
-        model = asked.json.get("model") if asked.body else None
+        model = request.json.get("model") if request.body else None
         return self.by_model.get(str(model), self._always)
 
-    async def _read(self, reader: asyncio.StreamReader, left: asyncio.Event) -> Asked:
+    async def _read(self, reader: asyncio.StreamReader, remaining: asyncio.Event) -> Asked:
         raw = await reader.readuntil(b"\r\n\r\n")
-        first, *lines = raw.decode("latin-1").split("\r\n")[:-2]
-        method, path, _ = first.split(" ")
+        first_text, *lines = raw.decode("latin-1").split("\r\n")[:-2]
+        method, path, _ = first_text.split(" ")
         headers = {}
         for line in lines:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        return Asked(method, path, headers, body, left)
+        return Asked(method, path, headers, body, remaining)
 
 
 @asynccontextmanager
@@ -306,7 +306,7 @@ def usage(prompt: int = 5, completion: int = 3) -> Json:
     }
 
 
-def legacy(text: str = " Paris.", **more: Any) -> Json:
+def legacy(text: str = " Paris.", **options: Any) -> Json:
     """A whole legacy completion as OpenAI answers it."""
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop"}
     return {
@@ -316,11 +316,11 @@ def legacy(text: str = " Paris.", **more: Any) -> Json:
         "model": "gpt-4o-mini",
         "choices": [choice],
         "usage": usage(),
-        **more,
+        **options,
     }
 
 
-def chat(text: str = "Paris.", **more: Any) -> Json:
+def chat(text: str = "Paris.", **options: Any) -> Json:
     """A whole chat completion as OpenAI answers it."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
@@ -329,19 +329,19 @@ def chat(text: str = "Paris.", **more: Any) -> Json:
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "choices": [choice],
-        **more,
+        **options,
     }
 
 
 def legacy_events(*texts: str, with_usage: bool = True) -> list[Json]:
     """The events of a legacy stream, its bare usage chunk last."""
     base = {k: v for k, v in legacy().items() if k not in ("choices", "usage")}
-    said = [
+    fields = [
         {**base, "choices": [{"index": 0, "text": t, "logprobs": None, "finish_reason": None}]}
         for t in texts
     ]
     end = {"index": 0, "text": "", "logprobs": None, "finish_reason": "stop"}
-    events = [*said, {**base, "choices": [end]}]
+    events = [*fields, {**base, "choices": [end]}]
     return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
 
 
@@ -358,7 +358,7 @@ def chat_events(*texts: str, with_usage: bool = True) -> list[Json]:
     return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
 
 
-def response(*items: Json, **more: Any) -> Json:
+def response(*items: Json, **options: Any) -> Json:
     """A whole answer of OpenAI's Responses."""
     details = {"input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}}
     counts = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8}
@@ -376,7 +376,7 @@ def response(*items: Json, **more: Any) -> Json:
         "tool_choice": "auto",
         "tools": [],
         "usage": {**counts, **details, "output_tokens_details": {"reasoning_tokens": 0}},
-        **more,
+        **options,
     }
 
 
@@ -387,46 +387,46 @@ def text_item(text: str, name: str = "msg_1") -> Json:
     return {**head, "role": "assistant", "content": [part]}
 
 
-def response_events(*items: list[Json], whole: Json | None = None) -> list[Json]:
+def response_events(*items: list[Json], document: Json | None = None) -> list[Json]:
     """The events of a response that is streamed, numbered, around those of its items."""
-    whole = whole or response()
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    document = document or response()
+    started = {**document, "status": "in_progress", "output": [], "usage": None}
     events = [
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
+        {"type": "response.created", "response": started},
+        {"type": "response.in_progress", "response": started},
         *(event for item in items for event in item),
-        {"type": f"response.{whole['status']}", "response": whole},
+        {"type": f"response.{document['status']}", "response": document},
     ]
-    return [{**event, "sequence_number": at} for at, event in enumerate(events)]
+    return [{**event, "sequence_number": index} for index, event in enumerate(events)]
 
 
-def item_events(at: int, item: Json, *texts: str) -> list[Json]:
+def item_events(index: int, item: Json, *texts: str) -> list[Json]:
     """The events of a message, or of a call of a tool, whose text comes in pieces."""
-    begun: Json = {**item, "status": "in_progress"}
-    where: Json = {"item_id": item["id"], "output_index": at}
+    started: Json = {**item, "status": "in_progress"}
+    where: Json = {"item_id": item["id"], "output_index": index}
     if item["type"] == "function_call":
-        begun["arguments"] = ""
+        started["arguments"] = ""
         kind, member = "response.function_call_arguments", "arguments"
         opened: list[Json] = []
         ended: list[Json] = []
     else:
-        begun["content"] = []
+        started["content"] = []
         where["content_index"] = 0
         kind, member = "response.output_text", "text"
         part = {**item["content"][0], "text": ""}
         opened = [{"type": "response.content_part.added", **where, "part": part}]
         ended = [{"type": "response.content_part.done", **where, "part": item["content"][0]}]
     return [
-        {"type": "response.output_item.added", "output_index": at, "item": begun},
+        {"type": "response.output_item.added", "output_index": index, "item": started},
         *opened,
         *({"type": f"{kind}.delta", **where, "delta": text, "obfuscation": "x"} for text in texts),
         {"type": f"{kind}.done", **where, member: "".join(texts)},
         *ended,
-        {"type": "response.output_item.done", "output_index": at, "item": item},
+        {"type": "response.output_item.done", "output_index": index, "item": item},
     ]
 
 
-def message(*blocks: Json, **more: Any) -> Json:
+def message(*blocks: Json, **options: Any) -> Json:
     """A whole answer as Anthropic gives it."""
     return {
         "id": "msg_1",
@@ -437,15 +437,15 @@ def message(*blocks: Json, **more: Any) -> Json:
         "stop_reason": "end_turn",
         "stop_sequence": None,
         "usage": {"input_tokens": 5, "output_tokens": 3},
-        **more,
+        **options,
     }
 
 
-def text_events(index: int, *texts: str, **more: Any) -> list[Json]:
+def text_events(index: int, *texts: str, **options: Any) -> list[Json]:
     """The events of a block of text."""
-    block = {"type": "text", "text": "", **more}
-    said = [{"type": "text_delta", "text": text} for text in texts]
-    return block_events(index, block, *said)
+    block = {"type": "text", "text": "", **options}
+    values = [{"type": "text_delta", "text": text} for text in texts]
+    return block_events(index, block, *values)
 
 
 def block_events(index: int, block: Json, *deltas: Json) -> list[Json]:
@@ -461,11 +461,11 @@ def message_events(
     *blocks: list[Json], usage: Json | None = None, reason: str = "end_turn"
 ) -> list[Json]:
     """The events of a stream as Anthropic gives it, around those of its blocks."""
-    begun = message(usage={"input_tokens": 5, "output_tokens": 1}, stop_reason=None)
+    started = message(usage={"input_tokens": 5, "output_tokens": 1}, stop_reason=None)
     delta = {"stop_reason": reason, "stop_sequence": None}
     used = {"output_tokens": 3} if usage is None else usage
     return [
-        {"type": "message_start", "message": {**begun, "content": []}},
+        {"type": "message_start", "message": {**started, "content": []}},
         {"type": "ping"},
         *(event for block in blocks for event in block),
         {"type": "message_delta", "delta": delta, "usage": used},

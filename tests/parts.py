@@ -111,14 +111,14 @@ PROGRAMS = frozenset({"model", "process", "prometheus", "redis", "sdks"})
 
 def turn(name: str) -> int:
     """Return when a test begins, by its name with its file: those that take longest come first."""
-    found = (place for place, begin in enumerate(LONGEST) if name.startswith(begin))
-    return next(found, len(LONGEST))
+    matches = (place for place, begin in enumerate(LONGEST) if name.startswith(begin))
+    return next(matches, len(LONGEST))
 
 
 def markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
     """Yield the markers of a test by its name with its file, its fixtures, and what it uses."""
-    yield from {FIXTURES[each] for each in fixtures if each in FIXTURES}
-    yield from {USES[each] for each in used if each in USES}
+    yield from {FIXTURES[fixture] for fixture in fixtures if fixture in FIXTURES}
+    yield from {USES[fixture] for fixture in used if fixture in USES}
     yield from (marker for begin, marker in PLACES if name.startswith(begin))
 
 
@@ -136,8 +136,8 @@ class Mentions:
         if function not in self._known:
             self._known[function] = frozenset()  # for one that calls itself
             names = set(_names(function.__code__))
-            called = [function.__globals__.get(name) for name in names]
-            self._known[function] = frozenset(names).union(*map(self.of, called))
+            calls = [function.__globals__.get(name) for name in names]
+            self._known[function] = frozenset(names).union(*map(self.of, calls))
         return self._known[function]
 
 
@@ -171,7 +171,7 @@ class RunningTest:
             yield "heavy"
         fixtures = item._fixtureinfo.name2fixturedefs
         functions = [item.function if drawn is None else drawn.inner_test]
-        functions += [each.func for found in fixtures.values() for each in found]
+        functions += [def_item.func for fixture in fixtures.values() for def_item in fixture]
         used = frozenset[str]().union(*map(self._mentions.of, functions))
         yield from markers(item.nodeid, fixtures, used)
 

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,11 @@ SCRIPTS = ("evalsha", "eval")
 SLOTS = 16384
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(holds: Callable[[], bool], description: str) -> None:
     """Look often until it is so. Fails after a while."""
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < until, what
+        assert time.monotonic() < deadline, description
         time.sleep(0.005)
 
 
@@ -123,7 +124,7 @@ class Server:
         with self.admin as admin:
             answer = admin.execute_command(*command)
         if isinstance(answer, list | tuple):
-            parts = [each.decode() if isinstance(each, bytes) else str(each) for each in answer]
+            parts = [item.decode() if isinstance(item, bytes) else str(item) for item in answer]
             return " ".join(parts)
         return answer.decode() if isinstance(answer, bytes) else str(answer)
 
@@ -152,14 +153,14 @@ class Member(Server):
     def id(self) -> str:
         return self.told("CLUSTER", "MYID")
 
-    def replication(self, what: str) -> object:
+    def replication(self, description: str) -> object:
         with self.admin as admin:
             info = admin.info("replication")
         assert isinstance(info, dict)
-        return info.get(what)
+        return info.get(description)
 
-    def says(self, what: str) -> bool:
-        return what in self.told("CLUSTER", "INFO")
+    def says(self, description: str) -> bool:
+        return description in self.told("CLUSTER", "INFO")
 
 
 @dataclass
@@ -179,27 +180,28 @@ class Cluster:
         return redis_at(self.url)
 
     def start(self) -> None:
-        for first in range(3):
+        for first_count in range(3):
             member = self.add()
             share = SLOTS // 3
-            last = SLOTS - 1 if first == 2 else (first + 1) * share - 1
-            member.told("CLUSTER", "ADDSLOTSRANGE", first * share, last)
+            last_count = SLOTS - 1 if first_count == 2 else (first_count + 1) * share - 1
+            member.told("CLUSTER", "ADDSLOTSRANGE", first_count * share, last_count)
         self.settled()
 
     def add(self) -> Member:
         """Have one more, which has no slots yet."""
         member = Member(self.folder / str(len(self.members)))
         member.start()
-        for other in self.members:
-            member.told("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus)
+        for other_member in self.members:
+            member.told("CLUSTER", "MEET", "127.0.0.1", other_member.port, other_member.bus)
         self.members.append(member)
         return member
 
     def settled(self) -> None:
         """Wait until all know of all, and that all slots are there."""
-        known = f"cluster_known_nodes:{len(self.members)}\r"
+        known_text = f"cluster_known_nodes:{len(self.members)}\r"
         for member in self.members:
-            wait_until(lambda m=member: m.says(known) and m.says("cluster_state:ok"), "a cluster")  # type: ignore[misc]
+            wait_until(partial(member.says, known_text), "a cluster")
+            wait_until(partial(member.says, "cluster_state:ok"), "a cluster")
 
     def replica(self, of: Member) -> Member:
         """Have one more, which takes over where the other fails."""
@@ -211,8 +213,8 @@ class Cluster:
 
     def replicated(self, of: Member, by: Member) -> None:
         """Wait until a replica has all there is."""
-        until = of.replication("master_repl_offset")
-        wait_until(lambda: by.replication("slave_repl_offset") == until, "a replica has all")
+        until_time = of.replication("master_repl_offset")
+        wait_until(lambda: by.replication("slave_repl_offset") == until_time, "a replica has all")
 
     def owner(self, key: str) -> Member:
         """Which server has a key."""
@@ -244,8 +246,8 @@ class Cluster:
 
 
 def _has(part: str, slot: int) -> bool:
-    first, _, last = part.partition("-")
-    return part[0] != "[" and int(first) <= slot <= int(last or first)
+    first_text, _, last_text = part.partition("-")
+    return part[0] != "[" and int(first_text) <= slot <= int(last_text or first_text)
 
 
 @contextmanager

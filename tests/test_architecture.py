@@ -151,10 +151,10 @@ def taken_from(room: str, path: Path) -> Iterator[object]:
 
 def test_what_reviews_policies_renders_what_decide_gives_and_decides_nothing() -> None:
     files = (TOP / "proxy/policy/review").glob("*.py")
-    taken = [each for path in files for each in taken_from("proxy.policy.decide", path)]
-    deciding = [each for each in taken if inspect.isroutine(each) or inspect.ismodule(each)]
+    taken_items = [item for path in files for item in taken_from("proxy.policy.decide", path)]
+    deciding = [item for item in taken_items if inspect.isroutine(item) or inspect.ismodule(item)]
 
-    assert {each.__name__ for each in deciding} == {"decide"}
+    assert {item.__name__ for item in deciding} == {"decide"}
 
 
 NAMES = {
@@ -171,15 +171,15 @@ def packages(name: str) -> set[str]:
 
 def imported(path: Path) -> Iterator[str]:
     """Return what a file imports while it is itself imported, without what it is inside of."""
-    known = set(NAMES.values())
+    known_names = set(NAMES.values())
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        wanted: list[str] = []
+        expected: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            wanted = [name if name in known else node.module for name in inside]
+            expected = [name if name in known_names else node.module for name in inside]
         elif isinstance(node, ast.Import):
-            wanted = [alias.name for alias in node.names]
-        for name in known.intersection(wanted):
+            expected = [alias.name for alias in node.names]
+        for name in known_names.intersection(expected):
             yield from {name} | packages(name) - packages(NAMES[path])
 
 
@@ -192,7 +192,7 @@ def test_imports_go_in_no_circle_so_that_each_module_imports_alone() -> None:
 def test_every_module_imports_without_a_warning() -> None:
     script = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
     names = [name for name in NAMES.values() if not name.endswith("__main__")]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *names],
         cwd=TOP,
         capture_output=True,
@@ -200,7 +200,7 @@ def test_every_module_imports_without_a_warning() -> None:
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def tracked() -> list[str]:
@@ -222,5 +222,5 @@ def test_no_file_names_a_place_of_one_machine(suffix: str) -> None:
     places = re.compile(r"/(?:home|root|Users|work|tmp)/\w|py" + r"pi\.org|pythonh" + "osted")
     for name in tracked():
         if name.endswith(suffix):
-            found = places.search((TOP / name).read_text())
-            assert found is None, f"{name}: {found}"
+            match = places.search((TOP / name).read_text())
+            assert match is None, f"{name}: {match}"

@@ -50,37 +50,37 @@ PASSES = (f"{MARK}type", f"{MARK}code")
 """What an upstream's error may tell the client, as its SDK decides by it, and nobody else."""
 
 
-def without_words(told: bytes) -> bytes:
+def without_words(event: bytes) -> bytes:
     for word in PASSES:
-        told = told.replace(word.encode(), b"")
-    return told
+        event = event.replace(word.encode(), b"")
+    return event
 
 
-def asked(route: Route, *, streamed: bool, **more: Any) -> Json:
+def asked(route: Route, *, streamed: bool, **options: Any) -> Json:
     text = f"{MARK}question my key is sk-{MARK}-abcdefghijklmnopqrstuvwx"
-    said: Json = {"prompt": text}
+    fields: Json = {"prompt": text}
     if route.chat:
-        said = {
+        fields = {
             "messages": [
                 {"role": "system", "content": f"{MARK}system"},
                 {"role": "user", "content": text},
             ]
         }
-    return {**route.body(streamed=streamed), **said, "user": f"{MARK}user", **more}
+    return {**route.body(streamed=streamed), **fields, "user": f"{MARK}user", **options}
 
 
 def words(say: str, route: Route, *, streamed: bool, **how: Any) -> Script:
     if streamed:
         events = chat_events if route.chat else legacy_events
         return stream(events(*say.split("|")), **how)
-    said = say.replace("|", "")
-    return answer(chat(said) if route.chat else legacy(said))
+    text = say.replace("|", "")
+    return answer(chat(text) if route.chat else legacy(text))
 
 
 def odd_finish(route: Route) -> Json:
-    said = chat("fine") if route.chat else legacy("fine")
-    said["choices"][0]["finish_reason"] = f"{MARK} because"
-    return said
+    fields = chat("fine") if route.chat else legacy("fine")
+    fields["choices"][0]["finish_reason"] = f"{MARK} because"
+    return fields
 
 
 Sent = tuple[Script | None, Json | bytes, dict[str, str]]
@@ -89,8 +89,8 @@ Sent = tuple[Script | None, Json | bytes, dict[str, str]]
 def calls(route: Route, *, streamed: bool) -> Iterator[Sent]:
     """Yield what the upstream does, if it is to change, the body and headers of each call."""
 
-    def body(**more: Any) -> Json:
-        return asked(route, streamed=streamed, **more)
+    def body(**options: Any) -> Json:
+        return asked(route, streamed=streamed, **options)
 
     def say(text: str, **how: Any) -> Script:
         return words(text, route, streamed=streamed, **how)
@@ -135,14 +135,14 @@ class World:
             "x-forwarded-for": f"{MARK}address",
             "user-agent": f"{MARK}agent",
         }
-        sent: Json = {"data": body} if isinstance(body, bytes) else {"json": body}
-        sent["headers"] = {**route.credential, **extra, **headers}
+        sent_body: Json = {"data": body} if isinstance(body, bytes) else {"json": body}
+        sent_body["headers"] = {**route.credential, **extra, **headers}
         with contextlib.suppress(aiohttp.ClientError):
             path = f"{route.path}?q={MARK}query"
-            async with self.proxy.client.post(path, **sent) as response:
-                said = await response.read()
+            async with self.proxy.client.post(path, **sent_body) as response:
+                fields = await response.read()
                 if response.status >= 400:
-                    self.told.append(said)
+                    self.told.append(fields)
 
 
 @contextlib.asynccontextmanager
@@ -167,15 +167,15 @@ async def everything_on(
 
 
 async def shown(proxy: Proxy) -> list[tuple[str, bytes]]:
-    found = []
+    matches = []
     openmetrics = {"accept": "application/openmetrics-text;version=1.0.0"}
     asks = [("/metrics", {}), ("/metrics", openmetrics), ("/candidate", {"accept": "text/json"})]
     ids = [record.head.request_id for record in proxy.records if record.head]
     asks += [(f"/explain/{name}", {}) for name in ids]
     for path, headers in asks:
         async with proxy.client.get(proxy.admin + path, headers=headers) as response:
-            found.append((path, await response.read()))
-    return found
+            matches.append((path, await response.read()))
+    return matches
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -193,7 +193,7 @@ async def test_what_goes_in_comes_out_nowhere_else(
                 count += 1
         records = await world.proxy.sink.wait(count)
         outputs = await shown(world.proxy)
-    outputs += [(f"error {n}", without_words(said)) for n, said in enumerate(world.told)]
+    outputs += [(f"error {n}", without_words(fields)) for n, fields in enumerate(world.told)]
     outputs += [(f"spans {n}", body) for n, body in enumerate(collector.bodies)]
     files = [path for path in tmp_path.iterdir() if path.is_file()]
     outputs += [(path.name, path.read_bytes()) for path in files if path.name != "log"]
@@ -205,8 +205,8 @@ async def test_what_goes_in_comes_out_nowhere_else(
     assert collector.spans
     outcomes = {record.outcome for record in records}
     assert outcomes >= {"success", "blocked", "client_error", "upstream_error"}
-    for where, said in outputs:
+    for where, fields in outputs:
         for word in (MARK, KEY):
-            at = said.find(word.encode())
-            assert at < 0, f"{where}: {said[max(0, at - 120) : at + 60]!r}"
-    assert MARK.encode() in b"".join(asked.body for asked in upstream.requests)
+            index = fields.find(word.encode())
+            assert index < 0, f"{where}: {fields[max(0, index - 120) : index + 60]!r}"
+    assert MARK.encode() in b"".join(request.body for request in upstream.requests)

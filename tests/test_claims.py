@@ -36,8 +36,8 @@ EXAMPLES = frozenset({"x-region", "x-session"})  # headers of an operator's own 
 
 
 def text_of(folder: str, *suffixes: str) -> str:
-    files = sorted(each for each in (TOP / folder).rglob("*") if each.suffix in suffixes)
-    return "\n".join(each.read_text() for each in files)
+    files = sorted(path for path in (TOP / folder).rglob("*") if path.suffix in suffixes)
+    return "\n".join(path.read_text() for path in files)
 
 
 CODE = text_of("proxy", ".py", ".lua")
@@ -48,7 +48,7 @@ pages = for_each("page", PAGES, ids=lambda page: page.name)
 
 def rules(kind: str) -> set[str]:
     """Return the names of all rules of a kind, ``alert`` or ``record``."""
-    read = [yaml.safe_load(each.read_text()) for each in sorted(RULES.glob("*.yaml"))]
+    read = [yaml.safe_load(path.read_text()) for path in sorted(RULES.glob("*.yaml"))]
     every = [rule for file in read for group in file["groups"] for rule in group["rules"]]
     return {rule[kind] for rule in every if kind in rule}
 
@@ -97,8 +97,8 @@ def test_every_panel_that_follows_a_board_is_on_that_board(page: Path) -> None:
         for board in BOARDS.values()
     }
     for point in re.split(r"\n(?=\d\. |- |\n)", page.read_text()):
-        named = point.split("*Headrace: ")[1:]
-        for title, words in ((f"Headrace: {each.split('*')[0]}", each) for each in named):
+        names = point.split("*Headrace: ")[1:]
+        for title, words in ((f"Headrace: {name.split('*')[0]}", name) for name in names):
             assert set(re.findall(r"\*\*([^*\n]+)\*\*", words)) <= on.get(title, PANELS), title
 
 
@@ -141,7 +141,7 @@ def test_every_message_of_troubleshooting_is_in_the_code(title: str) -> None:
 
 def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, set[str]]]:
     """Yield each command with its flags."""
-    yield name, {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    yield name, {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
     if not isinstance(command, click.Group):
         return
     context = click.Context(command)
@@ -159,8 +159,8 @@ def written(page: Path) -> Iterator[list[str]]:
     """Yield the words behind `headrace` wherever a page writes a command."""
     text = page.read_text()
     for span in [*re.findall(r"`([^`\n]+)`", text), *text.splitlines()]:
-        if found := re.match(r"(?:[$ ]*(?:[A-Z_]+=\S+ +)*)headrace +([a-z].*)", span):
-            yield found[1].split()
+        if match := re.match(r"(?:[$ ]*(?:[A-Z_]+=\S+ +)*)headrace +([a-z].*)", span):
+            yield match[1].split()
 
 
 @pages
@@ -180,12 +180,12 @@ SETTINGS = (TOP / "docs/settings.md").read_text()
 
 def allowed() -> tuple[list[str], list[str]]:
     """Return what the ACL has to allow as the page says, for the cache alone and for limits too."""
-    found = re.search(
+    match = re.search(
         r"ACL's user needs `([^`]+)` for the cache, for limits `([^`]+)` too",
         " ".join(SETTINGS.split()),
     )
-    assert found is not None
-    return found[1].split(), [*found[1].split(), *found[2].split()]
+    assert match is not None
+    return match[1].split(), [*match[1].split(), *match[2].split()]
 
 
 @pytest.fixture
@@ -201,10 +201,10 @@ def logged_in(server: Server, rights: list[str]) -> str:
 
 
 async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
-    told = Told()
+    event = Told()
     url = logged_in(server, allowed()[0])
 
-    async with Redis(connect(redis_at(url).urls, 1.0), Clock(), told) as store:
+    async with Redis(connect(redis_at(url).urls, 1.0), Clock(), event) as store:
         store.put(b"k" * 32, b"value", 60)
         await store.written()
         assert await store.get(b"k" * 32) == b"value"
@@ -214,17 +214,17 @@ async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
     url = logged_in(server, allowed()[1])
 
     async with RedisStore(connect(redis_at(url).urls, 5.0), Clock()) as store:
-        asked = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
-        assert (await store.admit("one", asked)).admitted
+        requests = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
+        assert (await store.admit("one", requests)).admitted
         await store.settle("one", [1, 4, 0, 6])
-        left = await store.admit("two", asked)
+        remaining = await store.admit("two", requests)
         await store.renew()
         await store.ping()
-        assert [await store.bill_once("a", each) for each in ("one", "two")] == [True, False]
-    assert [standing.used for standing in left.standings][-1] == 13
+        assert [await store.bill_once("a", item) for item in ("one", "two")] == [True, False]
+    assert [standing.used for standing in remaining.standings][-1] == 13
 
 
 def test_the_acl_names_every_command_of_the_script() -> None:
-    called = re.findall(r"call\('([A-Z]+)'", (TOP / "proxy/limits/stores/counters.lua").read_text())
+    calls = re.findall(r"call\('([A-Z]+)'", (TOP / "proxy/limits/stores/counters.lua").read_text())
 
-    assert {f"+{name.lower()}" for name in called} <= set(allowed()[1])
+    assert {f"+{name.lower()}" for name in calls} <= set(allowed()[1])

@@ -49,11 +49,11 @@ WAYS = (
 )  # fmt: skip
 
 
-def begun(first: Any) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+def begun(first_value: Any) -> Script:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(piece(event(first)))
-        await asked.closed.wait()
+        await wire.send(piece(event(first_value)))
+        await request.closed.wait()
 
     return script
 
@@ -110,12 +110,12 @@ class Mixed:
             self.firsts[f"call-{number}"] = script
             self.ways.append((f"call-{number}", way, streamed))
 
-    async def __call__(self, asked: Any, wire: Any) -> None:
-        script = self.firsts.pop(asked.json.get("user"), None)
+    async def __call__(self, request: Any, wire: Any) -> None:
+        script = self.firsts.pop(request.json.get("user"), None)
         if script is None:
             self.later += 1
             script = answer(legacy())
-        await script(asked, wire)
+        await script(request, wire)
 
     @property
     def answers(self) -> int:
@@ -155,28 +155,28 @@ async def test_accounts_agree_under_faults(tmp_path: Path, upstream: ScriptedUps
     mixed = Mixed()
     upstream.answer_with(mixed)
 
-    told = await told_of(mixed, tmp_path, upstream)
+    event = await told_of(mixed, tmp_path, upstream)
 
-    lines = [canonical(record) for record in told.records]
-    money = sum(record.billing.cost for record in told.records)
+    lines = [canonical(record) for record in event.records]
+    money = sum(record.billing.cost for record in event.records)
     assert {way for _, way, _ in mixed.ways} == set(WAYS)
     assert money == sum(Decimal(str(line["cost_usd"] or 0)) for line in lines) * 10**9
-    assert money == round(summed(told.metrics, "headrace_cost_usd_total") * 10**9)
-    assert money == sum(row["cost_nano_usd"] or 0 for row in told.attempts)
-    assert money == sum(row["cost_nano_usd"] for row in told.charges)
-    before = money - REPORTED + CLAIM  # as it stood when the last call was admitted
+    assert money == round(summed(event.metrics, "headrace_cost_usd_total") * 10**9)
+    assert money == sum(row["cost_nano_usd"] or 0 for row in event.attempts)
+    assert money == sum(row["cost_nano_usd"] for row in event.charges)
+    count_before = money - REPORTED + CLAIM  # as it stood when the last call was admitted
     reserved = f"this call reserved {usd_text(CLAIM)} USD"
-    used = f"{usd_text(before)} USD of 900 USD used"
-    assert f"month admitted ({reserved}; {used})" in told.explained
-    assert "at-once admitted (this call reserved 1; 1 of 500 used)" in told.explained
+    used = f"{usd_text(count_before)} USD of 900 USD used"
+    assert f"month admitted ({reserved}; {used})" in event.explained
+    assert "at-once admitted (this call reserved 1; 1 of 500 used)" in event.explained
 
-    tokens = sum(record.billing.tokens.total for record in told.records)
-    assert tokens == summed(told.metrics, "headrace_tokens_total")
-    assert tokens == sum((r["tokens_in"] or 0) + (r["tokens_out"] or 0) for r in told.attempts)
+    tokens = sum(record.billing.tokens.total for record in event.records)
+    assert tokens == summed(event.metrics, "headrace_tokens_total")
+    assert tokens == sum((r["tokens_in"] or 0) + (r["tokens_out"] or 0) for r in event.attempts)
     assert money >= mixed.answers * REPORTED
-    assert len(told.calls) == CALLS + 1 == summed(told.metrics, "headrace_requests_total")
-    gone = sum(way == "gone" for _, way, _ in mixed.ways)  # a dead connection is replaced once
-    assert len(told.attempts) <= len(upstream.requests) <= len(told.attempts) + gone
+    assert len(event.calls) == CALLS + 1 == summed(event.metrics, "headrace_requests_total")
+    removed = sum(way == "gone" for _, way, _ in mixed.ways)  # a dead connection is replaced once
+    assert len(event.attempts) <= len(upstream.requests) <= len(event.attempts) + removed
 
 
 async def test_token_count_uses_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:

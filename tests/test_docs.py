@@ -77,10 +77,13 @@ def kinds(kind: Any) -> Iterator[Any]:
 @for_each("section", schema.PoliciesConfig.model_fields)
 def test_every_section_and_its_keys_are_documented(section: str) -> None:
     assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
-    known: list[Any] = [*kinds(schema.PoliciesConfig.model_fields[section].annotation), schema.When]
-    for kind in known:
-        for name, each in kind.model_fields.items():
-            word = rf"\b{each.alias or name}\b"
+    known_items: list[Any] = [
+        *kinds(schema.PoliciesConfig.model_fields[section].annotation),
+        schema.When,
+    ]
+    for kind in known_items:
+        for name, item in kind.model_fields.items():
+            word = rf"\b{item.alias or name}\b"
             page = GUARDS if issubclass(kind, GuardConfig) else REFERENCE
             assert re.search(word, page), f"{kind.__name__}.{name}"
 

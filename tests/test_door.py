@@ -90,12 +90,12 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
     (folder / "upstreams.yaml").write_text(upstreams)
     deployments, tests = folder / "deployments.yaml", folder / "tests" / "calls.yaml"
     written = deployments.read_text()
-    before = "    targets:\n      - {upstream: openai, model: gpt-4o-mini}\n"
-    assert before in written
+    value_before = "    targets:\n      - {upstream: openai, model: gpt-4o-mini}\n"
+    assert value_before in written
 
-    deployments.write_text(written.replace(before, target))
+    deployments.write_text(written.replace(value_before, target))
     unpriced = headrace("check", str(folder))
-    deployments.write_text(written.replace(before, "    targets:\n" + priced))
+    deployments.write_text(written.replace(value_before, "    targets:\n" + priced))
     good, failed = headrace("check", str(folder)), headrace("test", str(folder))
     mended = tests.read_text().replace("openai/gpt-4o-mini", "openai/smol")
     tests.write_text(mended.replace("0.000045", "0.000002"))
@@ -135,9 +135,9 @@ def test_company_folder_works_without_accounts(tmp_path: Path) -> None:
     recipe = RECIPES["A company folder"]
     (policy, _), (upstreams,) = blocks(recipe, "yaml"), blocks(recipe, "yaml without accounts")
     local = policy.replace("upstream: openai", "upstream: local")
-    _, deployments, rest = local.partition("deployments:\n")
+    _, deployments, remainder = local.partition("deployments:\n")
 
-    (tmp_path / "policies.yaml").write_text(f"{upstreams}{deployments}{rest}")
+    (tmp_path / "policies.yaml").write_text(f"{upstreams}{deployments}{remainder}")
 
     assert "warning" not in headrace("check", str(tmp_path), "--strict")
 
@@ -162,8 +162,8 @@ def test_the_glossary_is_short_in_order_and_names_what_is_there() -> None:
     assert [word for word, *_ in rows] == sorted(word for word, *_ in rows)
     for word, _, places in rows:
         for place in re.findall(r"`([^`]+)`", places):
-            there = (TOP / place).exists() if "/" in place else f"class {place}" in code
-            assert there, f"{word}: {place}"
+            context = (TOP / place).exists() if "/" in place else f"class {place}" in code
+            assert context, f"{word}: {place}"
 
 
 def test_the_recipes_of_contributing_name_what_is_there() -> None:

@@ -44,18 +44,18 @@ policies:
 
 def rows() -> dict[str, tuple[set[int], set[str]]]:
     """Return the statuses and types that the page has for each code; of 0 it says whose it is."""
-    found: dict[str, tuple[set[int], set[str]]] = {}
+    results: dict[str, tuple[set[int], set[str]]] = {}
     table = PAGE.partition("<!-- generated: codes -->")[2].partition("<!-- end")[0]
     for line in table.splitlines():
         columns = line.split("|")
         if len(columns) < 5:
             continue
         for code in re.findall(r"`([a-z_]+)`", columns[1]):
-            statuses, types = found.setdefault(code, (set(), set()))
+            statuses, types = results.setdefault(code, (set(), set()))
             statuses |= set(map(int, re.findall(r"\d{3}", columns[2])))
             statuses |= {0} if "the upstream's" in columns[2] else set()
             types |= set(re.findall(r"`([a-z_]+)`", columns[3]))
-    return found
+    return results
 
 
 def said(status: int) -> Any:
@@ -119,10 +119,10 @@ async def test_refusals_match_page(name: str, upstream: ScriptedUpstream, tmp_pa
                 headers=headers,
                 data=how.get("data", body),
             ) as response:
-                told = await response.json()
+                event = await response.json()
             statuses, types = page[code]
-            assert response.headers["x-headrace-error"] == code, (code, told)
+            assert response.headers["x-headrace-error"] == code, (code, event)
             assert response.status in statuses or 0 in statuses, (code, response.status)
-            if "error" in told:  # Enkrypt answers a bad key as its gateway does
-                assert told["error"]["type"] in types, (code, told)
-                assert told["error"]["code"] == code
+            if "error" in event:  # Enkrypt answers a bad key as its gateway does
+                assert event["error"]["type"] in types, (code, event)
+                assert event["error"]["code"] == code

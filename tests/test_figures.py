@@ -45,9 +45,9 @@ UPSTREAM = schema.UpstreamConfig.model_fields
 BREAKER, TIMEOUTS, RETRY = schema.BreakerConfig(), schema.TimeoutsConfig(), schema.RetryConfig()
 
 
-def default(made: Any, name: str) -> Any:
+def default(result: Any, name: str) -> Any:
     """Return the default of a parameter."""
-    return inspect.signature(made).parameters[name].default
+    return inspect.signature(result).parameters[name].default
 
 
 FIGURES: list[tuple[str, str, object, object]] = [

@@ -51,7 +51,7 @@ def gaps(
     environment: Mapping[str, str],
 ) -> set[str]:
     """Return the requirements that no pin satisfies, those of extras included."""
-    found: set[str] = set()
+    matches: set[str] = set()
     extras: dict[str, set[str]] = defaultdict(set)
     pending = [("", root) for root in roots]
     while pending:
@@ -60,19 +60,20 @@ def gaps(
         pin = pins.get(name)
         versions = [spec.version for spec in pin.specifier] if pin else []
         if not versions or not requirement.specifier.contains(versions[0], prereleases=True):
-            found.add(f"{by or 'the source'} requires {requirement}")
+            matches.add(f"{by or 'the source'} requires {requirement}")
         is_new = name not in extras or not requirement.extras <= extras[name]
         extras[name] |= requirement.extras
         if is_new and name in installed and name not in WITHOUT_DEPENDENCIES:
             declared = map(Requirement, installed[name].requires or ())
-            pending += [(name, each) for each in declared if holds(each, environment, extras[name])]
-    return found
+            pending += [(name, item) for item in declared if holds(item, environment, extras[name])]
+    return matches
 
 
 def check(locks: tuple[str, ...], roots: list[Requirement], packages: Path | None) -> None:
     path = [str(packages)] if packages else sys.path
     installed: dict[str, Distribution] = {
-        canonicalize_name(each.name): each for each in distributions(path=path)
+        canonicalize_name(distribution.name): distribution
+        for distribution in distributions(path=path)
     }
     locked = [pin for lock in locks for pin in requirements(FOLDER / f"{lock}.lock")]
     assert any(canonicalize_name(pin.name) in installed for pin in locked)
@@ -80,8 +81,8 @@ def check(locks: tuple[str, ...], roots: list[Requirement], packages: Path | Non
         pins: Pins = {
             canonicalize_name(pin.name): pin for pin in locked if holds(pin, environment, set())
         }
-        wanted = [root for root in roots if holds(root, environment, set())]
-        assert not gaps(pins, wanted, installed, environment), environment
+        expected = [root for root in roots if holds(root, environment, set())]
+        assert not gaps(pins, expected, installed, environment), environment
 
 
 def test_the_locks_of_the_product_and_its_tests_are_complete() -> None:
@@ -110,6 +111,6 @@ def test_a_missing_extra_is_found() -> None:
     installed: dict[str, Distribution] = {"redis": distribution("redis")}
     pins = {pin.name: pin for pin in requirements(FOLDER / "runtime.lock") if pin.name == "redis"}
 
-    found = gaps(pins, [Requirement("redis[hiredis]>=8.1")], installed, ENVIRONMENTS[0])
+    matches = gaps(pins, [Requirement("redis[hiredis]>=8.1")], installed, ENVIRONMENTS[0])
 
-    assert any(text.startswith("redis requires hiredis") for text in found)
+    assert any(text.startswith("redis requires hiredis") for text in matches)

@@ -70,13 +70,13 @@ class OtherRoute:
 
 
 def models(prefix: str, credential: dict[str, str]) -> list[OtherRoute]:
-    one = f"{prefix}/models/openai/smol"
-    named = f"{prefix}/models/{{model}}"
+    text = f"{prefix}/models/openai/smol"
+    name = f"{prefix}/models/{{model}}"
     missing = f"{prefix}/models/nobody-has-it"
     return [
         OtherRoute("GET", f"{prefix}/models", credential, wrong=missing),
-        OtherRoute("GET", one, credential, wrong=missing, route=named),
-        OtherRoute("HEAD", one, credential, wrong=missing, route=named),
+        OtherRoute("GET", text, credential, wrong=missing, route=name),
+        OtherRoute("HEAD", text, credential, wrong=missing, route=name),
     ]
 
 
@@ -129,8 +129,8 @@ OTHERS = [
 ASKING = [each for each in OTHERS if each.reply is not None]
 
 
-def name_of(each: OtherRoute) -> str:
-    return f"{each.method}-{each.path}-{'+'.join(each.credential)}"
+def name_of(route: OtherRoute) -> str:
+    return f"{route.method}-{route.path}-{'+'.join(route.credential)}"
 
 
 every_route = pytest.mark.parametrize("other", OTHERS, ids=name_of)
@@ -139,16 +139,21 @@ asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
 
 
 async def send(
-    client: ClientSession, other: OtherRoute, **changes: Any
+    client: ClientSession, other_route: OtherRoute, **changes: Any
 ) -> tuple[aiohttp.ClientResponse, Any]:
-    sent = {"headers": other.credential, "json": other.body, "path": other.path, **changes}
-    async with client.request(other.method, sent.pop("path"), **sent) as response:
+    sent_body = {
+        "headers": other_route.credential,
+        "json": other_route.body,
+        "path": other_route.path,
+        **changes,
+    }
+    async with client.request(other_route.method, sent_body.pop("path"), **sent_body) as response:
         raw = await response.read()
     return response, json.loads(raw) if raw else None
 
 
 def test_each_route_is_in_a_table_of_ways_out() -> None:
-    covered = {other.route or other.path for other in OTHERS}
+    covered = {other_other.route or other_other.path for other_other in OTHERS}
     covered |= {route.route for route in ROUTES.values()}
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
     served = {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
@@ -186,7 +191,7 @@ async def test_one_account(other: OtherRoute, proxy: Proxy, upstream: ScriptedUp
 
 @all_routes
 async def test_key_needed(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    wrong = {name: each.replace(KEY, "hr-wrong") for name, each in other.credential.items()}
+    wrong = {name: item.replace(KEY, "hr-wrong") for name, item in other.credential.items()}
 
     response, body = await send(proxy.client, other, headers=wrong)
 
@@ -245,14 +250,14 @@ async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: P
         stoppable(tmp_path / "p", upstream, PATIENCE_S, id_secrets=SECRETS) as (proxy, stop, _),
         ClientSession(base_url=proxy.url) as client,
     ):
-        kept: list[bool] = []
+        stored_items: list[bool] = []
         idle = await connected(proxy)  # it stays, so that the stop is not over at once
         stop.set()
         await asyncio.sleep(0)  # the proxy learns of the stop before the first asks
-        for other in OTHERS:
-            upstream.answer_with(answer(other.reply or {}))
-            response, _ = await send(client, other)
+        for other_other in OTHERS:
+            upstream.answer_with(answer(other_other.reply or {}))
+            response, _ = await send(client, other_other)
             assert response.status == 200
-            kept.append("connection" not in response.headers)
-        assert kept[-1] is False
+            stored_items.append("connection" not in response.headers)
+        assert stored_items[-1] is False
         idle.writer.close()

@@ -45,10 +45,10 @@ def _helper() -> object:
 
 
 def test_tests_that_take_longest_begin_and_no_others_change_their_order() -> None:
-    others = ["tests/x.py::test_long", "tests/test_a.py::test_a"]
+    other_items = ["tests/x.py::test_long", "tests/test_a.py::test_a"]
     long = [f"{file}::test_x[{case}]" for file in LONGEST for case in "ba"]
 
-    assert sorted([*others, *long], key=turn) == [*long, *others]
+    assert sorted([*other_items, *long], key=turn) == [*long, *other_items]
 
 
 @for_each("place", [*sorted({place for place, _ in PLACES}), *LONGEST])

@@ -40,9 +40,9 @@ class Route:
     said: dict[str, Any]
     streams: bool = True
 
-    def body(self, *, streamed: bool, **more: Any) -> dict[str, Any]:
+    def body(self, *, streamed: bool, **options: Any) -> dict[str, Any]:
         extra = {"stream": True} if streamed else {}
-        return {"model": "gpt-4o-mini", **self.said, **extra, **more}
+        return {"model": "gpt-4o-mini", **self.said, **extra, **options}
 
     @property
     def chat(self) -> bool:
@@ -124,12 +124,12 @@ def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
     if not streamed:
         choice = json.loads(raw)["choices"][0]
         return str(choice["message"]["content"] if route.chat else choice["text"])
-    said = ""
+    fields = ""
     for line in raw.splitlines():
         if line.startswith(b"data: {"):
             for choice in json.loads(line[6:]).get("choices", ()):
-                said += choice["delta"].get("content") or "" if route.chat else choice["text"]
-    return said
+                fields += choice["delta"].get("content") or "" if route.chat else choice["text"]
+    return fields
 
 
 @all_routes
@@ -177,16 +177,16 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
     body = route.body(streamed=streamed, temperature="hot")
 
     async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
-        said = await response.json()
+        fields = await response.json()
 
     scale = "x-api-key" in route.credential and route.path != "/v1/messages"
     assert response.status == (422 if scale else 400)
     if route.path == "/v1/messages":  # whose errors name a field at the beginning of the message
-        assert said["error"]["message"].startswith("temperature: ")
+        assert fields["error"]["message"].startswith("temperature: ")
     else:
-        assert said["error"]["param"] == "temperature"
+        assert fields["error"]["param"] == "temperature"
     if scale:
-        assert said["detail"][0]["loc"] == ["body", "temperature"]
+        assert fields["detail"][0]["loc"] == ["body", "temperature"]
     [record] = await proxy.sink.wait()
     assert record.outcome == "client_error"
     assert upstream.requests == []
@@ -201,11 +201,11 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
     async with proxy.client.post(
         route.path, headers=route.credential, json=route.body(streamed=streamed)
     ) as response:
-        said = await response.json()
+        fields = await response.json()
 
     assert response.status == 502
     assert response.headers["x-headrace-error"] == "upstream_unavailable"
-    assert said["error"]["message"]
+    assert fields["error"]["message"]
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
     assert record.billing.tokens.total == 0
@@ -236,7 +236,7 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
     assert broken is not name.startswith(("openai", "anthropic"))
     assert response.status == 200
     events = [json.loads(part.split(b"\n")[0]) for part in raw.split(b"data: ")[1:]]
-    assert [each["error"]["type"] for each in events if each.get("error")]
+    assert [event["error"]["type"] for event in events if event.get("error")]
     assert b"[DONE]" not in raw
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
@@ -245,7 +245,7 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
 
 
 async def test_cut_answer_is_a_502(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async def half(asked: Any, wire: Any) -> None:
+    async def half(request: Any, wire: Any) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
         await wire.send(b'content-length: 100\r\n\r\n{"choices": [')
         wire.cut()
@@ -255,10 +255,10 @@ async def test_cut_answer_is_a_502(proxy: Proxy, upstream: ScriptedUpstream) -> 
     async with proxy.client.post(
         "/v1/completions", headers=BEARER, json=ROUTES["openai"].body(streamed=False)
     ) as response:
-        said = await response.json()
+        fields = await response.json()
 
     assert response.status == 502
-    assert said["error"]["code"] == "upstream_invalid_response"
+    assert fields["error"]["code"] == "upstream_invalid_response"
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
 

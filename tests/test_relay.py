@@ -103,32 +103,32 @@ def said(does: str, number: int = 1) -> Frame:
     return Frame((Delta(TEXT, "x" * number),), "chat", {"does": does})
 
 
-async def relayed(answer: Coming, shown: Shown) -> tuple[list[Frame], int, str | None]:
+async def relayed(answer: Coming, output: Shown) -> tuple[list[Frame], int, str | None]:
     record = new_record()
     attempt = record.start_attempt(TARGET, 0, "")
     record.use_attempt(0, attempt)
     ended = None
     try:
-        await relay(answer, Guarding(), record, shown, LoopTurns())
+        await relay(answer, Guarding(), record, output, LoopTurns())
     except ProxyError as error:
         ended = error.code
-    return shown.frames, attempt.meter.output_quarters, ended
+    return output.frames, attempt.meter.output_quarters, ended
 
 
 async def test_what_a_guard_lets_pass_before_it_blocks_is_shown() -> None:
     frames = [said("pass"), said("pass"), said("block")]
 
-    shown, accounted, ended = await relayed(Coming([(False, frames)], ends=True), Shown())
+    outputs, accounted, ended = await relayed(Coming([(False, frames)], ends=True), Shown())
 
-    assert (shown, accounted, ended) == (frames[:2], 3, "guardrail_blocked")
+    assert (outputs, accounted, ended) == (frames[:2], 3, "guardrail_blocked")
 
 
 async def test_chunks_that_are_clear_go_on_without_waking_who_waits_for_them() -> None:
     answer = Coming([(True, [said("pass")]), (True, [said("hold"), said("pass")])], ends=True)
 
-    shown, accounted, ended = await relayed(answer, Shown())
+    frames, accounted, ended = await relayed(answer, Shown())
 
-    assert (len(shown), accounted, ended) == (4, 3, None)
+    assert (len(frames), accounted, ended) == (4, 3, None)
     assert answer.returned == 0
 
 
@@ -136,11 +136,11 @@ async def test_chunks_that_are_clear_go_on_without_waking_who_waits_for_them() -
 async def test_who_waits_is_woken_where_a_guard_takes_time_or_stops_the_answer(does: str) -> None:
     answer = Coming([(True, [said("pass"), said(does), said("pass")])], ends=True)
 
-    shown, accounted, ended = await relayed(answer, Shown())
+    frames, accounted, ended = await relayed(answer, Shown())
 
     blocked = does == "block"
     assert answer.returned == 1
-    assert (len(shown), accounted) == ((1, 2) if blocked else (4, 3))
+    assert (len(frames), accounted) == ((1, 2) if blocked else (4, 3))
     assert ended == ("guardrail_blocked" if blocked else None)
 
 
@@ -154,13 +154,13 @@ async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], end
     number = 0
     coming: list[tuple[bool, Sequence[Frame]]] = []
     for waited, does in given:
-        frames = [said(each, number := number + 1) for each in does]
+        frames = [said(doe, number := number + 1) for doe in does]
         coming.append((waited, frames))
     plain: list[Any] = [(False, frames) for _, frames in coming]
 
-    found = await relayed(Coming(coming, ends=ends), Shown(at_once))
+    matches = await relayed(Coming(coming, ends=ends), Shown(at_once))
 
-    assert found == await relayed(Coming(plain, ends=ends), Shown())
+    assert matches == await relayed(Coming(plain, ends=ends), Shown())
 
 
 def worked_by(caller: str) -> Record:
@@ -173,18 +173,18 @@ def worked_by(caller: str) -> Record:
 
 
 async def test_many_streams_of_one_key_hold_up_no_other_for_longer_than_one_of_them() -> None:
-    turns, theirs, own = LoopTurns(), Shown(), Shown()
+    turns, theirs, own_shown = LoopTurns(), Shown(), Shown()
     batches = [(False, [said("pass")])] * 20
-    many = [
+    tasks = [
         asyncio.ensure_future(
             relay(Coming(batches, ends=True), Guarding(), worked_by("search"), theirs, turns)
         )
         for _ in range(50)
     ]
 
-    await relay(Coming(batches, ends=True), Guarding(), worked_by("support"), own, turns)
+    await relay(Coming(batches, ends=True), Guarding(), worked_by("support"), own_shown, turns)
 
-    assert len(own.frames) == 21
+    assert len(own_shown.frames) == 21
     assert len(theirs.frames) <= 50 + 21 + 2  # the first of each, then one in a round
-    await asyncio.gather(*many)
+    await asyncio.gather(*tasks)
     assert len(theirs.frames) == 50 * 21

@@ -47,10 +47,11 @@ def test_another_word_is_no_address(text: str) -> None:
 
 
 @for_each(
-    ("host", "here"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
+    ("host", "local_value"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)],
 )
-def test_only_loopback_is_this_machine(host: str, here: bool) -> None:
-    assert Address(host, 1).loopback is here
+def test_only_loopback_is_this_machine(host: str, local_value: bool) -> None:
+    assert Address(host, 1).loopback is local_value
 
 
 def test_an_ipv6_address_is_shown_in_brackets() -> None:
@@ -133,7 +134,7 @@ def test_the_endpoint_is_used_unless_traces_are_off() -> None:
 
 
 @for_each(
-    ("text", "kept"),
+    ("text", "stored"),
     [
         ("", None),
         ("off", None),
@@ -141,21 +142,21 @@ def test_the_endpoint_is_used_unless_traces_are_off() -> None:
         ("jsonl:/dev/stdout", LedgerAt("jsonl", Path("/dev/stdout"))),
     ],
 )
-def test_a_ledger_is_a_kind_and_a_file(text: str, kept: LedgerAt | None) -> None:
-    assert from_environment(Path("p"), HERE, HERE, {"HEADRACE_LEDGER": text}).ledger == kept
+def test_a_ledger_is_a_kind_and_a_file(text: str, stored: LedgerAt | None) -> None:
+    assert from_environment(Path("p"), HERE, HERE, {"HEADRACE_LEDGER": text}).ledger == stored
 
 
 def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known() -> None:
     environ = {"HEADRACE_LEDGR": "off", "HEADRACE_COLOUR": "blue", "OTHER": "1"}
 
-    with pytest.raises(BadSetting) as told:
+    with pytest.raises(BadSetting) as info:
         from_environment(Path("p"), HERE, HERE, environ)
 
     assert "HEADRACE_LEDGR is not a known variable (did you mean HEADRACE_LEDGER?)" in str(
-        told.value
+        info.value
     )
-    assert "HEADRACE_COLOUR is not a known variable;" in str(told.value)
-    assert "OTHER" not in str(told.value)
+    assert "HEADRACE_COLOUR is not a known variable;" in str(info.value)
+    assert "OTHER" not in str(info.value)
 
 
 @for_each(
@@ -173,7 +174,7 @@ def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(name: str) 
 def test_all_variables_that_are_read_are_known_and_documented() -> None:
     source = Path(settings.__file__).read_text()
     top = Path(__file__).parents[1]
-    documents = "".join(each.read_text() for each in (top / "docs").glob("*.md"))
+    documents = "".join(path.read_text() for path in (top / "docs").glob("*.md"))
 
     assert set(re.findall(r"HEADRACE_[A-Z_]*[A-Z]", source)) == set(settings.VARIABLES)
     assert [name for name in settings.VARIABLES if f"`{name}`" not in documents] == []
@@ -190,13 +191,13 @@ def test_nothing_names_a_variable_that_is_none() -> None:
     top = Path(__file__).parents[1]
     pages = [top / "README.md", *(top / "docs").glob("*.md"), *(top / "proxy").rglob("*.py")]
 
-    found = {
+    matches = {
         (page.name, name)
         for page in pages
         for name in re.findall(r"HEADRACE_[A-Z_]*[A-Z]", page.read_text())
     }
 
-    assert {(page, name) for page, name in found if name not in settings.VARIABLES} == set()
+    assert {(page, name) for page, name in matches if name not in settings.VARIABLES} == set()
 
 
 def test_the_environment_is_the_processes_own() -> None:
@@ -204,15 +205,15 @@ def test_the_environment_is_the_processes_own() -> None:
 
 
 def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
-    said = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": "90d"}
+    fields = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": "90d"}
 
-    assert from_environment(Path("p"), HERE, HERE, said).ledger == LedgerAt(
+    assert from_environment(Path("p"), HERE, HERE, fields).ledger == LedgerAt(
         "sqlite", Path("l.db"), 90
     )
 
 
 @for_each(
-    ("text", "at"),
+    ("text", "position"),
     [
         ("redis://host", RedisAt(("redis://host",))),
         (
@@ -233,8 +234,8 @@ def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
         ),
     ],
 )
-def test_a_redis_is_one_server_or_a_cluster(text: str, at: RedisAt) -> None:
-    assert redis_at(text) == at
+def test_a_redis_is_one_server_or_a_cluster(text: str, position: RedisAt) -> None:
+    assert redis_at(text) == position
 
 
 @for_each(
@@ -254,11 +255,11 @@ def test_a_redis_is_one_server_or_a_cluster(text: str, at: RedisAt) -> None:
 def test_redis_url_error_hides_password(text: str, why: str) -> None:
     environ = {"HEADRACE_REDIS_URL": text, "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
 
-    with pytest.raises(BadSetting, match=why) as told:
+    with pytest.raises(BadSetting, match=why) as info:
         from_environment(Path("p"), HERE, HERE, environ)
 
-    assert "hr-word" not in str(told.value)
-    assert "HEADRACE_REDIS_URL" in str(told.value)
+    assert "hr-word" not in str(info.value)
+    assert "HEADRACE_REDIS_URL" in str(info.value)
 
 
 def test_where_a_redis_is_stays_out_of_what_is_printed() -> None:
@@ -287,23 +288,25 @@ def test_connections_to_upstreams_are_bounded_by_a_number_from_1() -> None:
 
 
 def test_what_requests_may_take_is_set() -> None:
-    said = {
+    fields = {
         "HEADRACE_MAX_BODY_BYTES": "4",
         "HEADRACE_MAX_BODY_VALUES": "7",
         "HEADRACE_MAX_BODIES_BYTES": "8",
     }
 
-    chosen = from_environment(Path("p"), HERE, HERE, said)
+    chosen = from_environment(Path("p"), HERE, HERE, fields)
 
     assert (chosen.body_bytes, chosen.body_values, chosen.bodies_bytes) == (4, 7, 8)
 
 
-@pytest.mark.parametrize("before", [None, "/nowhere/certificates.pem"])
-def test_openssl_paths_are_restored(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if before is None:
+@pytest.mark.parametrize("text_before", [None, "/nowhere/certificates.pem"])
+def test_openssl_paths_are_restored(
+    text_before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text_before is None:
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     else:
-        monkeypatch.setenv("SSL_CERT_FILE", before)
+        monkeypatch.setenv("SSL_CERT_FILE", text_before)
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     environ = {name: os.environ.get(name) for name in names}
 
@@ -351,16 +354,16 @@ SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret
     ],
 )
 def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:
-    named = {f"HEADRACE_{name}": value for name, value in environ.items()}
+    by_name = {f"HEADRACE_{name}": value for name, value in environ.items()}
 
-    found = from_environment(Path("p"), HERE, HERE, named)
+    settings = from_environment(Path("p"), HERE, HERE, by_name)
 
-    assert (found.cache_secret, found.id_secrets) == (cache, ids)
-    assert all(secret not in repr(replace(found, environ={})) for secret in environ.values())
+    assert (settings.cache_secret, settings.id_secrets) == (cache, ids)
+    assert all(secret not in repr(replace(settings, environ={})) for secret in environ.values())
 
 
 @pytest.mark.parametrize(
-    ("environ", "named"),
+    ("environ", "name"),
     [
         ({"HEADRACE_ID_SECRET": "too short"}, "16 characters"),
         ({"HEADRACE_ID_SECRET": "0123456789abcdef", "HEADRACE_ID_SECRET_OLD": "x"}, "older names"),
@@ -371,8 +374,8 @@ def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str,
         ({"HEADRACE_SECRET": "0123456789abcdef", "HEADRACE_SECRETS_ACCEPTED": "x"}, "ACCEPTED"),
     ],
 )
-def test_invalid_id_secret_is_not_printed(environ: dict[str, str], named: str) -> None:
-    with pytest.raises(BadSetting, match=named) as refused:
+def test_invalid_id_secret_is_not_printed(environ: dict[str, str], name: str) -> None:
+    with pytest.raises(BadSetting, match=name) as refused:
         from_environment(Path("p"), HERE, HERE, environ)
 
     assert not any(value in str(refused.value) for value in environ.values() if len(value) > 1)

@@ -53,9 +53,9 @@ def page(name: str) -> str:
 
 def table(name: str, heading: str) -> Iterator[list[str]]:
     """Yield the cells of each row of the table whose first heading begins so."""
-    found = re.search(rf"^\| {re.escape(heading)}.*\n\|[-|]+\n((?:\|.*\n)+)", page(name), re.M)
-    assert found is not None, heading
-    for row in found[1].splitlines():
+    match = re.search(rf"^\| {re.escape(heading)}.*\n\|[-|]+\n((?:\|.*\n)+)", page(name), re.M)
+    assert match is not None, heading
+    for row in match[1].splitlines():
         yield [cell.strip() for cell in row.strip().strip("|").split("|")]
 
 
@@ -98,33 +98,35 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @for_each("name", ["calls", "attempts", "runs", "charges", "budgets", "charged_since"])
 def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as file:
-        there = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}
-    [told] = [words(row[1]) for row in table("ledger.md", "table") if words(row[0]) == [name]]
+        context = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}
+    [events] = [words(row[1]) for row in table("ledger.md", "table") if words(row[0]) == [name]]
 
-    assert set(told) == there
+    assert set(events) == context
 
 
 def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     JsonlStore(path, "abc").write(batch(1), Counts(1, 1, 0, 0))
-    told = {words(row[0])[0]: set(words(row[1])) for row in table("ledger.md", "table")}
+    event = {words(row[0])[0]: set(words(row[1])) for row in table("ledger.md", "table")}
     computed = {"cost_usd", "saved_usd", "tokens_in", "tokens_out"}
 
     call, attempt, *_ = lines(path)
 
-    assert call.keys() == told["calls"] - computed - {"started_ms"} | {"row", "time", "charges"}
-    assert attempt.keys() == told["attempts"] - computed | {"row", "time", "request_id"}
+    assert call.keys() == event["calls"] - computed - {"started_ms"} | {"row", "time", "charges"}
+    assert attempt.keys() == event["attempts"] - computed | {"row", "time", "request_id"}
 
 
 @pytest.mark.parametrize(
-    ("heading", "known"), [("`money`", SpendUse), ("`loss`", LossReason)], ids=["money", "loss"]
+    ("heading", "known_value"),
+    [("`money`", SpendUse), ("`loss`", LossReason)],
+    ids=["money", "loss"],
 )
-def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any) -> None:
-    assert first("ledger.md", heading) == set(get_args(known))
+def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known_value: Any) -> None:
+    assert first("ledger.md", heading) == set(get_args(known_value))
 
 
 @for_each(
-    ("name", "sentence", "known"),
+    ("name", "sentence", "known_value"),
     [
         ("ledger.md", r"`why` is one of (.*?);", get_args(AttemptReason)),
         ("ledger.md", r"`usage_source` one of (.*?)\.", get_args(Source)),
@@ -141,19 +143,19 @@ def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any)
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_list_is_whole(name: str, sentence: str, known: Any) -> None:
-    found = re.search(sentence, " ".join(page(name).split()))
+def test_a_list_is_whole(name: str, sentence: str, known_value: Any) -> None:
+    match = re.search(sentence, " ".join(page(name).split()))
 
-    assert found is not None
-    assert set(words(found[1])) == set(known)
+    assert match is not None
+    assert set(words(match[1])) == set(known_value)
 
 
 def test_the_causes_of_a_retry_are_those_of_the_page() -> None:
     text = " ".join(page("policies.md").split())
-    found = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. Where", text)
+    match = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. Where", text)
 
-    assert found is not None
-    assert {*map(int, found[1].split(", ")), *words(found[2])} == set(get_args(Cause))
+    assert match is not None
+    assert {*map(int, match[1].split(", ")), *words(match[2])} == set(get_args(Cause))
 
 
 def test_fields_that_are_no_clients_to_say_are_refused_by_default() -> None:
@@ -164,9 +166,9 @@ def test_fields_that_are_no_clients_to_say_are_refused_by_default() -> None:
 
 
 def test_the_columns_of_usage_are_those_of_the_page() -> None:
-    shown = {name.removesuffix("_usd").replace("_", " ") for name in MEASURES}
+    output = {name.removesuffix("_usd").replace("_", " ") for name in MEASURES}
 
-    assert first("ledger.md", "column") == shown
+    assert first("ledger.md", "column") == output
 
 
 def test_the_words_of_the_cache_are_those_that_are_sent() -> None:
@@ -195,30 +197,30 @@ OFF = {"HEADRACE_LEDGER": "ledger"}
 
 
 def test_every_variable_has_its_default_in_the_table() -> None:
-    here = Settings(Path()).listen
-    chosen = from_environment(Path(), here, here, {})
+    address = Settings(Path()).listen
+    chosen = from_environment(Path(), address, address, {})
     rows = [*table("settings.md", "flag or variable"), *table("logs.md", "variable")]
-    told = {name: row[1] for row in rows for name in words(row[0])}
+    event = {name: row[1] for row in rows for name in words(row[0])}
 
-    assert {name for name in told if name.startswith("HEADRACE_")} == set(VARIABLES)
-    assert {name: float(told[name]) for name in DEFAULTS} == {
+    assert {name for name in event if name.startswith("HEADRACE_")} == set(VARIABLES)
+    assert {name: float(event[name]) for name in DEFAULTS} == {
         name: getattr(chosen, field) for name, field in DEFAULTS.items()
     }
-    assert {told[name] for name in OFF} == {"off"}
+    assert {event[name] for name in OFF} == {"off"}
     assert [getattr(chosen, field) for field in OFF.values()] == [None]
     log = chosen.log
-    assert (told["HEADRACE_LOG_LEVEL"], told["HEADRACE_LOG_SCHEMA"]) == (log.level, log.schema)
-    assert float(told["HEADRACE_LOG_RATIO"]) == log.ratio
-    empty = set(told) - {*DEFAULTS, *OFF, "--listen", "--admin-listen"}
-    assert {told[name] for name in empty if "LOG_" not in name} <= {""}
+    assert (event["HEADRACE_LOG_LEVEL"], event["HEADRACE_LOG_SCHEMA"]) == (log.level, log.schema)
+    assert float(event["HEADRACE_LOG_RATIO"]) == log.ratio
+    empty = set(event) - {*DEFAULTS, *OFF, "--listen", "--admin-listen"}
+    assert {event[name] for name in empty if "LOG_" not in name} <= {""}
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--admin-listen"])
 def test_every_flag_has_its_default_in_the_table(flag: str) -> None:
-    told = {row[0]: row[1] for row in table("settings.md", "flag or variable")}
-    [option] = [each for each in COMMANDS["serve"].params if flag in each.opts]
+    event = {row[0]: row[1] for row in table("settings.md", "flag or variable")}
+    [option] = [param for param in COMMANDS["serve"].params if flag in param.opts]
 
-    assert told[f"`{flag}`"] == option.default
+    assert event[f"`{flag}`"] == option.default
 
 
 def test_every_form_of_the_address_of_a_redis_is_read() -> None:
@@ -232,8 +234,8 @@ def test_the_dialects_as_upstreams_are_as_the_page_says() -> None:
         server = DIALECTS[name].server
         header, value = server.authorize("KEY")
         assert words(prefix)[0] == server.prefix
-        shown = f"{header.title()}: Bearer" if value.startswith("Bearer") else header
-        assert words(credential)[0] == shown
+        output = f"{header.title()}: Bearer" if value.startswith("Bearer") else header
+        assert words(credential)[0] == output
 
 
 BODILESS = ("models", "stored", "conversations")
@@ -249,15 +251,15 @@ def greeting() -> Iterator[tuple[str, str, str]]:
     """Yield which header says what of a call, by dialect, as the page has it."""
     for row in table("dialects.md", "dialect | credential"):
         names = list(DIALECTS) if row[0] == "all" else row[0].split(", ")
-        for what, cell in zip(("credential", "deployment", "tags"), row[1:], strict=True):
+        for subject, cell in zip(("credential", "deployment", "tags"), row[1:], strict=True):
             for word in words(cell):
                 header = word.split(":")[0].lower()
                 if header == "authorization" or header.startswith("x-") or header == "apikey":
-                    yield from ((name, what, header) for name in names)
+                    yield from ((name, subject, header) for name in names)
 
 
-@for_each(("dialect", "what", "header"), sorted(greeting()))
-def test_caller_header_matches_page(dialect: str, what: str, header: str) -> None:
+@for_each(("dialect", "description", "header"), sorted(greeting()))
+def test_caller_header_matches_page(dialect: str, description: str, header: str) -> None:
     value = PLACES.get(header, "Bearer support" if header == "authorization" else "support")
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
     headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
@@ -265,9 +267,9 @@ def test_caller_header_matches_page(dialect: str, what: str, header: str) -> Non
     head = parse_head("POST", path, headers, Received("req_1"))
 
     assert head.dialect == dialect
-    if what == "credential":
+    if description == "credential":
         assert head.digest == Secret("support").digest
-    elif what == "deployment":
+    elif description == "deployment":
         assert head.deployment == "support"
     else:
         assert head.tags == (("team", "support"),)

@@ -16,12 +16,12 @@ MOST_POSITIONAL = 3
 @cache
 def nodes() -> list[tuple[str, ast.AST]]:
     """Return each node of the package with its place, once for all tests that read them."""
-    found: list[tuple[str, ast.AST]] = []
+    matches: list[tuple[str, ast.AST]] = []
     for path in sorted((TOP / "proxy").rglob("*.py")):
         file = path.relative_to(TOP).as_posix()
         for node in ast.walk(ast.parse(path.read_text())):
-            found.append((f"{file}:{getattr(node, 'lineno', 1)}", node))  # noqa: PERF401
-    return found
+            matches.append((f"{file}:{getattr(node, 'lineno', 1)}", node))  # noqa: PERF401
+    return matches
 
 
 def identifiers(node: ast.AST) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_class_name_stands_once() -> None:
         if isinstance(node, ast.ClassDef):
             places[node.name].append(place)
 
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert {name: matches for name, matches in places.items() if len(matches) > 1} == {}
 
 
 def test_a_docstring_says_what_is_returned_or_done() -> None:

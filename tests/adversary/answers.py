@@ -28,15 +28,20 @@ PAIRS = [(client, upstream) for client in CLIENTS for upstream in CLIENTS]
 Pieces = Sequence[str]
 
 
-def item(at: int, kind: str, texts: Pieces) -> Json:
+def item(index: int, kind: str, texts: Pieces) -> Json:
     """Return an item with texts of one kind, as it is at its end."""
     text_type = BY_KIND[kind]
-    head = {"id": f"it_{at}", "type": text_type.item_type, "status": "completed"}
+    head = {"id": f"it_{index}", "type": text_type.item_type, "status": "completed"}
     if not text_type.part_type:
-        return {**head, "call_id": f"call_{at}", "name": f"f_{at}", text_type.member: texts[0]}
+        return {
+            **head,
+            "call_id": f"call_{index}",
+            "name": f"f_{index}",
+            text_type.member: texts[0],
+        }
     parts: list[Json] = [{"type": text_type.part_type, text_type.member: text} for text in texts]
-    rest: Json = {"role": "assistant"} if text_type.item_type == "message" else {"summary": []}
-    return {**head, **rest, text_type.list_member: parts}
+    remainder: Json = {"role": "assistant"} if text_type.item_type == "message" else {"summary": []}
+    return {**head, **remainder, text_type.list_member: parts}
 
 
 def part_events(where: Json, kind: str, part: int, pieces: Pieces) -> list[Json]:
@@ -44,26 +49,30 @@ def part_events(where: Json, kind: str, part: int, pieces: Pieces) -> list[Json]
     text_type, text = BY_KIND[kind], "".join(pieces)
     where = where | ({text_type.index_member: part} if text_type.part_type else {})
     deltas = [{"type": f"{text_type.event}.delta", **where, "delta": piece} for piece in pieces]
-    done: Json = {"type": f"{text_type.event}.done", **where, text_type.member: text}
+    result: Json = {"type": f"{text_type.event}.done", **where, text_type.member: text}
     if not text_type.part_type:
-        return [*deltas, done]
+        return [*deltas, result]
     name = "reasoning_summary_part" if kind == "summary" else "content_part"
-    whole = {"type": text_type.part_type, text_type.member: text}
-    begun = {"type": f"response.{name}.added", **where, "part": {**whole, text_type.member: ""}}
-    return [begun, *deltas, done, {"type": f"response.{name}.done", **where, "part": whole}]
+    document = {"type": text_type.part_type, text_type.member: text}
+    started = {
+        "type": f"response.{name}.added",
+        **where,
+        "part": {**document, text_type.member: ""},
+    }
+    return [started, *deltas, result, {"type": f"response.{name}.done", **where, "part": document}]
 
 
 def in_turns(lists: Sequence[Sequence[Json]], draws: Iterator[int]) -> list[Json]:
     """Return the events of several lists, which begin one after the other and then take turns."""
-    left, begun, out = [list(each) for each in lists], 0, list[Json]()
-    while any(left):
-        open_now = [n for n, each in enumerate(left) if each and n <= begun]
+    remaining, started, out = [list(item) for item in lists], 0, list[Json]()
+    while any(remaining):
+        open_now = [n for n, item in enumerate(remaining) if item and n <= started]
         if not open_now:
-            begun += 1
+            started += 1
             continue
         chosen = open_now[next(draws) % len(open_now)]
-        begun = max(begun, chosen + 1)
-        out.append(left[chosen].pop(0))
+        started = max(started, chosen + 1)
+        out.append(remaining[chosen].pop(0))
     return out
 
 
@@ -76,7 +85,7 @@ def drawn(draws: Sequence[int]) -> Iterator[int]:
 
 
 def cut(text: str, cuts: Sequence[int]) -> list[str]:
-    edges = sorted({0, *(each for each in cuts if each < len(text)), len(text)})
+    edges = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
     return [text[a:b] for a, b in pairwise(edges)]
 
 
@@ -87,10 +96,14 @@ def chunk(delta: Json, finish: str | None = None) -> Json:
 def of_chat(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
     """Return the chunks of a chat: some servers let calls, and the text, take turns."""
     things: list[list[Json]] = [[{"content": text} for text in texts]]
-    for at, pieces in enumerate(calls):
-        begun = {"index": at, "id": f"call_{at}", "function": {"name": f"f_{at}", "arguments": ""}}
-        more = [{"index": at, "function": {"arguments": piece}} for piece in pieces]
-        things.append([{"tool_calls": [each]} for each in (begun, *more)])
+    for index, pieces in enumerate(calls):
+        started = {
+            "index": index,
+            "id": f"call_{index}",
+            "function": {"name": f"f_{index}", "arguments": ""},
+        }
+        extra = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
+        things.append([{"tool_calls": [item]} for item in (started, *extra)])
     return [*map(chunk, in_turns(things, draws)), chunk({}, "tool_calls")]
 
 
@@ -98,28 +111,28 @@ def of_messages(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) ->
     """Return the events of a message, whose blocks no server should let take turns."""
     says = [{"type": "text_delta", "text": text} for text in texts]
     blocks = [block_events(0, {"type": "text", "text": ""}, *says)]
-    for at, pieces in enumerate(calls):
-        begun = {"type": "tool_use", "id": f"call_{at}", "name": f"f_{at}", "input": {}}
-        more = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        blocks.append(block_events(at + 1, begun, *more))
+    for index, pieces in enumerate(calls):
+        started = {"type": "tool_use", "id": f"call_{index}", "name": f"f_{index}", "input": {}}
+        extra = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+        blocks.append(block_events(index + 1, started, *extra))
     return message_events(in_turns(blocks, draws), reason="tool_use")
 
 
 def of_responses(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
-    said = [("text", texts), *(("arguments", pieces) for pieces in calls)]
+    values = [("text", texts), *(("arguments", pieces) for pieces in calls)]
     items, events = list[Json](), list[list[Json]]()
-    for at, (kind, pieces) in enumerate(said):
-        whole = item(at, kind, ["".join(pieces)])
-        where = {"item_id": whole["id"], "output_index": at}
-        rest: Json = {"content": []} if kind == "text" else {"arguments": ""}
-        empty = {**whole, **rest}
-        begun, done = (
-            {"type": f"response.output_item.{step}", "output_index": at, "item": each}
-            for step, each in (("added", empty), ("done", whole))
+    for index, (kind, pieces) in enumerate(values):
+        document = item(index, kind, ["".join(pieces)])
+        where = {"item_id": document["id"], "output_index": index}
+        remainder: Json = {"content": []} if kind == "text" else {"arguments": ""}
+        empty = {**document, **remainder}
+        started, result = (
+            {"type": f"response.output_item.{step}", "output_index": index, "item": each}
+            for step, each in (("added", empty), ("done", document))
         )
-        items.append(whole)
-        events.append([begun, *part_events(where, kind, 0, pieces), done])
-    return response_events(in_turns(events, draws), whole=response(*items))
+        items.append(document)
+        events.append([started, *part_events(where, kind, 0, pieces), result])
+    return response_events(in_turns(events, draws), document=response(*items))
 
 
 ANSWERS: Mapping[str, Callable[[Pieces, Sequence[Pieces], Iterator[int]], list[Json]]] = {
@@ -174,31 +187,31 @@ def output(raw: bytes) -> Any:
     events in between say the same."""
     texts: dict[Any, str] = {}
     items: dict[int, Json] = {}
-    for number, each in enumerate(events := streamed(raw)):
-        assert each["sequence_number"] == number
-        kind = each["type"].rpartition(".")[0]
-        part = each.get("content_index", each.get("summary_index"))
-        where = kind, each.get("output_index"), part
-        if each["type"].endswith(".delta"):
-            texts[where] = texts.get(where, "") + each["delta"]
+    for number, document in enumerate(events := streamed(raw)):
+        assert document["sequence_number"] == number
+        kind = document["type"].rpartition(".")[0]
+        part = document.get("content_index", document.get("summary_index"))
+        where = kind, document.get("output_index"), part
+        if document["type"].endswith(".delta"):
+            texts[where] = texts.get(where, "") + document["delta"]
         elif where in texts:
-            assert texts[where] in each.values()
-        elif each["type"] == "response.output_item.done":
-            items[each["output_index"]] = each["item"]
-    whole: list[Json] = events[-1]["response"]["output"]
-    assert all(whole[at] == each for at, each in items.items())
-    return [whole, texts]
+            assert texts[where] in document.values()
+        elif document["type"] == "response.output_item.done":
+            items[document["output_index"]] = document["item"]
+    full_list: list[Json] = events[-1]["response"]["output"]
+    assert all(full_list[index] == document for index, document in items.items())
+    return [full_list, texts]
 
 
 def blocks(raw: bytes) -> list[Json]:
-    made: list[Json] = []
+    results: list[Json] = []
     for event in documents_of(raw):
         if event.get("type") == "content_block_start":
-            made.append({**event["content_block"], "said": ""})
+            results.append({**event["content_block"], "said": ""})
         elif event.get("type") == "content_block_delta":
             delta = event["delta"]
-            made[-1]["said"] += "".join(map(str, [v for n, v in delta.items() if n != "type"]))
-    return made
+            results[-1]["said"] += "".join(map(str, [v for n, v in delta.items() if n != "type"]))
+    return results
 
 
 def calls_in(client: FamilyName, answer: Any) -> list[str]:
@@ -206,9 +219,9 @@ def calls_in(client: FamilyName, answer: Any) -> list[str]:
     if client == "chat":
         return [answer[key] for key in sorted(key for key in answer if isinstance(key, int))]
     if client == "messages":
-        assert all(each["id"] and each["name"] for each in answer if each["type"] == "tool_use")
-        return [each["said"] for each in answer if each["type"] == "tool_use"]
-    return [each["arguments"] for each in answer[0] if each["type"] == "function_call"]
+        assert all(item["id"] and item["name"] for item in answer if item["type"] == "tool_use")
+        return [item["said"] for item in answer if item["type"] == "tool_use"]
+    return [item["arguments"] for item in answer[0] if item["type"] == "function_call"]
 
 
 def texts_in(client: FamilyName, answer: Any) -> list[str]:
@@ -216,7 +229,7 @@ def texts_in(client: FamilyName, answer: Any) -> list[str]:
     if client == "chat":
         return [answer["content"]]
     if client == "messages":
-        return [each["said"] for each in answer if each["type"] == "text"]
+        return [item["said"] for item in answer if item["type"] == "text"]
     return [
-        part["text"] for each in answer[0] if each["type"] == "message" for part in each["content"]
+        part["text"] for item in answer[0] if item["type"] == "message" for part in item["content"]
     ]

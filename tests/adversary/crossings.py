@@ -84,11 +84,11 @@ LEAVES = ("stays", "stays", "stays", "leaves-early", "leaves-midway")
 def policies(upstream: str) -> str:
     """Return a folder's text: a deployment for each case, and one that only counts."""
     price = "price: {input: 2, output: 4}"
-    named = {"-".join(case): case for case in CASES}
+    by_name = {"-".join(case): case for case in CASES}
     deployments = "".join(
         f"  {name}:\n    policy: {case[0]}-{case[1]}\n    {ONWARD[case[2]]}\n    targets:\n"
         + "".join(f"      - {{upstream: openai, model: {m}, {price}}}\n" for m in MODELS)
-        for name, case in named.items()
+        for name, case in by_name.items()
     )
     rules = "".join(
         f"  {guard}-{cache}:\n    extends: limited\n    {STEADY}\n    {GUARDS[guard]}\n"
@@ -96,7 +96,7 @@ def policies(upstream: str) -> str:
         for guard, cache in itertools.product(GUARDS, CACHES)
     )
     text = world(upstream)
-    reach = ", ".join(named)
+    reach = ", ".join(by_name)
     text = text.replace("deployments: [support-chat,", f"deployments: [{reach}, support-chat,")
     text = text.replace("base_url: '", "breaker: off, base_url: '")
     return f"{text}{deployments}policies:\n{LIMITS}{rules}"
@@ -123,14 +123,14 @@ class Step:
         text = f"call {number}, who {self.leaves}: {self.asks} and {','.join(self.ways)}"
         if self.several:
             return {"model": list(MODELS), "prompt": text, "max_tokens": 20}
-        said: Json = {"role": "user", "content": text}
-        asked: dict[str, Json] = {
+        fields: Json = {"role": "user", "content": text}
+        request: dict[str, Json] = {
             "legacy": {"prompt": text, "max_tokens": 20},
-            "chat": {"messages": [said], "max_tokens": 20},
-            "responses": {"input": [said], "max_output_tokens": 20},
-            "messages": {"messages": [said], "max_tokens": 20},
+            "chat": {"messages": [fields], "max_tokens": 20},
+            "responses": {"input": [fields], "max_output_tokens": 20},
+            "messages": {"messages": [fields], "max_tokens": 20},
         }
-        return {"model": MODELS[0], "stream": self.streamed, **asked[self.form]}
+        return {"model": MODELS[0], "stream": self.streamed, **request[self.form]}
 
 
 @st.composite
@@ -167,22 +167,22 @@ class Fickle:
     tries: dict[str, int] = field(default_factory=dict)
     reported: int = 0
 
-    async def __call__(self, asked: Asked, wire: Wire) -> None:
-        body = asked.json
+    async def __call__(self, request: Asked, wire: Wire) -> None:
+        body = request.json
         turns = body.get("messages", body.get("input"))
         text = turns[0]["content"] if turns else body["prompt"]
         bound = body.get("max_tokens", body.get("max_output_tokens"))
         name = f"{text} {body['model'] if bound != 20 else ''}"
-        found = re.search(r"and ([a-z,]+)$", text)
-        ways = found[1].split(",") if found else ["answered"]
+        match = re.search(r"and ([a-z,]+)$", text)
+        ways = match[1].split(",") if match else ["answered"]
         number = self.tries[name] = self.tries.get(name, -1) + 1
         way = ways[min(number, len(ways) - 1)]
-        await self.script(way, body, asked)(asked, wire)
+        await self.script(way, body, request)(request, wire)
         if way in ("answered", "found") and "who stays" in text:
             self.reported += 8
 
-    def script(self, way: str, body: Json, asked: Asked) -> Script:
-        said = f"It is a {ANSWERED if way == 'found' else 'cat'}, y" + "es" * 20
+    def script(self, way: str, body: Json, request: Asked) -> Script:
+        string = f"It is a {ANSWERED if way == 'found' else 'cat'}, y" + "es" * 20
         failures: dict[str, Script] = {
             "overloaded": answer({"error": {"message": "later"}}, 429),
             "broken": answer({"error": {"message": "no"}}, 500),
@@ -193,52 +193,52 @@ class Fickle:
         }
         if way in failures:
             return failures[way]
-        told = way not in ("zero", "unreported")
+        event = way not in ("zero", "unreported")
         if not body.get("stream"):
-            whole = chat(said) if "messages" in body else legacy(said)
-            whole = response(text_item(said)) if "input" in body else whole
-            if not told:
-                del whole["usage"]
+            document = chat(string) if "messages" in body else legacy(string)
+            document = response(text_item(string)) if "input" in body else document
+            if not event:
+                del document["usage"]
             if way in ("cut", "zero"):
-                return _half(whole)
-            return _late(answer(whole), asked) if way == "slow" else answer(whole)
+                return _half(document)
+            return _late(answer(document), request) if way == "slow" else answer(document)
         if "input" in body:
-            return _late_if(way, asked, _response_stream(way, said))
+            return _late_if(way, request, _response_stream(way, string))
         make = chat_events if "messages" in body else legacy_events
-        events = make(said[:12], said[12:], with_usage=told)
+        events = make(string[:12], string[12:], with_usage=event)
         if way == "zero":
             events[0]["usage"] = dict.fromkeys(
                 ("prompt_tokens", "completion_tokens", "total_tokens"), 0
             )
         script = stream(events, cut_after=2 if way in ("cut", "zero") else None)
-        return _late_if(way, asked, script)
+        return _late_if(way, request, script)
 
 
-def _response_stream(way: str, said: str) -> Script:
+def _response_stream(way: str, text: str) -> Script:
     """Stream a response: one that is cut is so behind its first words."""
-    item = text_item(said)
-    whole = response(item)
+    item = text_item(text)
+    document = response(item)
     if way in ("zero", "unreported"):
-        whole["usage"] = None
-    events = response_events(item_events(0, item, said[:12], said[12:]), whole=whole)
-    return stream(events, done=False, cut_after=5 if way in ("cut", "zero") else None)
+        document["usage"] = None
+    events = response_events(item_events(0, item, text[:12], text[12:]), document=document)
+    return stream(events, is_done=False, cut_after=5 if way in ("cut", "zero") else None)
 
 
-def _late_if(way: str, asked: Asked, script: Script) -> Script:
-    return _late(script, asked) if way == "slow" else script
+def _late_if(way: str, request: Asked, script: Script) -> Script:
+    return _late(script, request) if way == "slow" else script
 
 
-def _half(whole: Json) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+def _half(document: Json) -> Script:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "application/json", "content-length: 5000"), b'{"id": "half')
         wire.cut()
 
     return script
 
 
-def _late(script: Script, asked: Asked) -> Script:
-    async def late(seen: Asked, wire: Wire) -> None:
+def _late(script: Script, request: Asked) -> Script:
+    async def late(observed: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.03)
-        await script(seen, wire)
+        await script(observed, wire)
 
     return late

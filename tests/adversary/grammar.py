@@ -135,12 +135,20 @@ def plant(value: Any, path: tuple[Any, ...]) -> Any:
     """Return the value with the forbidden word in the string at a path."""
     if not path:
         return f"{value} {FORBIDDEN} please"
-    first, *rest = path
-    if rest == [None]:
-        return {(f"{FORBIDDEN} {n}" if n == first else n): inner for n, inner in value.items()}
+    first_value, *remainder = path
+    if remainder == [None]:
+        return {
+            (f"{FORBIDDEN} {n}" if n == first_value else n): inner for n, inner in value.items()
+        }
     if isinstance(value, dict):
-        return {n: plant(inner, tuple(rest)) if n == first else inner for n, inner in value.items()}
-    return [plant(inner, tuple(rest)) if i == first else inner for i, inner in enumerate(value)]
+        return {
+            n: plant(inner, tuple(remainder)) if n == first_value else inner
+            for n, inner in value.items()
+        }
+    return [
+        plant(inner, tuple(remainder)) if i == first_value else inner
+        for i, inner in enumerate(value)
+    ]
 
 
 POOL: tuple[Any, ...] = (
@@ -185,10 +193,10 @@ def requests(draw: st.DrawFn) -> Hostile:
     """Draw a request: its body well-formed JSON, but for one in ten."""
     name = draw(st.sampled_from(sorted(ROUTES)))
     body = draw(bodies(ROUTES[name]))
-    found = [path for path in places(body) if path[0] != "model"]
-    planted = bool(found) and draw(st.integers(0, 2)) == 0
+    matches = [path for path in places(body) if path[0] != "model"]
+    planted = bool(matches) and draw(st.integers(0, 2)) == 0
     if planted:
-        body = plant(body, draw(st.sampled_from(found)))
+        body = plant(body, draw(st.sampled_from(matches)))
     raw = json.dumps(body, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
     if draw(st.integers(0, 9)) == 0:
         raw = draw(broken(raw))
@@ -198,12 +206,12 @@ def requests(draw: st.DrawFn) -> Hostile:
 
 @st.composite
 def broken(draw: st.DrawFn, raw: bytes) -> bytes:
-    at = draw(st.integers(0, len(raw)))
+    index = draw(st.integers(0, len(raw)))
     return draw(
         st.sampled_from(
             (
-                raw[:at],
-                raw[:at] + b"\xff\xfe" + raw[at:],
+                raw[:index],
+                raw[:index] + b"\xff\xfe" + raw[index:],
                 raw[:-1] + b', "model": "support-chat"}',
                 raw[:-1] + b', "temperature": NaN}',
                 b"\xef\xbb\xbf" + raw,

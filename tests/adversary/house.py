@@ -52,26 +52,26 @@ policies:
 
 
 def strings(value: Any, *, names: bool = True) -> list[str]:
-    found: list[str] = []
+    matches: list[str] = []
     stack = [value]
     while stack:
-        each = stack.pop()
-        if isinstance(each, str):
-            found.append(each)
-        elif isinstance(each, dict):
-            found += each if names else ()
-            stack += each.values()
-        elif isinstance(each, list):
-            stack += each
-    return found
+        item = stack.pop()
+        if isinstance(item, str):
+            matches.append(item)
+        elif isinstance(item, dict):
+            matches += item if names else ()
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+    return matches
 
 
 def tokens_at_least(texts: list[str]) -> int:
     """Return fewer tokens than any tokenizer: 1/8 of ASCII characters, 1/4 of other letters."""
     letters = "".join(texts)
     ascii_ = sum(map(str.isascii, letters))
-    other = sum(each.isalpha() for each in letters if not each.isascii())
-    return ascii_ // 8 + other // 4
+    other_count = sum(letter.isalpha() for letter in letters if not letter.isascii())
+    return ascii_ // 8 + other_count // 4
 
 
 def _whole(value: object) -> list[int]:
@@ -87,12 +87,12 @@ class Greedy:
     def most(self, body: Json) -> int:
         options = body.get("options")
         inner = _whole(options.get("num_predict")) if isinstance(options, dict) else []
-        named = [each for name in BOUNDS for each in _whole(body.get(name))]
-        return max((each for each in named + inner if each >= 0), default=CAP)
+        names = [number for name in BOUNDS for number in _whole(body.get(name))]
+        return max((number for number in names + inner if number >= 0), default=CAP)
 
     def used(self, body: Json) -> Json:
         prompts = body.get("prompt")
-        several = isinstance(prompts, list) and not all(type(each) is int for each in prompts)
+        several = isinstance(prompts, list) and not all(type(item) is int for item in prompts)
         count = len(prompts) if isinstance(prompts, list) and several else 1
         choices = max([1, *_whole(body.get("n")), *_whole(body.get("best_of"))])
         tokens = self.most(body) * choices * count
@@ -103,22 +103,22 @@ class Greedy:
             "total_tokens": prompt + tokens,
         }
 
-    async def __call__(self, asked: Asked, wire: Wire) -> None:
-        body = asked.json
+    async def __call__(self, request: Asked, wire: Wire) -> None:
+        body = request.json
         self.bodies.append(body)
         usage = self.used(body)
-        whole = chat("Fine.") if "messages" in body else legacy("Fine.")
+        document = chat("Fine.") if "messages" in body else legacy("Fine.")
         if body.get("stream"):
-            base = {**whole, "choices": [self._event(whole)]}
+            base = {**document, "choices": [self._event(document)]}
             del base["usage"]
             script = stream([base, {**base, "choices": [], "usage": usage}])
         else:
-            script = answer({**whole, "usage": usage})
-        await script(asked, wire)
+            script = answer({**document, "usage": usage})
+        await script(request, wire)
 
     @staticmethod
-    def _event(whole: Json) -> Json:
-        choice = whole["choices"][0]
+    def _event(document: Json) -> Json:
+        choice = document["choices"][0]
         if "message" in choice:
             return {"index": 0, "delta": choice["message"], "finish_reason": "stop"}
         return dict(choice)
@@ -132,14 +132,14 @@ class Lag:
 
     async def run(self) -> None:
         """Look once per round of the loop, at most once per millisecond."""
-        loop, last = asyncio.get_running_loop(), time.thread_time()
+        loop, last_seconds = asyncio.get_running_loop(), time.thread_time()
         timer: asyncio.TimerHandle
 
         def beat() -> None:
-            nonlocal last, timer
+            nonlocal last_seconds, timer
             now = time.thread_time()
-            self.worst = max(self.worst, now - last)
-            last, timer = now, loop.call_later(BEAT_S, beat)
+            self.worst = max(self.worst, now - last_seconds)
+            last_seconds, timer = now, loop.call_later(BEAT_S, beat)
 
         timer = loop.call_later(BEAT_S, beat)
         try:
@@ -182,11 +182,11 @@ class House:
         self.statuses[status] = self.statuses.get(status, 0) + 1
         [record] = await self.proxy.sink.wait()
         self.proxy.sink.forget()
-        got, self.greedy.bodies = self.greedy.bodies, []
+        results, self.greedy.bodies = self.greedy.bodies, []
         broken = [
             *self._of_answer(status, text),
-            *self._of_bodies(got, hostile),
-            *self._of_record(record, got),
+            *self._of_bodies(results, hostile),
+            *self._of_record(record, results),
             *([f"the loop was held for {lag.worst:.3f} s"] if lag.worst > LAG_S else []),
         ]
         if broken:
@@ -222,11 +222,11 @@ class House:
     def _of_bodies(self, bodies: list[Json], hostile: Hostile) -> list[str]:
         broken = []
         for body in bodies:
-            if any(FORBIDDEN in each for each in strings(body)):
+            if any(FORBIDDEN in string for string in strings(body)):
                 broken.append("a text was sent that no guard has read")
-            most = self.greedy.most(body)
-            if most > CAP:
-                broken.append(f"the cap of {CAP} let {most} tokens through")
+            maximum = self.greedy.most(body)
+            if maximum > CAP:
+                broken.append(f"the cap of {CAP} let {maximum} tokens through")
             if not any(body.get(name) is not None for name in BOUNDS[:3]):
                 broken.append("the cap bounded nothing")
             broken += [f"{name} was sent" for name in ROUTING if body.get(name) is not None]
@@ -234,7 +234,7 @@ class House:
 
     def _of_record(self, record: Any, bodies: list[Json]) -> list[str]:
         used = [self.greedy.used(body) for body in bodies]
-        total = sum(each["total_tokens"] for each in used)
+        total = sum(document["total_tokens"] for document in used)
         if not bodies:
             free = record.billing.tokens.total == 0 and not record.billing.cost
             return [] if free else ["a call that was not forwarded costs something"]

@@ -36,17 +36,17 @@ OF_THE_CALL = (Call, RequestHead, Plan)  # these end with it
 ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret"}
 
 
-def deep(value: object, *without: type) -> int:
+def deep(value: object, *excluded: type) -> int:
     """Return the bytes reachable from a value, without policies and types in ``without``."""
-    seen: set[int] = set()
+    observed: set[int] = set()
     total, stack = 0, [value]
     while stack:
-        each = stack.pop()
-        if id(each) in seen or isinstance(each, (*TRUSTED, *without)) or callable(each):
+        item = stack.pop()
+        if id(item) in observed or isinstance(item, (*TRUSTED, *excluded)) or callable(item):
             continue
-        seen.add(id(each))
-        total += sys.getsizeof(each)
-        stack += _parts(each)
+        observed.add(id(item))
+        total += sys.getsizeof(item)
+        stack += _parts(item)
     return total
 
 

@@ -26,14 +26,14 @@ class Loop:
 
 @contextmanager
 def loop_of_others() -> Iterator[Loop]:
-    others = Loop()
-    others.thread.start()
+    other_loop = Loop()
+    other_loop.thread.start()
     try:
-        yield others
+        yield other_loop
     finally:
-        others.loop.call_soon_threadsafe(others.loop.stop)
-        others.thread.join()
-        others.loop.close()
+        other_loop.loop.call_soon_threadsafe(other_loop.loop.stop)
+        other_loop.thread.join()
+        other_loop.loop.close()
 
 
 @asynccontextmanager
@@ -49,9 +49,9 @@ async def upstream_aside(script: Script) -> AsyncIterator[tuple[Loop, str]]:
     async def stopped(server: asyncio.Server) -> None:
         server.close()
 
-    with loop_of_others() as others:
-        server: Any = await others.run(started())
+    with loop_of_others() as other_loop:
+        server: Any = await other_loop.run(started())
         try:
-            yield others, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            yield other_loop, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
-            await others.run(stopped(server))
+            await other_loop.run(stopped(server))

@@ -34,8 +34,8 @@ def _url(media: str, charset: str, payload: str) -> str:
 
 
 def _base64(text: str, charset: str = "") -> str:
-    known = "utf-8" if charset in ("", "no-such") else charset
-    return base64.b64encode(text.encode(known)).decode()
+    known_text = "utf-8" if charset in ("", "no-such") else charset
+    return base64.b64encode(text.encode(known_text)).decode()
 
 
 def _decoded(media: str, charset: str) -> Form:
@@ -209,9 +209,9 @@ def spells(documents: Sequence[Any], plant: str) -> str | None:
                 names.append(text)
             else:
                 together[place] = together.get(place, "") + text
-    beside = r"\d" if plant.isdigit() else r"\0"  # of a longer number it is no part
-    found = re.compile(f"(?<!{beside}){plant}(?!{beside})", re.IGNORECASE)
+    extra = r"\d" if plant.isdigit() else r"\0"  # of a longer number it is no part
+    pattern = re.compile(f"(?<!{extra}){plant}(?!{extra})", re.IGNORECASE)
     for text in (*names, *together.values()):
-        if any(map(found.search, _undone(text))):
+        if any(map(pattern.search, _undone(text))):
             return text
     return None

@@ -82,19 +82,23 @@ JSON = st.recursive(
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     members: Any = value.items() if isinstance(value, dict) else ()
     members = enumerate(value) if isinstance(value, list) else members
-    return [p for at, inner in members for p in ((*path, at), *places(inner, (*path, at)))]
+    return [
+        p
+        for position, inner in members
+        for p in ((*path, position), *places(inner, (*path, position)))
+    ]
 
 
 @st.composite
 def answers(draw: st.DrawFn) -> dict[str, Any]:
-    made: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(SHAPES)))
+    document: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(SHAPES)))
     for _ in range(draw(st.integers(1, 2))):
-        path = draw(st.sampled_from(places(made) or [("choices",)]))
-        into: Any = made
+        path = draw(st.sampled_from(places(document) or [("choices",)]))
+        target: Any = document
         for step in path[:-1]:
-            into = into[step]
-        into[path[-1]] = draw(JSON)
-    return made
+            target = target[step]
+        target[path[-1]] = draw(JSON)
+    return document
 
 
 async def tried(
@@ -104,24 +108,24 @@ async def tried(
     drawn: tuple[str, str, bool, bool, list[dict[str, Any]]],
 ) -> None:
     random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
-    route, model, streams, as_events, said = drawn
-    upstream.answer_with(stream(said) if as_events else answer(said[0]))
+    route, model, streams, as_events, values = drawn
+    upstream.answer_with(stream(values) if as_events else answer(values[0]))
     path, headers, text = CLIENTS[route]
-    asked = [model, "scale-model"] if route == "multimodel" else model
-    body: dict[str, Any] = {"model": asked, text: TEXTS[text], "stream": streams}
+    requests = [model, "scale-model"] if route == "multimodel" else model
+    body: dict[str, Any] = {"model": requests, text: TEXTS[text], "stream": streams}
     if route == "messages":
         body["max_tokens"] = 64
     if route.endswith("embeddings") or route == "multimodel":
-        body = {"model": asked, text: TEXTS[text]}
+        body = {"model": requests, text: TEXTS[text]}
     headers = {**headers, "cache-control": "no-cache"}
     async with client.post(path, headers=headers, json=body) as response:
-        status, told = response.status, b""
+        status, event = response.status, b""
         with suppress(aiohttp.ClientPayloadError):  # some clients are told of an error by a cut
-            told = await response.read()
+            event = await response.read()
     [record] = await proxy.sink.wait()
     proxy.sink.forget()
-    assert status != 500, (drawn, told)
-    assert not record.is_internal_error, (drawn, record.is_internal_error, told)
+    assert status != 500, (drawn, event)
+    assert not record.is_internal_error, (drawn, record.is_internal_error, event)
 
 
 async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examples: int) -> None:

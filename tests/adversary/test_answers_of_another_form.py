@@ -50,22 +50,24 @@ MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated
 async def test_an_answer_of_another_form_is_the_fault_of_the_upstream(
     crossed: tuple[str, str, str, str], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    by, asked, given, ends = crossed
-    whole, events = ANSWERS[given]
-    upstream.answer_with(answer(whole) if ends == "whole" else stream(events, done=ends == "done"))
+    by, prompt, text, ends = crossed
+    document, events = ANSWERS[text]
+    upstream.answer_with(
+        answer(document) if ends == "whole" else stream(events, is_done=ends == "done")
+    )
     path, body = CLIENTS[by]
-    headers = BEARER | {"x-headrace-deployment": UPSTREAMS[asked]}
-    sent = {**body, "model": UPSTREAMS[asked], "stream": ends != "whole"}
+    headers = BEARER | {"x-headrace-deployment": UPSTREAMS[prompt]}
+    sent_value = {**body, "model": UPSTREAMS[prompt], "stream": ends != "whole"}
 
-    async with proxy.client.post(path, headers=headers, json=sent) as response_:
+    async with proxy.client.post(path, headers=headers, json=sent_value) as response_:
         status, raw = response_.status, await response_.read()
 
-    told = json.loads(raw)
-    error: Any = told["error"]
+    event = json.loads(raw)
+    error: Any = event["error"]
     assert status == 502
     assert "type" in error
     assert "message" in error
-    assert (told.get("type") == "error") is (by == "messages")
+    assert (event.get("type") == "error") is (by == "messages")
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
     assert record.billing.tokens.output <= MAX_ESTIMATE

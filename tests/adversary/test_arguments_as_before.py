@@ -51,11 +51,11 @@ class PieceByPiece(Window):
 
 
 def read(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
-    shown = ""
+    output = ""
     try:
         for part in parts:
-            shown += "".join(piece.text for piece in window.feed(part))
-        return shown + "".join(piece.text for piece in window.close()), ""
+            output += "".join(piece.text for piece in window.feed(part))
+        return output + "".join(piece.text for piece in window.close()), ""
     except GuardBlocked as blocked:
         return "", f"{blocked.guard} {blocked.kind}"
 
@@ -65,25 +65,27 @@ def window(kind: type[Window], tallies: Sequence[RuleTally]) -> ArgumentsWindow:
 
 
 def at_work(names: Sequence[str], action: Action) -> list[RuleTally]:
-    rules = [GuardRule(each, FINDERS[each], action, cased=each != "keywords") for each in names]
-    return [RuleTally(each, Ticks()) for each in rules]
+    rules = [GuardRule(name, FINDERS[name], action, cased=name != "keywords") for name in names]
+    return [RuleTally(name, Ticks()) for name in rules]
 
 
 @for_each("action", ["mask", "flag", "block"])
 @for_each("shape", VALUES)
 def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) -> None:
     draw = random.Random(shape)  # noqa: S311  # the same values each time
-    for names in (*([each] for each in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
+    for names in (*([finder] for finder in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
         for ascii_only in (True, False):
             values = [VALUES[shape](draw) for _ in range(12)]
             text = json.dumps(values, ensure_ascii=ascii_only)
             cut = draw.randrange(len(text))
-            one, other = at_work(names, action), at_work(names, action)
+            tallies, other_tallies = at_work(names, action), at_work(names, action)
 
-            got = read(window(Window, one), [text[:cut], text[cut:]])
-            assert got == read(window(PieceByPiece, other), [text[:cut], text[cut:]])
-            if not got[1]:
-                assert [each.result() for each in one] == [each.result() for each in other]
+            results = read(window(Window, tallies), [text[:cut], text[cut:]])
+            assert results == read(window(PieceByPiece, other_tallies), [text[:cut], text[cut:]])
+            if not results[1]:
+                assert [finder.result() for finder in tallies] == [
+                    finder.result() for finder in other_tallies
+                ]
 
 
 JOINTS = ("", " ", "\n", "\t", "\r\n", '"', "\\", "/", "\b", "é\n", "\\n", "n")
@@ -100,8 +102,8 @@ def test_what_is_masked_in_arguments_is_what_is_masked_in_their_texts(names: lis
         cuts = sorted(draw.sample(range(len(arguments)), min(3, len(arguments))))
         pieces = [arguments[a:b] for a, b in pairwise([0, *cuts, len(arguments)])]
 
-        shown, _ = read(window(Window, at_work(names, "mask")), pieces)
+        output, _ = read(window(Window, at_work(names, "mask")), pieces)
 
         plain = Window(at_work(names, "mask"))
         masked = "".join(piece.text for piece in [*plain.feed(text), *plain.close()])
-        assert json.loads(shown) == [masked]
+        assert json.loads(output) == [masked]

@@ -87,23 +87,23 @@ def at(body: Any, path: str) -> Any:
     return body
 
 
-def called(door: str, said: dict[str, Any]) -> Call:
+def called(door: str, fields: dict[str, Any]) -> Call:
     path, endpoint = DOORS[door]
     body: dict[str, Any] = {"model": "m"}
     if endpoint == "completions":
         body["prompt"] = "Hi"
     else:
         body["messages"] = [{"role": "user", "content": "Hi"}]
-    for name, value in said.items():
+    for name, value in fields.items():
         put(body, name, value)
     headers = {"x-portkey-api-key": "k"} if door.startswith("portkey") else {}
-    came = Received("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
-    return read_call(parse_head("POST", path, headers, came), body)
+    received = Received("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
+    return read_call(parse_head("POST", path, headers, received), body)
 
 
 def sent(call: Call, target: Target, changes: ParameterOverrides = UNCHANGED) -> dict[str, Any]:
-    asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
-    body: dict[str, Any] = json.loads(build_request(call, target, asked, spoken, changes).body)
+    dialect, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+    body: dict[str, Any] = json.loads(build_request(call, target, dialect, spoken, changes).body)
     return body
 
 
@@ -115,11 +115,11 @@ def may_use(body: dict[str, Any], target: Target) -> int:
     """The most tokens that any server may make of it: one that knows every name takes the largest,
     one that knows those of its API's document alone is unbounded where they are not there, and one
     that is not OpenAI's own may take 0 for unbounded."""
-    said = [value for name in NAMES if name != FLOOR and (value := at(body, name)) is not None]
-    least = 0 if target.upstream.dialect == "openai" and not target.upstream.open_ranges else 1
+    values = [value for name in NAMES if name != FLOOR and (value := at(body, name)) is not None]
+    minimum = 0 if target.upstream.dialect == "openai" and not target.upstream.open_ranges else 1
     documented = TOP[:3] if target.upstream.dialect in ("scale", "multimodel") else TOP[:2]
-    known = [body[name] for name in documented if body.get(name) is not None]
-    open_end = not known or any(value < least for value in said)
+    known_items = [body[name] for name in documented if body.get(name) is not None]
+    open_end = not known_items or any(value < minimum for value in values)
     return max([*said_in(body), ASSUMED_TOKENS if open_end else 0])
 
 
@@ -127,9 +127,9 @@ def combinations() -> Iterator[dict[str, int]]:
     yield {}
     for name, value in product(NAMES, (0, 1, 60, 900, 5000, -1)):
         yield {name: value}
-    for first, second in product(("max_tokens", "max_completion_tokens", "n_predict"), NAMES):
-        if first != second:
-            yield {first: 1, second: 900}
+    for first_value, second in product(("max_tokens", "max_completion_tokens", "n_predict"), NAMES):
+        if first_value != second:
+            yield {first_value: 1, second: 900}
 
 
 Crossing = tuple[dict[str, int], Call, Target, dict[str, Any]]
@@ -137,9 +137,9 @@ Crossing = tuple[dict[str, int], Call, Target, dict[str, Any]]
 
 def crossings(door: str) -> Iterator[Crossing]:
     """Yield every call that is accepted, each target for it, and the body sent there."""
-    for said in combinations():
+    for combination in combinations():
         try:
-            call = called(door, said)
+            call = called(door, combination)
         except InvalidField:
             continue
         for target in TARGETS:
@@ -147,16 +147,16 @@ def crossings(door: str) -> Iterator[Crossing]:
                 body = sent(call, target)
             except InvalidField:
                 continue
-            yield said, call, target, body
+            yield combination, call, target, body
 
 
 @for_each("door", DOORS)
 def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
     number = 0
-    for said, call, target, body in crossings(door):
+    for fields, call, target, body in crossings(door):
         size = estimated(call, target)
         assert size is not None
-        assert size[1] >= may_use(body, target), (said, target, body)
+        assert size[1] >= may_use(body, target), (fields, target, body)
         number += 1
 
     assert number > 500
@@ -164,14 +164,14 @@ def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_cap_holds_under_every_name_and_never_raises_a_bound(door: str) -> None:
-    each = cycle(product(("max_tokens", "max_completion_tokens"), (CAP, 4096)))
-    for (said, call, target, free), (name, most) in zip(crossings(door), each, strict=False):
-        body = sent(call, target, ParameterOverrides(cap={name: most}))
-        where = (said, target, name, most, body)
-        assert all(0 <= value <= most for value in said_in(body)), where
-        assert may_use(body, target) <= most, where
-        for before, after in said_in_both(free, body):
-            assert after <= before or before <= 0, where
+    item = cycle(product(("max_tokens", "max_completion_tokens"), (CAP, 4096)))
+    for (fields, call, target, free), (name, maximum) in zip(crossings(door), item, strict=False):
+        body = sent(call, target, ParameterOverrides(cap={name: maximum}))
+        where = (fields, target, name, maximum, body)
+        assert all(0 <= value <= maximum for value in said_in(body)), where
+        assert may_use(body, target) <= maximum, where
+        for count_before, count_after in said_in_both(free, body):
+            assert count_after <= count_before or count_before <= 0, where
         if not said_in(free) and ("prompt" in body):
             assert may_use(body, target) <= LEGACY_DEFAULT, where
         if not said_in(free) and target.model == "o3-mini" and "messages" in body:
@@ -185,14 +185,18 @@ def test_each_bound_and_each_target_meets_each_cap() -> None:
 
 def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, int]]:
     pairs = ((at(free, name), at(body, name)) for name in NAMES)
-    return [(one, other) for one, other in pairs if one is not None and other is not None]
+    return [
+        (value, other_value)
+        for value, other_value in pairs
+        if value is not None and other_value is not None
+    ]
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_value_that_a_rule_sets_is_the_only_bound(door: str) -> None:
-    for said, call, target, _ in crossings(door):
+    for fields, call, target, _ in crossings(door):
         body = sent(call, target, ParameterOverrides(set={"max_tokens": CAP}))
-        where = (said, target, body)
+        where = (fields, target, body)
         assert set(said_in(body)) <= {at(body, FLOOR), CAP}, where
         assert may_use(body, target) == CAP, where
         assert sum(at(body, name) is not None for name in NAMES if name != FLOOR) == 1, where
@@ -218,10 +222,10 @@ OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), 
 @for_each("door", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
 def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) -> None:
     for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
-        said = {budget: value} | ({} if bound is None else {"max_tokens": bound})
-        size = estimated(called(door, said), OPEN)
+        fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
+        size = estimated(called(door, fields), OPEN)
         assert size is not None
-        assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), said
+        assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), fields
 
 
 @for_each("budget", BUDGETS)
@@ -229,20 +233,20 @@ def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) ->
 def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None:
     changes = ParameterOverrides(**{does: {"max_tokens": 100}})
     for bound, value in product((None, 10, 900), (-1, 0, 20, 5000)):
-        said = {budget: value} | ({} if bound is None else {"max_tokens": bound})
-        body = sent(called("openai-chat", said), OPEN, changes)
-        assert at(body, budget) == min(value, 99), said
+        fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
+        body = sent(called("openai-chat", fields), OPEN, changes)
+        assert at(body, budget) == min(value, 99), fields
         top = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        assert [each for each in top if each is not None] == [
+        assert [item for item in top if item is not None] == [
             10 if (does, bound) == ("cap", 10) else 100
         ]
-        size = estimated(called("openai-chat", said), OPEN, changes)
+        size = estimated(called("openai-chat", fields), OPEN, changes)
         assert size is not None
         assert size[1] <= 199
 
 
 def test_the_bound_that_a_cap_adds_is_not_lowered_to_a_budget() -> None:
-    said = {"reasoning.max_tokens": 50}
-    body = sent(called("openai-chat", said), OPEN, ParameterOverrides(cap={"max_tokens": 400}))
+    fields = {"reasoning.max_tokens": 50}
+    body = sent(called("openai-chat", fields), OPEN, ParameterOverrides(cap={"max_tokens": 400}))
 
     assert (body["reasoning"]["max_tokens"], body["max_completion_tokens"]) == (50, 400)

@@ -47,27 +47,27 @@ async def test_replaces_damaged_cache_file(tmp_path: Path, upstream: ScriptedUps
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
         assert [await ask(url), await ask(url)] == [(200, "miss"), (200, "hit")]
 
-    [told] = [line for line in served.lines if line["event"] == "cache.file_replaced"]
-    assert (told["variable"], told["file"]) == ("HEADRACE_CACHE_FILE", str(file))
-    assert Path(told["kept_as"]).read_bytes().endswith(b"\xa5" * 8000)
+    [event] = [line for line in served.lines if line["event"] == "cache.file_replaced"]
+    assert (event["variable"], event["file"]) == ("HEADRACE_CACHE_FILE", str(file))
+    assert Path(event["kept_as"]).read_bytes().endswith(b"\xa5" * 8000)
 
 
 async def test_refuses_foreign_database_file(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     file, policies = tmp_path / "invoices.db", tmp_path / "p"
-    other = sqlite3.connect(file)
-    other.execute("CREATE TABLE invoices (id)")
-    other.close()
+    other_connection = sqlite3.connect(file)
+    other_connection.execute("CREATE TABLE invoices (id)")
+    other_connection.close()
     policies.mkdir()
     (policies / "policies.yaml").write_text(cached(upstream.url))
 
     listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-    code, said = await headrace("serve", "--policies", str(policies), *listen, **environ(file))
+    code, text = await headrace("serve", "--policies", str(policies), *listen, **environ(file))
 
     assert code == 1
-    assert "HEADRACE_CACHE_FILE" in said
-    assert str(file) in said
-    assert "another program" in said
-    assert "Traceback" not in said
+    assert "HEADRACE_CACHE_FILE" in text
+    assert str(file) in text
+    assert "another program" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("place", ["missing/cache.db", "."])
@@ -78,18 +78,18 @@ async def test_bad_path_is_named(place: str, tmp_path: Path, upstream: ScriptedU
 
     listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
     variables = environ(tmp_path / place)
-    code, said = await headrace("serve", "--policies", str(policies), *listen, **variables)
+    code, text = await headrace("serve", "--policies", str(policies), *listen, **variables)
 
-    assert (code, "HEADRACE_CACHE_FILE" in said, "listen" in said) == (1, True, False)
+    assert (code, "HEADRACE_CACHE_FILE" in text, "listen" in text) == (1, True, False)
 
 
 async def test_recovers_from_wrong_size_sum(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     file = tmp_path / "cache.db"
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
-        other = sqlite3.connect(file, isolation_level=None)
-        other.execute("UPDATE held SET size = 1000000000000000")
-        other.close()
+        other_connection = sqlite3.connect(file, isolation_level=None)
+        other_connection.execute("UPDATE held SET size = 1000000000000000")
+        other_connection.close()
 
         assert (await ask(url))[0] == 200
         served.process.send_signal(signal.SIGTERM)
@@ -116,13 +116,13 @@ async def test_wrong_value_is_a_miss(
         assert await ask(url) == (200, "miss")
         served.process.send_signal(signal.SIGTERM)
         await served.process.wait()
-    other = sqlite3.connect(file, isolation_level=None)
+    other_connection = sqlite3.connect(file, isolation_level=None)
     if isinstance(value, bytes) and is_sealed:
-        [(key,)] = other.execute("SELECT key FROM answers")
+        [(key,)] = other_connection.execute("SELECT key FROM answers")
         about = orjson.dumps([2e9, False, "openai", "m", {}, "completions"])
         value = VERSION + key + zlib.compress(about + b"\n" + value)
-    other.execute("UPDATE answers SET value = ?", (value,))
-    other.close()
+    other_connection.execute("UPDATE answers SET value = ?", (value,))
+    other_connection.close()
 
     async with serving(tmp_path / "q", cached(upstream.url), **environ(file)) as (served, url):
         assert await ask(url) == (200, "miss")
@@ -145,8 +145,8 @@ async def test_a_store_that_no_variable_names_is_told_at_the_start_and_at_each_r
         (tmp_path / "p" / "policies.yaml").write_text(policies.replace("ttl: 1h", "ttl: 2h"))
         await served.line("cache.store_missing")
 
-    told = [line for line in served.lines if line["event"] == "cache.store_missing"]
-    assert len(told) == 2
-    for line in told:
+    events = [line for line in served.lines if line["event"] == "cache.store_missing"]
+    assert len(events) == 2
+    for line in events:
         assert (line["level"], line["store"], line["variable"]) == ("warning", store, variable)
         assert line["deployments"] == ["support-chat"]

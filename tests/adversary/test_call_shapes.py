@@ -81,17 +81,17 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
-def id_of(shape: Shape, at: int, part: int) -> Json:
-    known = {"id": f"call_{at}"}
+def id_of(shape: Shape, index: int, part: int) -> Json:
+    known_values = {"id": f"call_{index}"}
     match shape.ids:
         case "first":
-            return known if part == 0 else {}
+            return known_values if part == 0 else {}
         case "each":
-            return known
+            return known_values
         case "anew":
-            return {"id": f"call_{at}_{part}"}
+            return {"id": f"call_{index}_{part}"}
         case "late":
-            return known if part else {}
+            return known_values if part else {}
         case "none":
             return {}
         case "null":
@@ -100,18 +100,18 @@ def id_of(shape: Shape, at: int, part: int) -> Json:
             return {"id": ""}
 
 
-def parts_of(shape: Shape, at: int, pieces: Sequence[str]) -> list[Json]:
+def parts_of(shape: Shape, position: int, pieces: Sequence[str]) -> list[Json]:
     texts = [*([""] if shape.alone else []), *pieces]
     if shape.placeholder and pieces != [PLACEHOLDER]:
         texts = [PLACEHOLDER, *pieces]
-    index = {"own": {"index": at}, "one": {"index": 0}, "none": {}}[shape.index]
+    index = {"own": {"index": position}, "one": {"index": 0}, "none": {}}[shape.index]
     return [
         {
             **index,
-            **id_of(shape, at, part),
+            **id_of(shape, position, part),
             "type": "function",
             "function": {
-                **({"name": f"f_{at % 2}"} if part == 0 or shape.named == "each" else {}),
+                **({"name": f"f_{position % 2}"} if part == 0 or shape.named == "each" else {}),
                 "arguments": text,
             },
         }
@@ -122,10 +122,10 @@ def parts_of(shape: Shape, at: int, pieces: Sequence[str]) -> list[Json]:
 def answer_of(
     shape: Shape, calls: Sequence[Sequence[str]], draws: Iterator[int], text: str = ""
 ) -> list[Json]:
-    parts = [parts_of(shape, at, pieces) for at, pieces in enumerate(calls)]
-    said = in_turns(parts, draws) if shape.turns else [part for each in parts for part in each]
+    parts = [parts_of(shape, index, pieces) for index, pieces in enumerate(calls)]
+    values = in_turns(parts, draws) if shape.turns else [part for item in parts for part in item]
     deltas: list[Json] = [{"content": text}] if text else []
-    deltas += [{"tool_calls": [part]} for part in said]
+    deltas += [{"tool_calls": [part]} for part in values]
     return [*map(chunk, deltas), chunk({}, "tool_calls")]
 
 
@@ -134,23 +134,23 @@ def assembled(client: FamilyName, frames: Sequence[Frame]) -> list[Call]:
         return chat_calls(documents_of(written(client, frames)))
     if client == "responses":
         items, _ = shown(client, frames)
-        called = [each for each in items if each["type"] == "function_call"]
-        return [(each["call_id"], each["name"], each["arguments"]) for each in called]
-    uses = [each for each in shown(client, frames) if each["type"] == "tool_use"]
-    return [(each["id"], each["name"], each["said"]) for each in uses]
+        calls = [item for item in items if item["type"] == "function_call"]
+        return [(item["call_id"], item["name"], item["arguments"]) for item in calls]
+    uses = [item for item in shown(client, frames) if item["type"] == "tool_use"]
+    return [(item["id"], item["name"], item["said"]) for item in uses]
 
 
 def chat_calls(chunks: Sequence[Json]) -> list[Call]:
-    said: dict[Any, Any] = {}
-    for each in chunks:
-        for choice in each.get("choices", ()):
+    fields: dict[Any, Any] = {}
+    for document in chunks:
+        for choice in document.get("choices", ()):
             for call in choice["delta"].get("tool_calls", ()):
-                made = said.setdefault(call.get("index", 0), [None, None, ""])
+                result = fields.setdefault(call.get("index", 0), [None, None, ""])
                 function = call["function"]
-                made[0] = call.get("id") or made[0]
-                made[1] = function.get("name") or made[1]
-                made[2] += function["arguments"]
-    return [tuple(said[at]) for at in sorted(said)]
+                result[0] = call.get("id") or result[0]
+                result[1] = function.get("name") or result[1]
+                result[2] += function["arguments"]
+    return [tuple(fields[position]) for position in sorted(fields)]
 
 
 CUTS = st.lists(st.integers(0, 60), max_size=3)
@@ -167,17 +167,17 @@ def test_calls_are_those_that_the_server_made(
     shape = SHAPES[name]
     if client == "chat" and shape.placeholder:
         return  # such a client gets what came
-    documents = answer_of(shape, [cut(*each) for each in calls], drawn(draws), text)
-    made = [(f"f_{at % 2}", arguments) for at, (arguments, _) in enumerate(calls)]
+    documents = answer_of(shape, [cut(*call) for call in calls], drawn(draws), text)
+    results = [(f"f_{index % 2}", arguments) for index, (arguments, _) in enumerate(calls)]
 
     plain = assembled(client, frames_of(client, "chat", documents))
     safe = assembled(client, guarded(frames_of(client, "chat", documents), "mask")[0])
 
-    assert [each[1:] for each in plain] == made
-    assert [each[1:] for each in safe] == [(n, text.replace(CARD, "[CARD]")) for n, text in made]
+    assert [call[1:] for call in plain] == results
+    assert [call[1:] for call in safe] == [(n, text.replace(CARD, "[CARD]")) for n, text in results]
     if client != "chat":
-        ids = [each[0] for each in plain]
+        ids = [call[0] for call in plain]
         assert all(ids)
         assert len({*ids}) == len(ids)
         if shape.ids in ("first", "each"):
-            assert ids == [f"call_{at}" for at in range(len(ids))]
+            assert ids == [f"call_{index}" for index in range(len(ids))]

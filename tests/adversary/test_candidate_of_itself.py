@@ -73,13 +73,13 @@ WAYS: dict[str, Given] = {
 }
 
 
-async def made(there: House) -> tuple[str, str]:
-    there.upstream.answer_with(answer(MADE))
-    kept = await there.id_of()
-    there.upstream.answer_with(answer(TALK))
-    named = {"x-headrace-deployment": "support-chat", "authorization": f"Bearer {KEY}"}
-    async with there.session.post("/v1/conversations", headers=named, json={}) as got:
-        return kept, (await got.json())["id"]
+async def made(house: House) -> tuple[str, str]:
+    house.upstream.answer_with(answer(MADE))
+    stored_text = await house.id_of()
+    house.upstream.answer_with(answer(TALK))
+    by_name = {"x-headrace-deployment": "support-chat", "authorization": f"Bearer {KEY}"}
+    async with house.session.post("/v1/conversations", headers=by_name, json={}) as response:
+        return stored_text, (await response.json())["id"]
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -90,40 +90,42 @@ async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_pa
     (tmp_path / "candidate" / "p.yaml").write_text(policies)
     async with house(
         tmp_path / "policies", upstream, policies, candidate=tmp_path / "candidate"
-    ) as there:
-        method, path, body, document = way(*await made(there))
+    ) as context:
+        method, path, body, document = way(*await made(context))
         upstream.answer_with(answer(document))
         headers = {"authorization": f"Bearer {KEY}"}
-        async with there.session.request(method, path, headers=headers, json=body) as got:
-            request_id = got.headers["x-request-id"]
-            await got.read()
-        [*_, record] = await there.proxy.sink.wait(3)
-        reasons = await _explained(there, request_id)
-        candidate = await _asked(there, "/candidate")
+        async with context.session.request(method, path, headers=headers, json=body) as response:
+            request_id = response.headers["x-request-id"]
+            await response.read()
+        [*_, record] = await context.proxy.sink.wait(3)
+        reasons = await _explained(context, request_id)
+        candidate = await _asked(context, "/candidate")
 
-    by = {each["about"]: each for each in reasons}
+    by = {reason["about"]: reason for reason in reasons}
     assert candidate["decisions"] == []
     if record.call is None:  # no policy has decided it
         return
     assert by["candidate"]["decided"] == "same decision"
-    happened = [each for each in by["outcome"].get("parts", ()) if each["about"] == "attempt"]
+    happened = [reason for reason in by["outcome"].get("parts", ()) if reason["about"] == "attempt"]
     if not happened:
         assert by["result"]["decided"].startswith(f"rejected with {record.status} ")
         return
     [attempt] = happened
-    asked = attempt["decided"].partition(" ")[0]
-    assert by["result"]["decided"] == f"route to {asked}"
+    request = attempt["decided"].partition(" ")[0]
+    assert by["result"]["decided"] == f"route to {request}"
     if record.call.state_ref is not None:
-        tried = [each["decided"] for each in by["targets"]["parts"]]
-        assert all(each.endswith("excluded") for each in tried if not each.startswith(asked))
+        tried = [reason["decided"] for reason in by["targets"]["parts"]]
+        assert all(
+            reason.endswith("excluded") for reason in tried if not reason.startswith(request)
+        )
 
 
-async def _explained(there: House, request_id: str) -> list[Any]:
-    return list((await _asked(there, f"/explain/{request_id}"))["decisions"])
+async def _explained(house: House, request_id: str) -> list[Any]:
+    return list((await _asked(house, f"/explain/{request_id}"))["decisions"])
 
 
-async def _asked(there: House, path: str) -> Any:
+async def _asked(house: House, path: str) -> Any:
     headers = {"accept": "application/json"}
-    async with there.session.get(there.proxy.admin + path, headers=headers) as got:
-        assert got.status == 200, await got.text()
-        return await got.json()
+    async with house.session.get(house.proxy.admin + path, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()

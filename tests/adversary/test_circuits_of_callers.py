@@ -39,8 +39,8 @@ policies:
 """
 
 
-def policies(upstream: ScriptedUpstream, more: str) -> str:
-    return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {more},", 1)
+def policies(upstream: ScriptedUpstream, extra: str) -> str:
+    return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {extra},", 1)
 
 
 async def ask(client: ClientSession, key: str, *, streamed: bool = False, text: str = "Hi") -> int:
@@ -55,27 +55,27 @@ async def ask(client: ClientSession, key: str, *, streamed: bool = False, text: 
 @pytest.mark.parametrize("name", BAD)
 async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     script, status = BAD[name]
-    said = policies(upstream, "breaker: {failures: 3, rest: 60s}")
-    said = said.replace("total: 60s", "total: 200ms", 1) if status == 504 else said
-    async with running_proxy(tmp_path / "policies", said) as proxy:
+    text = policies(upstream, "breaker: {failures: 3, rest: 60s}")
+    text = text.replace("total: 60s", "total: 200ms", 1) if status == 504 else text
+    async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(script)
         refused = [await ask(proxy.client, ONE) for _ in range(8)]
         upstream.answer_with(answer(chat()))
         served = [await ask(proxy.client, OTHER) for _ in range(3)]
-        last = await ask(proxy.client, ONE)
+        last_count = await ask(proxy.client, ONE)
 
     final = name == "more than a limit"
     assert refused == ([status] * 8 if final else [status] * 3 + [503] * 5)
     assert served == [200] * 3
-    assert last == (200 if final else 503)
+    assert last_count == (200 if final else 503)
 
 
 async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    said = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
+    text = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
     body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
     headers = {"Authorization": f"Bearer {ONE}"}
-    async with running_proxy(tmp_path / "policies", said) as proxy:
+    async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(answer({}, 500))
         assert await ask(proxy.client, ONE) == 502
         upstream.answer_with(stream(chat_events("a", "b"), gate=gate, gate_after=2))
@@ -99,14 +99,14 @@ async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedU
 async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     passes = json.dumps({"reason": "", "verdict": "pass", "score": 0, "where": []})
 
-    async def judge(asked: Asked, wire: Wire) -> None:
-        breaks = "boom" in asked.json["messages"][1]["content"]
-        await (answer({}, 500) if breaks else answer(chat(passes)))(asked, wire)
+    async def judge(request: Asked, wire: Wire) -> None:
+        breaks = "boom" in request.json["messages"][1]["content"]
+        await (answer({}, 500) if breaks else answer(chat(passes)))(request, wire)
 
     upstream.by_model = {"smol-judge": judge}
     upstream.answer_with(answer(chat()))
-    said = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
-    async with running_proxy(tmp_path / "policies", said) as proxy:
+    text = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
+    async with running_proxy(tmp_path / "policies", text) as proxy:
         assert await ask(proxy.client, OTHER) == 200
         broken = [await ask(proxy.client, ONE, text="boom") for _ in range(6)]
 

@@ -83,13 +83,15 @@ class Crossing:
                 await response.read()
 
         async with asyncio.TaskGroup() as group:
-            sent = group.create_task(posted())
-            await eventually(lambda: sent.done() or self.proxy.sink.begun >= self.calls)
-            sent.cancel()
+            task = group.create_task(posted())
+            await eventually(lambda: task.done() or self.proxy.sink.begun >= self.calls)
+            task.cancel()
 
     async def held_together(self) -> None:
         """Raise ``AssertionError`` unless all accounts of all calls so far are the same."""
-        before = sum(record.billing.cost or 0 for record in await self.proxy.sink.wait(self.calls))
+        count_before = sum(
+            record.billing.cost or 0 for record in await self.proxy.sink.wait(self.calls)
+        )
         name = f"sentinel-{self.calls}"
         headers = {**BEARER, "x-headrace-deployment": "none-unkept-plain", "x-request-id": name}
         async with self.client.post("/v1/completions", headers=headers, json=SENTINEL) as response:
@@ -104,13 +106,13 @@ class Crossing:
         money = sum(record.billing.cost or 0 for record in records)
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
         assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
-        lost = sum(row["cost_nano_usd"] or 0 for row in attempts if row["loss"] is not None)
-        assert lost == sum(record.billing.lost_cost or 0 for record in records)
-        assert lost == round(summed(metrics, "headrace_lost_cost_usd_total") * 10**9)
+        lost_count = sum(row["cost_nano_usd"] or 0 for row in attempts if row["loss"] is not None)
+        assert lost_count == sum(record.billing.lost_cost or 0 for record in records)
+        assert lost_count == round(summed(metrics, "headrace_lost_cost_usd_total") * 10**9)
         failed = [row for row in attempts if row["error"] not in (None, "cancelled")]
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []
-        spent = Decimal(self._spent(explained)) * 10**9
-        assert before <= spent <= before + CLAIM
+        amount = Decimal(self._spent(explained)) * 10**9
+        assert count_before <= amount <= count_before + CLAIM
         assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
         assert summed(metrics, "headrace_requests_total") == self.calls
         assert sum(record.billing.tokens.total for record in records) >= self.fickle.reported
@@ -122,9 +124,9 @@ class Crossing:
 
     @staticmethod
     def _spent(explained: str) -> str:
-        found = SPENT.search(explained)
-        assert found is not None, explained
-        return found[1]
+        match = SPENT.search(explained)
+        assert match is not None, explained
+        return match[1]
 
     async def _admin(self, path: str) -> str:
         async with self.client.get(f"{self.proxy.admin}{path}") as response:
@@ -137,8 +139,10 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         fickle = Fickle()
         upstream.answer_with(fickle)
         ledger = folder / "ledger.db"
-        at = LedgerAt("sqlite", ledger)
-        async with running_proxy(folder / "policies", policies(upstream.url), ledger=at) as proxy:
+        position = LedgerAt("sqlite", ledger)
+        async with running_proxy(
+            folder / "policies", policies(upstream.url), ledger=position
+        ) as proxy:
             yield Crossing(proxy, proxy.client, fickle, ledger)
         violations = audit(ledger).violations
         assert violations == ()

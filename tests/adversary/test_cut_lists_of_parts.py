@@ -46,7 +46,7 @@ CUT: dict[str, list[Any]] = {
 
 
 def events(contents: list[Any]) -> list[Any]:
-    deltas: list[Any] = [({"content": each}, None) for each in contents]
+    deltas: list[Any] = [({"content": content}, None) for content in contents]
     return [
         {"id": "c1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
         for delta, finish in [*deltas, ({"content": ""}, "stop")]
@@ -55,26 +55,26 @@ def events(contents: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("action", ["mask", "block"])
 @pytest.mark.parametrize("cut", CUT)
-@pytest.mark.parametrize("asked", CLIENTS)
+@pytest.mark.parametrize("prompt", CLIENTS)
 async def test_a_word_that_is_cut_is_found(
-    asked: str, cut: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    prompt: str, cut: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(events(CUT[cut])))
-    path, body = CLIENTS[asked]
+    path, body = CLIENTS[prompt]
     policies = world(upstream.url) + POLICY.format(WORD, action)
     async with (
         running_proxy(tmp_path / "p", policies) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER) as client,
         client.post(path, json={"model": "search-answers", "stream": True, **body}) as response,
     ):
-        shown = await response.text()
+        output = await response.text()
         [record] = await proxy.sink.wait()
 
     assert not record.is_internal_error
     assert record.outcome == ("blocked" if action == "block" else "success")
-    assert "polis" not in shown
+    assert "polis" not in output
     if action == "mask":
-        assert "[WORD]" in shown
+        assert "[WORD]" in output
         assert record.billing.source == "partial_estimate"
 
 

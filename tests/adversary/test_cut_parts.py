@@ -73,7 +73,7 @@ READ = ((asked, request_texts), (answered, answer_texts))
 
 
 async def looked(body: Json, read: Any, action: Action) -> Inspection:
-    rules = [GuardRule(each.name, each.detector, action, cased=each.cased) for each in RULES]
+    rules = [GuardRule(rule.name, rule.detector, action, cased=rule.cased) for rule in RULES]
     return await Engine(Ticks()).inspect(rules, read(body))
 
 
@@ -91,39 +91,41 @@ def content(body: Json) -> Any:
     return message["content"]
 
 
-async def left(said: Any, put: Any, read: Any) -> str:
+async def left(fields: Any, stored: Any, read: Any) -> str:
     """Give what masks leave of a content, without their names."""
-    body = put(said)
+    body = stored(fields)
     inspection = await looked(body, read, "mask")
     return re.sub(r"\[[A-Z0-9_-]+\]", "", texts(content(replaced(body, inspection.changes))))
 
 
-async def differs(said: str, cut: Sequence[str], form: str) -> str | None:
+async def differs(text: str, cut: Sequence[str], form: str) -> str | None:
     """Return how a text in parts is judged in another way than in one; None where it is not. Of
     which kind a finding is may differ: a part may tell it of another."""
-    for put, read in READ:
-        whole, joint = [await looked(put(c), read, "block") for c in (said, FORMS[form](cut))]
-        for one, other in zip(whole.results, joint.results, strict=True):
-            found, also = one.findings, other.findings
-            if (found and one.verdict != other.verdict) or sum(found.values()) != sum(
+    for stored, read in READ:
+        inspection, joint = [
+            await looked(stored(c), read, "block") for c in (text, FORMS[form](cut))
+        ]
+        for result, other_result in zip(inspection.results, joint.results, strict=True):
+            results, also = result.findings, other_result.findings
+            if (results and result.verdict != other_result.verdict) or sum(results.values()) != sum(
                 also.values()
             ):
-                return f"{put.__name__}, {one.guard}: {found}, but {also}: {cut}"
-        shown = [await left(c, put, read) for c in (said, FORMS[form](cut))]
-        if shown[0] != shown[1]:
-            return f"{put.__name__}: {shown}"
+                return f"{stored.__name__}, {result.guard}: {results}, but {also}: {cut}"
+        outputs = [await left(c, stored, read) for c in (text, FORMS[form](cut))]
+        if outputs[0] != outputs[1]:
+            return f"{stored.__name__}: {outputs}"
     return None
 
 
 @for_each("form", FORMS)
 @pytest.mark.parametrize("says", SAYS)
 async def test_no_cut_changes_what_a_message_is_found_to_say(says: str, form: str) -> None:
-    said, plant = SAYS[says]
-    assert (await looked(asked(said), request_texts, "block")).blocked is not None
-    assert plant == "" or plant not in await left(said, asked, request_texts)
+    text, plant = SAYS[says]
+    assert (await looked(asked(text), request_texts, "block")).blocked is not None
+    assert plant == "" or plant not in await left(text, asked, request_texts)
 
-    for at in range(1, len(said)):
-        assert await differs(said, [said[:at], said[at:]], form) is None
+    for index in range(1, len(text)):
+        assert await differs(text, [text[:index], text[index:]], form) is None
 
 
 @settings(deadline=None, max_examples=200)
@@ -133,12 +135,12 @@ async def test_no_cut_changes_what_a_message_is_found_to_say(says: str, form: st
     st.sampled_from([*FORMS]),
 )
 async def test_masks_hold_at_every_cut(says: list[str], cuts: list[int], form: str) -> None:
-    said = " and ".join(SAYS[each][0] for each in says)
-    for put, read in READ:
-        shown = await left(FORMS[form](pieces(said, cuts)), put, read)
-        rest = iter(await left(said, put, read))
+    text = " and ".join(SAYS[say][0] for say in says)
+    for stored, read in READ:
+        output = await left(FORMS[form](pieces(text, cuts)), stored, read)
+        remainder = iter(await left(text, stored, read))
 
-        assert all(letter in rest for letter in shown), shown  # in their order
+        assert all(letter in remainder for letter in output), output  # in their order
 
 
 GUARDS = "{guard: secrets}, {guard: pii}, {guard: keywords, words: [Hydropolis]}"
@@ -149,11 +151,11 @@ CHATS = [name for name in NAMED if ROUTES[name].chat]
 async def test_cut_stays_masked(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("Fine.")))
     async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
-        for said, plant in SAYS.values():
-            if "bad.example" in said:
+        for text, plant in SAYS.values():
+            if "bad.example" in text:
                 continue
-            for at in (said.find(plant) or 7, said.find(plant) + len(plant), len(said) // 2):
-                cut = [{"type": "text", "text": each} for each in (said[:at], said[at:])]
+            for index in (text.find(plant) or 7, text.find(plant) + len(plant), len(text) // 2):
+                cut = [{"type": "text", "text": item} for item in (text[:index], text[index:])]
                 status, read, _ = await ask(client, ROUTES[name], asked(cut))
 
                 assert b"guardrail_blocked" in read, (status, cut)
@@ -167,12 +169,12 @@ async def test_no_cut_of_an_answer_reaches_a_client(
 ) -> None:
     rules = GUARDS.replace("}", f", action: {action}}}")
     async with guarded(tmp_path, upstream, f"output: [{rules}]") as (_, client):
-        for said, plant in SAYS.values():
-            if not plant or "bad.example" in said:
+        for text, plant in SAYS.values():
+            if not plant or "bad.example" in text:
                 continue
             for form in ("parts", "strings"):
-                at = said.find(plant)
-                cut = FORMS[form]([said[:at], said[at:]])
+                index = text.find(plant)
+                cut = FORMS[form]([text[:index], text[index:]])
                 upstream.answer_with(answer({**chat("a"), **answered(cut)}))
                 status, read, _ = await ask(client, ROUTES[name])
 

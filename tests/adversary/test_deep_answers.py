@@ -34,7 +34,7 @@ def nested(depth: int) -> str:
 
 
 async def status_of(upstream: ScriptedUpstream, tmp_path: Path, text: str, streamed: bool) -> int:
-    async def events(asked: Asked, wire: Wire) -> None:
+    async def events(request: Asked, wire: Wire) -> None:
         event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
         await wire.send(head(200, "text/event-stream", f"content-length: {len(event)}") + event)
 
@@ -48,9 +48,9 @@ async def status_of(upstream: ScriptedUpstream, tmp_path: Path, text: str, strea
         async with proxy.client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
             status = response.status
             await response.read()
-        again = {**body, "stream": not streamed}
+        repeated = {**body, "stream": not streamed}
         async with proxy.client.post(
-            "/v1/chat/completions", headers=BEARER, json=again
+            "/v1/chat/completions", headers=BEARER, json=repeated
         ) as response:
             assert response.status in (200, 502)
             await response.read()

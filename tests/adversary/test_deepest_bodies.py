@@ -38,27 +38,27 @@ VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
 VECTORS = {"object": "list", "model": "m", "data": [VECTOR]}
 
 
-async def reply(asked: Asked, wire: Wire) -> None:
-    made = chat() if "chat" in asked.path else legacy()
-    await answer(VECTORS if "embeddings" in asked.path else made)(asked, wire)
+async def reply(request: Asked, wire: Wire) -> None:
+    document = chat() if "chat" in request.path else legacy()
+    await answer(VECTORS if "embeddings" in request.path else document)(request, wire)
 
 
-def as_deep(body: dict[str, Any], levels: int, more: str) -> bytes:
+def as_deep(body: dict[str, Any], levels: int, extra: str) -> bytes:
     """Return a body with a field that nobody knows, and so many levels."""
-    raw = orjson.dumps({**body, "model": "support-chat", "more": more, "unknown": 0})
+    raw = orjson.dumps({**body, "model": "support-chat", "more": extra, "unknown": 0})
     deep = b"[" * (levels - 1) + b"1" + b"]" * (levels - 1)
     return raw.removesuffix(b"0}") + deep + b"}"
 
 
-@pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
-async def test_serves_deepest_body(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "large"])
+async def test_serves_deepest_body(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(reply)
     async with running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy:
         headers = {**BEARER, "content-type": "application/json"}
         for path, body in BODIES.items():
             statuses = []
             for levels in (LEVELS, LEVELS + 1):
-                raw = as_deep(body, levels, more)
+                raw = as_deep(body, levels, extra)
                 async with proxy.client.post(path, headers=headers, data=raw) as response:
                     await response.read()
                     statuses.append(response.status)
@@ -82,11 +82,11 @@ def called(arguments: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
-async def test_refuses_too_deep(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "large"])
+async def test_refuses_too_deep(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(reply)
     schema = orjson.Fragment(nested(LEVELS - 3))
-    tool = {"name": "find", "input_schema": schema, "description": more}
+    tool = {"name": "find", "input_schema": schema, "description": extra}
     cases: list[tuple[str, dict[str, Any], str]] = [
         (
             "/v1/messages",
@@ -95,7 +95,7 @@ async def test_refuses_too_deep(more: str, tmp_path: Path, upstream: ScriptedUps
         )
     ]
     for levels in (247, 300, 1000, 1024, 5000):
-        body = {**called(nested(levels)), "model": "via-anthropic", "user": more[:64]}
+        body = {**called(nested(levels)), "model": "via-anthropic", "user": extra[:64]}
         cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         headers = {**BEARER, "content-type": "application/json"}
@@ -108,8 +108,8 @@ async def test_refuses_too_deep(more: str, tmp_path: Path, upstream: ScriptedUps
 @pytest.mark.parametrize("levels", [246, 247, 255, 1000, 1024, 5000])
 async def test_shows_deep_args(levels: int, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     arguments = nested(levels)
-    said = called(arguments)["messages"][1]
-    choice = {"index": 0, "message": said, "finish_reason": "tool_calls"}
+    fields = called(arguments)["messages"][1]
+    choice = {"index": 0, "message": fields, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(), "choices": [choice]}))
     body = {"model": "support-chat", "max_tokens": 5, **HELLO}
     async with (

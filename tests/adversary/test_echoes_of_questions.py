@@ -32,11 +32,11 @@ def of(who: str) -> Json:
 
 def answering(gate: asyncio.Event, *, streamed: bool) -> Script:
     """Answer the first call as an upstream does that repeats all of its question."""
-    whole = response(ITEM, **of("anna"))
-    events = response_events(item_events(0, ITEM, "Let me ", "see."), whole=whole)
+    document = response(ITEM, **of("anna"))
+    events = response_events(item_events(0, ITEM, "Let me ", "see."), document=document)
     if streamed:
-        return stream(events, done=False, gate=gate)
-    return gated(gate, answer(whole))
+        return stream(events, is_done=False, gate=gate)
+    return gated(gate, answer(document))
 
 
 @pytest.fixture
@@ -49,22 +49,22 @@ async def cached(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ca
 async def test_echo_is_own(streamed: bool, cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(answering(gate, streamed=streamed))
-    asked: Json = {"model": "gpt-4o-mini", "input": "Hi", "stream": streamed}
+    request: Json = {"model": "gpt-4o-mini", "input": "Hi", "stream": streamed}
     users = ("anna", "bertha", "carla")
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         tasks = []
         for who in users[:2]:
-            body = {**asked, **of(who)}
+            body = {**request, **of(who)}
             tasks.append(group.create_task(cached.post("/v1/responses", BEARER, body)))
             await until_asked(upstream, 1)
         await all_in(cached, 2)
         gate.set()
     answers = [task.result() for task in tasks]
-    answers.append(await cached.post("/v1/responses", BEARER, {**asked, **of(users[2])}))
+    answers.append(await cached.post("/v1/responses", BEARER, {**request, **of(users[2])}))
 
     assert [result for _, result, _ in answers] == ["miss", "coalesced", "hit"]
     assert len(upstream.requests) == 1
     for who, (status, _, raw) in zip(users, answers, strict=True):
         assert status == 200
         assert b"safe-" + who.encode() in raw
-        assert not any(other.encode() in raw for other in users if other != who)
+        assert not any(other_user.encode() in raw for other_user in users if other_user != who)

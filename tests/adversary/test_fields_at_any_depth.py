@@ -138,8 +138,8 @@ def test_a_nested_model_is_the_targets(outer: str) -> None:
     body = OUTER[outer]({"model": "gpt-4o"})
 
     assert permitted(body, UPSTREAM, "gpt-4o") == (body, [])
-    named: list[object] = ["gpt-4o-mini", {"id": "gpt-4o-mini"}, {"ID": "a", "speed": "standard"}]
-    for value in named:
+    names: list[object] = ["gpt-4o-mini", {"id": "gpt-4o-mini"}, {"ID": "a", "speed": "standard"}]
+    for value in names:
         with pytest.raises(InvalidField, match='must be "gpt-4o"'):
             permitted(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
     for value in ({"id": "gpt-4o"}, {"type": "string"}):
@@ -255,11 +255,11 @@ async def test_drops_tool(tool: str, client: ClientSession, upstream: ScriptedUp
     items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
     body = {"model": "smol-responses", "input": items}
 
-    async with client.post("/v1/responses", headers=BEARER, json=body) as got:
-        status, told = got.status, await got.json()
+    async with client.post("/v1/responses", headers=BEARER, json=body) as response_item:
+        status, event = response_item.status, await response_item.json()
 
-    assert (status, told["error"]["type"]) == (400, "invalid_request_error")
-    assert told["error"]["param"].startswith("input[].tools[].")
+    assert (status, event["error"]["type"]) == (400, "invalid_request_error")
+    assert event["error"]["param"].startswith("input[].tools[].")
     assert upstream.requests == []
 
 
@@ -267,15 +267,15 @@ async def test_drops_tool(tool: str, client: ClientSession, upstream: ScriptedUp
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_conversation_drops_unguarded_tools(tool: str, path: str, there: House) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
-    async with there.session.post("/v1/conversations", headers=headers, json={}) as got:
-        path = path.format(id=(await got.json())["id"])
+    async with there.session.post("/v1/conversations", headers=headers, json={}) as response:
+        path = path.format(id=(await response.json())["id"])
     items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
 
-    async with there.session.post(path, headers=headers, json={"items": items}) as got:
-        status, told = got.status, await got.json()
+    async with there.session.post(path, headers=headers, json={"items": items}) as response:
+        status, event = response.status, await response.json()
 
-    assert (status, told["error"]["type"]) == (400, "invalid_request_error")
-    assert "unless the upstream accepts" in told["error"]["message"]
+    assert (status, event["error"]["type"]) == (400, "invalid_request_error")
+    assert "unless the upstream accepts" in event["error"]["message"]
     assert len(there.upstream.requests) == 1
 
 
@@ -291,10 +291,10 @@ async def test_guards_file_in_chat(client: ClientSession, upstream: ScriptedUpst
     part = {"type": "file", "file": {"file_id": "file-1"}}
     body = {"model": "support-chat", "messages": [{"role": "user", "content": [part]}]}
 
-    async with client.post("/v1/chat/completions", headers=BEARER, json=body) as got:
-        status, told = got.status, await got.json()
+    async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
+        status, event = response.status, await response.json()
 
-    assert (status, told["error"]["param"]) == (400, "messages[].content[].file.file_id")
+    assert (status, event["error"]["param"]) == (400, "messages[].content[].file.file_id")
     assert upstream.requests == []
 
 
@@ -348,10 +348,10 @@ async def test_a_form_obeys_the_rules_of_json(case: str, there: House) -> None:
     for field, text in (("prompt", "A cat."), (name, value)):
         writer.append(text).set_content_disposition("form-data", quote_fields=False, name=field)
 
-    async with there.session.post("/v1/forms", headers=headers, data=writer) as got:
-        status, told = got.status, await got.json()
+    async with there.session.post("/v1/forms", headers=headers, data=writer) as response:
+        status, event = response.status, await response.json()
 
-    assert (status, told["error"]["type"]) == (400, "invalid_request_error")
-    outermost = re.split(r"\W", told["error"]["param"])[0]
+    assert (status, event["error"]["type"]) == (400, "invalid_request_error")
+    outermost = re.split(r"\W", event["error"]["param"])[0]
     assert outermost in (re.split(r"\W", name)[0], "form")
     assert there.upstream.requests == []

@@ -48,17 +48,17 @@ WITHIN: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize(("name", "said"), WITHIN, ids=str)
+@pytest.mark.parametrize(("name", "fields"), WITHIN, ids=str)
 async def test_what_chooses_an_address_within_a_field_is_refused(
-    name: str, said: dict[str, Any], route: str, tmp_path: Path, upstream: ScriptedUpstream
+    name: str, fields: dict[str, Any], route: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, told = await ask(client, route, said)
+        status, _, event = await ask(client, route, fields)
 
-    if isinstance(said.get("tools"), dict):  # no list: of the wrong type at some doors
+    if isinstance(fields.get("tools"), dict):  # no list: of the wrong type at some doors
         assert status in (400, 422)
     else:
-        assert (status, told["error"]["param"]) == (422 if route == "scale" else 400, name)
+        assert (status, event["error"]["param"]) == (422 if route == "scale" else 400, name)
     assert upstream.requests == []
 
 
@@ -81,15 +81,15 @@ PASSING: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", PASSING, ids=str)
+@pytest.mark.parametrize("fields", PASSING, ids=str)
 async def test_all_else_within_a_field_passes(
-    said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    fields: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, _ = await ask(client, "openai-chat", said)
+        status, _, _ = await ask(client, "openai-chat", fields)
 
-    [asked] = upstream.requests
-    assert (status, {name: asked.json[name] for name in said}) == (200, said)
+    [request] = upstream.requests
+    assert (status, {name: request.json[name] for name in fields}) == (200, fields)
 
 
 async def test_nested_fields_follow_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -100,23 +100,23 @@ async def test_nested_fields_follow_upstream(tmp_path: Path, upstream: ScriptedU
     tool = {"type": "mcp", "server_url": "https://mcp.example/"}
     search = {"mode": "on"}
     picture = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
-    async with proxied(tmp_path, upstream, "", more=lists) as (_, client):
+    async with proxied(tmp_path, upstream, "", extra=lists) as (_, client):
         body = {
             "tools": [FUNCTION, {**tool, "headers": {"x": "y"}}],
             "search_parameters": {**search, "sources": [{"type": "web"}]},
         }
         status, headers, _ = await ask(client, "openai-chat", body)
-        told = [
+        events = [
             await ask(client, "openai-chat", {"messages": [{"role": "user", "content": picture}]}),
             await ask(client, "openai-chat", {"tools": [{"type": "x", "container": "auto"}]}),
         ]
 
-    [asked] = upstream.requests
+    [request] = upstream.requests
     assert status == 200
-    assert (asked.json["tools"], asked.json["search_parameters"]) == ([FUNCTION, tool], search)
+    assert (request.json["tools"], request.json["search_parameters"]) == ([FUNCTION, tool], search)
     assert "tools[].headers dropped" in headers["x-headrace-warning"]
     assert "search_parameters.sources dropped" in headers["x-headrace-warning"]
-    assert [(each[0], each[2]["error"]["param"]) for each in told] == [
+    assert [(item[0], item[2]["error"]["param"]) for item in events] == [
         (400, "messages[].content[].image_url.url"),
         (400, "tools[].container"),
     ]
@@ -129,11 +129,11 @@ async def test_single_tenant_takes_containers(tmp_path: Path, upstream: Scripted
         "tools": [{"type": "code_interpreter", "container": "cntr_1"}],
         "input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}],
     }
-    async with proxied(tmp_path, upstream, "", more=names) as (_, client):
+    async with proxied(tmp_path, upstream, "", extra=names) as (_, client):
         status, _, _ = await ask(client, "openai-chat", body)
 
-    [asked] = upstream.requests
-    assert (status, {name: asked.json[name] for name in body}) == (200, body)
+    [request] = upstream.requests
+    assert (status, {name: request.json[name] for name in body}) == (200, body)
 
 
 DEARER: list[tuple[str, dict[str, Any]]] = [
@@ -154,31 +154,31 @@ USUAL = [
 
 
 @pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks"])
-@pytest.mark.parametrize(("name", "said"), DEARER, ids=str)
+@pytest.mark.parametrize(("name", "fields"), DEARER, ids=str)
 async def test_what_costs_more_than_the_price_says_is_refused(
-    name: str, said: dict[str, Any], route: str, tmp_path: Path, upstream: ScriptedUpstream
+    name: str, fields: dict[str, Any], route: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, told = await ask(client, route, said)
+        status, _, event = await ask(client, route, fields)
 
-    assert (status, told["error"]["param"]) == (400, name)
+    assert (status, event["error"]["param"]) == (400, name)
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("said", USUAL, ids=str)
+@pytest.mark.parametrize("fields", USUAL, ids=str)
 async def test_what_costs_no_more_passes(
-    said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    fields: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, _ = await ask(client, "openai-chat", said)
+        status, _, _ = await ask(client, "openai-chat", fields)
 
-    [asked] = upstream.requests
-    sent = {name: value for name, value in said.items() if value is not None}
-    assert (status, {name: asked.json[name] for name in sent}) == (200, sent)
+    [request] = upstream.requests
+    sent_body = {name: value for name, value in fields.items() if value is not None}
+    assert (status, {name: request.json[name] for name in sent_body}) == (200, sent_body)
 
 
 @pytest.mark.parametrize(
-    ("lists", "tier", "sent"),
+    ("lists", "tier", "sent_items"),
     [
         ("accepts: [service_tier],", "priority", ["priority"]),
         ("drop: [service_tier],", "priority", [None]),
@@ -187,10 +187,10 @@ async def test_what_costs_no_more_passes(
     ],
 )
 async def test_an_upstream_says_which_tiers_it_takes(
-    lists: str, tier: str, sent: list[Any], tmp_path: Path, upstream: ScriptedUpstream
+    lists: str, tier: str, sent_items: list[Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with proxied(tmp_path, upstream, more=lists) as (_, client):
+    async with proxied(tmp_path, upstream, extra=lists) as (_, client):
         status, _, _ = await ask(client, "openai-chat", {"service_tier": tier})
 
-    assert status == (200 if sent else 400)
-    assert [asked.json.get("service_tier") for asked in upstream.requests] == sent
+    assert status == (200 if sent_items else 400)
+    assert [request.json.get("service_tier") for request in upstream.requests] == sent_items

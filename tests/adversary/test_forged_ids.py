@@ -34,20 +34,24 @@ def text_of(raw: bytes) -> str:
 
 
 def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str]:
-    good = good or [raw_of(IDS.seal(*place, f"resp_{at}")) for place in PLACES for at in range(4)]
-    for one in good:
-        other = draw.choice([each for each in good if each != one])
-        yield text_of(one[:PROOF_BYTES] + other[PROOF_BYTES:])
-        yield text_of(other[:PROOF_BYTES] + one[PROOF_BYTES:])
-        yield text_of(one + other)
-        yield text_of(one[: draw.randrange(len(one))])
-        yield text_of(one + draw.randbytes(draw.randrange(1, 40)))
-        at = draw.randrange(len(one))
-        yield text_of(one[:at] + bytes([one[at] ^ 1 << draw.randrange(8)]) + one[at + 1 :])
+    good = good or [
+        raw_of(IDS.seal(*place, f"resp_{index}")) for place in PLACES for index in range(4)
+    ]
+    for data in good:
+        other_data = draw.choice([item for item in good if item != data])
+        yield text_of(data[:PROOF_BYTES] + other_data[PROOF_BYTES:])
+        yield text_of(other_data[:PROOF_BYTES] + data[PROOF_BYTES:])
+        yield text_of(data + other_data)
+        yield text_of(data[: draw.randrange(len(data))])
+        yield text_of(data + draw.randbytes(draw.randrange(1, 40)))
+        index = draw.randrange(len(data))
+        yield text_of(
+            data[:index] + bytes([data[index] ^ 1 << draw.randrange(8)]) + data[index + 1 :]
+        )
         # What a stream hides changes with each bit: the key of another tenant in its place.
-        names = zip(one[PROOF_BYTES + 2 :], KEYS[0].encode(), KEYS[1].encode(), strict=False)
-        hidden = one[PROOF_BYTES : PROOF_BYTES + 2] + bytes(a ^ b ^ c for a, b, c in names)
-        yield text_of(one[:PROOF_BYTES] + hidden + one[PROOF_BYTES + len(hidden) :])
+        names = zip(data[PROOF_BYTES + 2 :], KEYS[0].encode(), KEYS[1].encode(), strict=False)
+        hidden = data[PROOF_BYTES : PROOF_BYTES + 2] + bytes(a ^ b ^ c for a, b, c in names)
+        yield text_of(data[:PROOF_BYTES] + hidden + data[PROOF_BYTES + len(hidden) :])
     for size in (*range(60), 1000, 3000, 5000, 100_000):
         yield text_of(draw.randbytes(size))
 
@@ -55,20 +59,24 @@ def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str
 def test_nothing_that_is_made_of_good_ids_opens() -> None:
     draw = random.Random(7)  # noqa: S311  # the same each time
 
-    made = [each for _ in range(40) for each in forged(draw)]
-    opened = [each for each in made for key in KEYS if IDS.open(each, key)]
+    results = [name for _ in range(40) for name in forged(draw)]
+    opened = [name for name in results for key in KEYS if IDS.open(name, key)]
 
     assert opened == []
 
 
 def test_nothing_that_is_made_of_good_ids_of_items_opens() -> None:
     draw = random.Random(11)  # noqa: S311  # the same each time
-    good = [raw_of(IDS.seal_item(*place, f"resp_{at}")) for place in PLACES for at in range(4)]
+    good = [
+        raw_of(IDS.seal_item(*place, f"resp_{index}")) for place in PLACES for index in range(4)
+    ]
     kinds = ("msg_", "rs_", "resp_", "item_")
 
-    made = [each.removeprefix("resp_") for _ in range(20) for each in forged(draw, good)]
-    made += [each.removeprefix("resp_") for _ in range(20) for each in forged(draw)]
-    opened = [each for each in made for key in KEYS for kind in kinds if is_open(kind + each, key)]
+    results = [name.removeprefix("resp_") for _ in range(20) for name in forged(draw, good)]
+    results += [name.removeprefix("resp_") for _ in range(20) for name in forged(draw)]
+    opened = [
+        name for name in results for key in KEYS for kind in kinds if is_open(kind + name, key)
+    ]
 
     assert opened == []
 
@@ -80,8 +88,16 @@ def is_open(text: str, key: str) -> bool:
 @for_each("shape", SHAPES)
 def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
     for size in (1, 100, 10_000):
-        whole = text(shape, size)
-        values: list[object] = [whole, f"msg_{whole}", [whole], {"id": whole}, size, True, None]
+        full_text = text(shape, size)
+        values: list[object] = [
+            full_text,
+            f"msg_{full_text}",
+            [full_text],
+            {"id": full_text},
+            size,
+            True,
+            None,
+        ]
         for value in values:
             for item in ({"type": "item_reference", "id": value}, {"id": value}):
                 body: Json = {"model": "m", "input": [item]}
@@ -92,14 +108,21 @@ def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
 def test_no_id_of_one_tenant_opens_for_another() -> None:
     for key, deployment, target in PLACES:
         sealed = IDS.seal(key, deployment, target, "resp_1")
-        assert [each for each in KEYS if IDS.open(sealed, each)] == [key]
+        assert [item for item in KEYS if IDS.open(sealed, item)] == [key]
 
 
 @for_each("shape", SHAPES)
 def test_whatever_stands_for_an_id_is_refused(shape: str) -> None:
     for size in (1, 100, 10_000):
-        whole = text(shape, size)
-        values: list[object] = [whole, f"resp_{whole}", [whole], {"id": whole}, size, True]
+        full_text = text(shape, size)
+        values: list[object] = [
+            full_text,
+            f"resp_{full_text}",
+            [full_text],
+            {"id": full_text},
+            size,
+            True,
+        ]
         for value in values:
             body: Json = {"model": "m", "input": "x", "previous_response_id": value}
             with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
@@ -109,7 +132,7 @@ def test_whatever_stands_for_an_id_is_refused(shape: str) -> None:
 def test_a_long_id_takes_no_time() -> None:
     long = "resp_" + "A" * 8_000_000
 
-    began = process_time()
+    started_at = process_time()
     assert IDS.open(long, KEYS[0]) is None
 
-    assert process_time() - began < 0.05
+    assert process_time() - started_at < 0.05

@@ -50,7 +50,7 @@ policies:
 
 def policies(upstream: str) -> str:
     """The small world, with guards, limits, a small bound for answers, and a try once more."""
-    said = world(upstream, hasty=True).replace(
+    text = world(upstream, hasty=True).replace(
         "  resilient:\n",
         "  guarded: {policy: guarded, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  often: {policy: often, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
@@ -61,10 +61,10 @@ def policies(upstream: str) -> str:
         "  asking: {policy: asking, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  resilient:\n",
     )
-    more = "shared, repeating, asking, guarded, often, again, hedged"
-    said = said.replace("resilient, compare,", f"resilient, compare, {more},")
-    said = said.replace("  openai: {dialect", "  openai: {max_answer_bytes: 100KiB, dialect")
-    return said + GUARDED
+    extra = "shared, repeating, asking, guarded, often, again, hedged"
+    text = text.replace("resilient, compare,", f"resilient, compare, {extra},")
+    text = text.replace("  openai: {dialect", "  openai: {max_answer_bytes: 100KiB, dialect")
+    return text + GUARDED
 
 
 class World:
@@ -73,10 +73,10 @@ class World:
 
     async def ask(self, end: End) -> int:
         body: Any = {**MESSAGES, "model": end.model, "context": self.words, **end.body}
-        sent = {"data": end.raw} if end.raw else {"json": body}
+        sent_body = {"data": end.raw} if end.raw else {"json": body}
         headers = {**BEARER, "content-type": "application/json", **end.headers}
         try:
-            async with self.proxy.client.post(end.path, headers=headers, **sent) as response:
+            async with self.proxy.client.post(end.path, headers=headers, **sent_body) as response:
                 await response.read()
                 return response.status
         except aiohttp.ClientError:
@@ -86,16 +86,16 @@ class World:
         """Make the calls of an end. A client that leaves does so once the upstream was asked."""
         gate = asyncio.Event()
         self.upstream.answer_with(stream(TWO, gate=gate) if end.script is None else end.script)
-        asked = len(self.upstream.requests)
+        request_count = len(self.upstream.requests)
         tasks = [asyncio.ensure_future(self.ask(end)) for _ in range(end.times)]
         if end.leaves:
-            while len(self.upstream.requests) == asked:
+            while len(self.upstream.requests) == request_count:
                 self.upstream.came.clear()
                 await self.upstream.came.wait()
             tasks[0].cancel()
-        done = await asyncio.gather(*tasks, return_exceptions=True)
+        result = await asyncio.gather(*tasks, return_exceptions=True)
         gate.set()
-        assert end.leaves or set(done) <= {*end.statuses}
+        assert end.leaves or set(result) <= {*end.statuses}
 
 
 @dataclass(frozen=True)
@@ -157,14 +157,14 @@ ENDS = {
 @contextmanager
 def uncollected() -> Iterator[list[Any]]:
     """Let no collector run, and give what one finds at the end."""
-    found: list[Any] = []
+    matches: list[Any] = []
     gc.collect()
     gc.disable()
     try:
-        yield found
+        yield matches
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        found += gc.garbage
+        matches += gc.garbage
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -183,15 +183,15 @@ def is_body(thing: Any) -> bool:
     return isinstance(thing, dict) and isinstance(thing.get("messages"), list) and "model" in thing
 
 
-def kept(others: list[Any]) -> list[Any]:
+def kept(other_items: list[Any]) -> list[Any]:
     """Return what is alive of calls, but for what others have: their bodies, and answers. No
     collector finds these where a generator that was not read to its end holds them, as it calls
     what ends that first."""
-    not_ours = {id(each) for each in others}
+    not_ours = {id(item) for item in other_items}
     alive = [
-        each for each in gc.get_objects() if isinstance(each, HttpUpstreamResponse) or is_body(each)
+        item for item in gc.get_objects() if isinstance(item, HttpUpstreamResponse) or is_body(item)
     ]
-    return [each for each in alive if id(each) not in not_ours]
+    return [item for item in alive if id(item) not in not_ours]
 
 
 @pytest.mark.parametrize("words", ["", "where is it " * 20_000], ids=["small", "large"])
@@ -199,33 +199,33 @@ def kept(others: list[Any]) -> list[Any]:
 async def test_nothing_is_left_of_a_call(
     name: str, words: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    others = kept([MESSAGES])  # what tests before this one left in this process
+    other_items = kept([MESSAGES])  # what tests before this one left in this process
     async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
         scene, end = World(proxy, upstream, words), ENDS[name]
         await scene.run(end)  # makes what all calls share
         await proxy.sink.wait()
-        began = len(proxy.records)
-        with uncollected() as found:
+        started = len(proxy.records)
+        with uncollected() as matches:
             await scene.run(end)
-            await proxy.sink.wait(began + 1)
+            await proxy.sink.wait(started + 1)
             await proxy.client.connector.close() if proxy.client.connector else None
             for _ in range(20):  # the upstream, the client and the loop let go of what ended
                 await asyncio.sleep(0.005)
-            alive = await still(scene, [MESSAGES, *others])
+            alive = await still(scene, [MESSAGES, *other_items])
 
     assert alive == []
-    left = [thing for thing in found if ours(thing)]
-    assert [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in left] == []
+    remaining = [thing for thing in matches if ours(thing)]
+    assert [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in remaining] == []
 
 
-async def still(scene: World, others: list[Any]) -> list[str]:
+async def still(scene: World, other_items: list[Any]) -> list[str]:
     """Return what stays alive of calls after ``PATIENCE_S``."""
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         scene.proxy.records.clear()
         scene.upstream.requests.clear()
-        alive = kept(others)
-        if not alive or time.monotonic() > until:
-            return [type(each).__qualname__ for each in alive]
+        alive = kept(other_items)
+        if not alive or time.monotonic() > deadline:
+            return [type(item).__qualname__ for item in alive]
         del alive
         await asyncio.sleep(0.005)

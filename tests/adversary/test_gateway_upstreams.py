@@ -84,16 +84,16 @@ ANSWERS: Mapping[str, Any] = {
 }
 
 
-async def by_path(asked: Asked, wire: Wire) -> None:
-    await answer(ANSWERS.get(asked.path, {}))(asked, wire)
+async def by_path(request: Asked, wire: Wire) -> None:
+    await answer(ANSWERS.get(request.path, {}))(request, wire)
 
 
-def policies(url: str, more: str) -> str:
-    rest = f"breaker: off, {more}"
+def policies(url: str, extra: str) -> str:
+    remainder = f"breaker: off, {extra}"
     return f"""
 upstreams:
-  openai: {{dialect: openai, base_url: '{url}/v1', {rest}}}
-  claude: {{dialect: anthropic, base_url: '{url}/v1', {rest}}}
+  openai: {{dialect: openai, base_url: '{url}/v1', {remainder}}}
+  claude: {{dialect: anthropic, base_url: '{url}/v1', {remainder}}}
 keys:
   app:
     sha256: {DIGEST}
@@ -114,11 +114,11 @@ deployments:
 
 @asynccontextmanager
 async def running(
-    folder: Path, upstream: ScriptedUpstream, more: str = "gateway: true"
+    folder: Path, upstream: ScriptedUpstream, extra: str = "gateway: true"
 ) -> AsyncIterator[ClientSession]:
     upstream.answer_with(by_path)
     async with (
-        running_proxy(folder / "policies", policies(upstream.url, more)) as proxy,
+        running_proxy(folder / "policies", policies(upstream.url, extra)) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         yield client
@@ -151,19 +151,19 @@ async def test_drops_undeclared(name: str, tmp_path: Path, upstream: ScriptedUps
     api = APIS[name]
     dialect, endpoint = api.upstream
     declared = DIALECTS[dialect].fields.get(endpoint, {}).keys() - {"metadata"}
-    passed, odd = [], []
+    passed_value, odd = [], []
     async with running(tmp_path, upstream) as client:
         for index, setting in enumerate(sorted(NAMES - declared)):
             value = VALUES[index % len(VALUES)]
-            status, warnings, sent = await send(client, upstream, api, {setting: value})
-            if any(MARK in asked.body.decode() or setting in asked.json for asked in sent):
-                passed.append(setting)
+            status, warnings, askeds = await send(client, upstream, api, {setting: value})
+            if any(MARK in request.body.decode() or setting in request.json for request in askeds):
+                passed_value.append(setting)
             dropped = f"{setting} dropped".lower() in warnings.lower()
-            is_refused = (status, sent) == (api.refusal, [])
-            if (status, len(sent), dropped) != (200, 1, True) and not is_refused:
+            is_refused = (status, askeds) == (api.refusal, [])
+            if (status, len(askeds), dropped) != (200, 1, True) and not is_refused:
                 odd.append((setting, status, warnings))
 
-    assert (passed, odd) == ([], [])
+    assert (passed_value, odd) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["chat", "completions", "responses", "embeddings", "messages"])
@@ -177,35 +177,39 @@ async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUp
         if sample.name not in ("metadata", "model")
     ]
     arrived = []
-    for more in ("gateway: true", "gateway: false"):
-        async with running(tmp_path, upstream, more) as client:
-            arrived.append([await send(client, upstream, api, each) for each in fields])
+    for extra in ("gateway: true", "gateway: false"):
+        async with running(tmp_path, upstream, extra) as client:
+            arrived.append([await send(client, upstream, api, field) for field in fields])
 
     pairs = list(zip(fields, *arrived, strict=True))
-    assert [each for each, *replies in pairs if unlike(*replies)] == []
+    assert [field for field, *replies in pairs if unlike(*replies)] == []
     assert sum(replies[0].status == 200 for _, *replies in pairs) > len(fields) * 0.7
 
 
-def unlike(one: Reply, other: Reply) -> bool:
-    return [asked.body for asked in one.sent] != [asked.body for asked in other.sent]
+def unlike(reply: Reply, other_reply: Reply) -> bool:
+    return [request.body for request in reply.sent] != [
+        request.body for request in other_reply.sent
+    ]
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
 async def test_forwards_accepted(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     accepted = ["additional_drop_params", "guardrails", "providerOptions", "metadata"]
     value = {"user_id": "b"}
-    more = f"gateway: true, accepts: [{', '.join(accepted)}]"
-    async with running(tmp_path, upstream, more) as client:
-        replies = [await send(client, upstream, APIS[name], {each: value}) for each in accepted]
+    extra = f"gateway: true, accepts: [{', '.join(accepted)}]"
+    async with running(tmp_path, upstream, extra) as client:
+        replies = [await send(client, upstream, APIS[name], {item: value}) for item in accepted]
 
-    sent = [reply.sent[0].json.get(each) for each, reply in zip(accepted, replies, strict=True)]
-    assert sent == [value] * len(accepted)
+    sent_items = [
+        reply.sent[0].json.get(item) for item, reply in zip(accepted, replies, strict=True)
+    ]
+    assert sent_items == [value] * len(accepted)
 
 
 async def test_form_has_declared_fields_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     headers = {"x-headrace-deployment": "pictures"}
     names = [*NAMES, "image", "image[]", "prompt"]
-    passed = []
+    passed_value = []
     async with running(tmp_path, upstream) as client:
         upstream.then(*[by_path] * 6)
         for name, is_file in itertools.product(names, (True, False)):
@@ -215,18 +219,18 @@ async def test_form_has_declared_fields_only(tmp_path: Path, upstream: ScriptedU
             async with client.post("/v1/images/edits", data=form, headers=headers) as reply:
                 assert reply.status in (200, 400)
                 if reply.status == 200:
-                    passed.append(name)
+                    passed_value.append(name)
 
-    assert sorted({*passed}) == ["image", "image[]", "prompt"]
-    assert len(upstream.requests) == len(passed) == 6
+    assert sorted({*passed_value}) == ["image", "image[]", "prompt"]
+    assert len(upstream.requests) == len(passed_value) == 6
 
 
 async def test_fieldless_path_sends_model_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     moderations = Api("/v1/moderations", "pictures", ("openai", "passthrough"), {"input": "Hi"})
     async with running(tmp_path, upstream) as client:
-        _, warnings, [asked] = await send(client, upstream, moderations, {})
+        _, warnings, [request] = await send(client, upstream, moderations, {})
 
-    assert asked.json == {"model": "m"}
+    assert request.json == {"model": "m"}
     assert "input dropped" in warnings
 
 
@@ -255,14 +259,14 @@ def test_gateways_are_recognized(settings: dict[str, Any], expected: bool) -> No
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
 async def test_drops_settings(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     api = APIS[name]
-    settings = sorted(each for each in NAMES if "_" in each)
-    headers = {f"x-litellm-{each.replace('_', '-')}": MARK for each in settings[::8]}
+    settings = sorted(setting for setting in NAMES if "_" in setting)
+    headers = {f"x-litellm-{setting.replace('_', '-')}": MARK for setting in settings[::8]}
     headers |= {"x-litellm-api-key": MARK, "http-referer": MARK, "x-vercel-ai-gateway-order": MARK}
-    query = {each: MARK for each in settings[::16]}
+    query = {setting: MARK for setting in settings[::16]}
     async with running(tmp_path, upstream) as client:
         body = {"model": api.deployment, **api.body}
         async with client.post(api.path, json=body, headers=headers, params=query) as reply:
             assert reply.status == 200, await reply.text()
 
-    [asked] = upstream.requests
-    assert MARK not in f"{asked.path} {asked.headers}"
+    [request] = upstream.requests
+    assert MARK not in f"{request.path} {request.headers}"

@@ -77,10 +77,10 @@ class Place:
 
     async def post(self, body: Json | bytes, **headers: str) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {**BEARER, "content-type": "application/json", "cache-control": "no-cache"}
+        sent_body = {**BEARER, "content-type": "application/json", "cache-control": "no-cache"}
         with suppress(aiohttp.ClientError):
             async with self.client.post(
-                "/v1/chat/completions", data=data, headers={**sent, **headers}
+                "/v1/chat/completions", data=data, headers={**sent_body, **headers}
             ) as response:
                 await response.read()
 
@@ -88,41 +88,50 @@ class Place:
 Put = Callable[[str], tuple[Json, Script]]
 
 
-def question(said: str) -> tuple[Json, Script]:
-    return {"messages": [{"role": "user", "content": said}]}, answer(chat())
+def question(text: str) -> tuple[Json, Script]:
+    return {"messages": [{"role": "user", "content": text}]}, answer(chat())
 
 
-def parts(said: str) -> tuple[Json, Script]:
-    cut = [{"type": "text", "text": said[at : at + PIECE]} for at in range(0, len(said), PIECE)]
+def parts(text: str) -> tuple[Json, Script]:
+    cut = [
+        {"type": "text", "text": text[index : index + PIECE]}
+        for index in range(0, len(text), PIECE)
+    ]
     return {"messages": [{"role": "user", "content": cut}]}, answer(chat())
 
 
-def messages(said: str) -> tuple[Json, Script]:
-    cut = [{"role": "user", "content": said[at : at + PIECE]} for at in range(0, len(said), PIECE)]
+def messages(text: str) -> tuple[Json, Script]:
+    cut = [
+        {"role": "user", "content": text[index : index + PIECE]}
+        for index in range(0, len(text), PIECE)
+    ]
     return {"messages": cut}, answer(chat())
 
 
-def arguments(said: str) -> tuple[Json, Script]:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": said}}
+def arguments(text: str) -> tuple[Json, Script]:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}
     return {"messages": [{"role": "assistant", "tool_calls": [call]}]}, answer(chat())
 
 
-def unknown(said: str) -> tuple[Json, Script]:
-    cut = {said[at : at + PIECE] + str(at): said[at : at + 9] for at in range(0, len(said), PIECE)}
+def unknown(text: str) -> tuple[Json, Script]:
+    cut = {
+        text[index : index + PIECE] + str(index): text[index : index + 9]
+        for index in range(0, len(text), PIECE)
+    }
     return {**question("Hi")[0], "unknown": cut}, answer(chat())
 
 
-def whole(said: str) -> tuple[Json, Script]:
-    return question("Hi")[0], answer(chat(said))
+def whole(text: str) -> tuple[Json, Script]:
+    return question("Hi")[0], answer(chat(text))
 
 
-def streamed(said: str) -> tuple[Json, Script]:
-    cut = [said[at : at + PIECE] for at in range(0, len(said), PIECE)]
+def streamed(text: str) -> tuple[Json, Script]:
+    cut = [text[index : index + PIECE] for index in range(0, len(text), PIECE)]
     return {**question("Hi")[0], "stream": True}, stream(chat_events(*cut))
 
 
-def failing(said: str) -> tuple[Json, Script]:
-    return question("Hi")[0], answer({"error": {"message": said, "type": said, "code": said}}, 400)
+def failing(text: str) -> tuple[Json, Script]:
+    return question("Hi")[0], answer({"error": {"message": text, "type": text, "code": text}}, 400)
 
 
 PLACES: tuple[Put, ...] = (
@@ -139,64 +148,67 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         yield Place(proxy.client, upstream)
 
 
-async def cost(here: Place, put: Put, shape: str, size: int) -> float:
+async def cost(place: Place, stored: Put, shape: str, size: int) -> float:
     """Return the processor seconds of a call with so much of a shape."""
-    body, script = put(text(shape, size))
-    here.upstream.answer_with(script)
+    body, script = stored(text(shape, size))
+    place.upstream.answer_with(script)
     started = time.process_time()
     async with asyncio.timeout(300):  # other programs may have the processor for most of it
-        await here.post({"model": "support-chat", **body})
+        await place.post({"model": "support-chat", **body})
     return time.process_time() - started
 
 
 def reading(charset: str, size: int) -> float:
     """Return the processor seconds of reading so much data that names a charset."""
     raw = b"xn--" + b"a" * size
-    said = f"data:text/plain;charset={charset};base64,{base64.b64encode(raw).decode()}"
+    text = f"data:text/plain;charset={charset};base64,{base64.b64encode(raw).decode()}"
     started = time.process_time()
-    data_of(said, bare=False)
+    data_of(text, bare=False)
     return time.process_time() - started
 
 
-async def grown(here: Place, put: Put, shape: str) -> str | None:
+async def grown(place: Place, stored: Put, shape: str) -> str | None:
     """Return by how much a larger text costs too much, or None. Measures twice before it fails."""
-    if put is not streamed:
-        return await measured(here, put, shape, SMALL, TIMES, MOST)
-    found = None
+    if stored is not streamed:
+        return await measured(place, stored, shape, SMALL, TIMES, MOST)
+    result = None
     for size in (BEYOND_WINDOWS, BEYOND_WINDOWS * THRICE):
-        found = await measured(here, put, shape, size, THRICE, MOST_THRICE)
-        if found is None:
+        result = await measured(place, stored, shape, size, THRICE, MOST_THRICE)
+        if result is None:
             return None
-    return found
+    return result
 
 
 async def measured(
-    here: Place, put: Put, shape: str, size: int, times: int, most: float
+    place: Place, stored: Put, shape: str, size: int, times: int, maximum: float
 ) -> str | None:
     """Return the least of several measured costs of two sizes, if the larger costs too much."""
     large = small = float("inf")
     for _ in range(TRIES):
-        large = min(large, await cost(here, put, shape, size * times))
+        large = min(large, await cost(place, stored, shape, size * times))
         if large < FREE_S:
             return None
-        small = min(small, max(await cost(here, put, shape, size), FREE_S / times))
-        if large <= most * small:
+        small = min(small, max(await cost(place, stored, shape, size), FREE_S / times))
+        if large <= maximum * small:
             return None
     return f"{shape}: {small:.3f} s, then {large:.3f} s"
 
 
-@pytest.mark.parametrize("put", PLACES, ids=lambda put: put.__name__)
-async def test_twice_the_text_takes_twice_the_time(put: Put, tmp_path: Path) -> None:
-    async with place(tmp_path) as here:
-        await cost(here, put, "prose", 100)  # what is done once is done
-        found = [await grown(here, put, shape) for shape in SHAPES]
-    assert [each for each in found if each is not None] == []
+@pytest.mark.parametrize("stored", PLACES, ids=lambda put: put.__name__)
+async def test_twice_the_text_takes_twice_the_time(stored: Put, tmp_path: Path) -> None:
+    async with place(tmp_path) as local_value:
+        await cost(local_value, stored, "prose", 100)  # what is done once is done
+        matches = [await grown(local_value, stored, shape) for shape in SHAPES]
+    assert [name for name in matches if name is not None] == []
 
 
 def test_no_charset_that_a_client_may_name_makes_data_slow_to_read() -> None:
-    charsets = [each.name for each in pkgutil.iter_modules(encodings.__path__)]
-    costs = {each: min(reading(each, DATA) for _ in range(TRIES)) for each in charsets}
+    charsets = [iter_module.name for iter_module in pkgutil.iter_modules(encodings.__path__)]
+    costs = {
+        iter_module: min(reading(iter_module, DATA) for _ in range(TRIES))
+        for iter_module in charsets
+    }
     plain = max(costs["utf_8"], FREE_S)
 
     assert {"idna", "punycode", "unicode_escape"} <= costs.keys()
-    assert {each: cost for each, cost in costs.items() if cost > MOST * plain} == {}
+    assert {iter_module: cost for iter_module, cost in costs.items() if cost > MOST * plain} == {}

@@ -57,10 +57,10 @@ async def status_of(
     client: ClientSession,
     *,
     stream: bool,
-    asked: tuple[str, Json] = CHAT,
+    requests: tuple[str, Json] = CHAT,
     model: str = "support-chat",
 ) -> int:
-    path, question = asked
+    path, question = requests
     body = {**question, "model": model, "stream": stream}
     async with client.post(f"{proxy.url}{path}", headers=BEARER, json=body) as response:
         if response.status == 503:
@@ -72,17 +72,20 @@ async def status_of(
 def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> object:
     """Answer with most of an answer, and with its end once that is wanted."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         if stream:
-            first, last = b"".join(map(event, events[:-1])), event(events[-1]) + event(b"[DONE]")
+            first_data, last_data = (
+                b"".join(map(event, events[:-1])),
+                event(events[-1]) + event(b"[DONE]"),
+            )
             kind = "text/event-stream"
         else:
-            first = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
-            last, kind = b'"},"finish_reason":"stop"}]}', "application/json"
-        length = f"content-length: {len(first) + len(last)}"
-        await wire.send(head(200, kind, length) + first)
+            first_data = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
+            last_data, kind = b'"},"finish_reason":"stop"}]}', "application/json"
+        length = f"content-length: {len(first_data) + len(last_data)}"
+        await wire.send(head(200, kind, length) + first_data)
         await go_on.wait()
-        await wire.send(last)
+        await wire.send(last_data)
 
     return script
 
@@ -141,7 +144,7 @@ async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
     async with running_proxy(*policies, answers_bytes=6 * SIZE) as proxy:
         calls = [
             asyncio.ensure_future(
-                status_of(proxy, proxy.client, stream=True, asked=RESPONSES, model=model)
+                status_of(proxy, proxy.client, stream=True, requests=RESPONSES, model=model)
             )
             for _ in range(4)
         ]

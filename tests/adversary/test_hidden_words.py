@@ -25,8 +25,10 @@ NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-cha
 STREAMED = [name for name in NAMED if ROUTES[name].streams]
 
 
-def token(**more: Any) -> Json:
-    return {"content": [{"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": [], **more}]}
+def token(**options: Any) -> Json:
+    return {
+        "content": [{"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": [], **options}]
+    }
 
 
 LOGPROBS: Mapping[str, Any] = {
@@ -59,14 +61,14 @@ LOGPROBS: Mapping[str, Any] = {
 LAST_OF_SECOND: Json = {"index": 1, "finish_reason": "stop"}
 
 
-def whole(route: Route, choice: Json, **more: Any) -> Json:
-    body = chat("a", **more) if route.chat else legacy("a", **more)
+def whole(route: Route, choice: Json, **options: Any) -> Json:
+    body = chat("a", **options) if route.chat else legacy("a", **options)
     body["choices"] = [{**body["choices"][0], **choice}]
     return body
 
 
-def event(choice: Json, **more: Any) -> Json:
-    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol", **more}
+def event(choice: Json, **options: Any) -> Json:
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol", **options}
     return {**head, "choices": [{"index": 0, "finish_reason": None, **choice}]}
 
 
@@ -95,12 +97,14 @@ def documents(written: str) -> list[Json]:
 
 def within(value: Any) -> list[int]:
     if isinstance(value, list):
-        return [byte for each in value for byte in within(each)]
+        return [byte for item in value for byte in within(item)]
     if not isinstance(value, dict):
         return []
-    own = value.get("bytes")
-    mine = [each for each in own if isinstance(each, int)] if isinstance(own, list) else []
-    return mine + [byte for each in value.values() for byte in within(each)]
+    own_value = value.get("bytes")
+    mine = (
+        [item for item in own_value if isinstance(item, int)] if isinstance(own_value, list) else []
+    )
+    return mine + [byte for item in value.values() for byte in within(item)]
 
 
 def spelled(read: bytes) -> set[str]:
@@ -111,13 +115,13 @@ def spelled(read: bytes) -> set[str]:
     pieces = ""
     for document in documents(written):
         for choice in document.get("choices", ()):
-            for one in (choice.get("message"), choice.get("delta"), choice):
-                pieces += str((one or {}).get("content") or (one or {}).get("text") or "")
+            for value in (choice.get("message"), choice.get("delta"), choice):
+                pieces += str((value or {}).get("content") or (value or {}).get("text") or "")
     return {written, pieces, "".join(map(chr, within(documents(written))))}
 
 
 def hidden(read: bytes) -> bool:
-    return not any(WORD in each for each in spelled(read))
+    return not any(WORD in name for name in spelled(read))
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -255,6 +259,6 @@ async def test_invisible_characters_hide_no_word(unseen: str, look: Callable[...
 
     read = await look(route, answer(whole(route, choice)), streamed=False)
     assert b"guardrail_blocked" in read
-    events = [event(said(route, each)) for each in text]
+    events = [event(said(route, name)) for name in text]
     read = await look(route, stream(events), streamed=True)
     assert b"ropolis" not in b"".join(spelled_out.encode() for spelled_out in spelled(read))

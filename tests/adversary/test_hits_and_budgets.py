@@ -22,11 +22,11 @@ FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream
 
 @asynccontextmanager
 async def proxied(
-    folder: Path, upstream: ScriptedUpstream, *limits: str, more: str = ""
+    folder: Path, upstream: ScriptedUpstream, *limits: str, extra: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{more}"
-    said = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
-    async with running_proxy(folder / "policies", world(upstream.url) + said) as proxy:
+    rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
+    text = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
+    async with running_proxy(folder / "policies", world(upstream.url) + text) as proxy:
         yield proxy, proxy.client
 
 
@@ -48,14 +48,14 @@ async def test_a_hit_needs_no_budget_and_a_miss_does(
     upstream.answer_with(dear(streamed=streamed))
     async with proxied(tmp_path, upstream, limit) as (proxy, client):
         body: dict[str, Any] = {"max_tokens": 100_000, "stream": streamed}
-        first = await ask(client, **body)
-        again = await ask(client, **body)
-        other = await ask(client, **body, prompt="another question")
+        first_item = await ask(client, **body)
+        repeated = await ask(client, **body)
+        other_item = await ask(client, **body, prompt="another question")
         records = await proxy.sink.wait(3)
 
-    assert [first[0], again[0], other[0]] == [200, 200, 429]
-    assert again[1]["x-headrace-cache"] == "hit"
-    assert other[2]["error"]["code"] in ("budget_exceeded", "rate_limit_exceeded")
+    assert [first_item[0], repeated[0], other_item[0]] == [200, 200, 429]
+    assert repeated[1]["x-headrace-cache"] == "hit"
+    assert other_item[2]["error"]["code"] in ("budget_exceeded", "rate_limit_exceeded")
     assert len(upstream.requests) == 1
     assert [record.outcome for record in records] == ["success", "success", "limited"]
     assert records[1].billing.cost == 0
@@ -85,11 +85,11 @@ async def test_budget_refusal_spends_no_limit(tmp_path: Path, upstream: Scripted
     )
     async with proxied(tmp_path, upstream, *limits) as (proxy, client):
         spender = [await chatted(client, BEARER, "support-chat", f"x{n}") for n in range(10)]
-        other = [await chatted(client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
+        other_item = [await chatted(client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
         records = await proxy.sink.wait(12)
 
     assert spender == [200] + [429] * 9
-    assert other == [200, 200]
+    assert other_item == [200, 200]
     assert [record.outcome for record in records].count("limited") == 9
 
 
@@ -111,11 +111,11 @@ async def test_cache_hit_holds_its_lease(tmp_path: Path, upstream: ScriptedUpstr
 
 async def test_budget_precedes_remote_guards(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
-    said = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
-    hook = f", input: [{{guard: webhook, {said}}}]"
-    async with proxied(tmp_path, upstream, SPENT, more=hook) as (_, client):
+    text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
+    hook = f", input: [{{guard: webhook, {text}}}]"
+    async with proxied(tmp_path, upstream, SPENT, extra=hook) as (_, client):
         assert (await ask(client, **MANY_TOKENS))[0] == 200
-        before = len(upstream.requests)
+        count_before = len(upstream.requests)
 
         assert (await ask(client, **MANY_TOKENS))[0] == 429
-        assert len(upstream.requests) == before
+        assert len(upstream.requests) == count_before

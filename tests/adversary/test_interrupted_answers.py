@@ -58,9 +58,9 @@ class Api:
         upstream = Upstream("up", self.dialect, "http://127.0.0.1:9")
         return Target(upstream, "m", self.endpoint)
 
-    def call(self, **more: Any) -> Call:
+    def call(self, **options: Any) -> Call:
         return sample_call(
-            {"model": "m", **self.body, self.bound: LIMIT, **more}, {}, AT, self.path
+            {"model": "m", **self.body, self.bound: LIMIT, **options}, {}, AT, self.path
         )
 
 
@@ -232,14 +232,14 @@ MODELS = {"chat": "search-answers", "messages": "via-anthropic", "responses": "r
 def first_word(api: str, *, cuts: bool) -> Script:
     """Stream one word, then break the connection, or say no more."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for each in FIRST_EVENTS[api]:
-            await wire.send(piece(event(each)))
+        for first_event in FIRST_EVENTS[api]:
+            await wire.send(piece(event(first_event)))
         if cuts:
             wire.cut()
         else:
-            await asked.closed.wait()
+            await request.closed.wait()
 
     return script
 

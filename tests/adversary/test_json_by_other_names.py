@@ -52,7 +52,7 @@ async def test_json_in_disguise(media_type: str, proxy: Proxy, upstream: Scripte
         assert await status_of(proxy, begin + MEANT, media_type) in {413, 415}
     assert await status_of(proxy, MEANT.decode().encode("utf-16"), media_type) == 415
 
-    assert [asked.body for asked in upstream.requests if MEANT in asked.body] == []
+    assert [request.body for request in upstream.requests if MEANT in request.body] == []
     for record in await proxy.sink.wait(6):
         assert record.outcome == "client_error"
 
@@ -84,4 +84,4 @@ async def test_other_model_spelling(name: str, proxy: Proxy, upstream: ScriptedU
 async def test_passes_other_body(body: bytes, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(RANKED))
     assert await status_of(proxy, body, "application/octet-stream") == 200
-    assert [asked.body for asked in upstream.requests] == [body]
+    assert [request.body for request in upstream.requests] == [body]

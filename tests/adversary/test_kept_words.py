@@ -78,14 +78,14 @@ class Sent:
 
 
 def policies(upstream: str) -> str:
-    said = world(upstream).replace(
+    text = world(upstream).replace(
         "  openai: {dialect: openai,",
         "  openai: {dialect: openai, drop: [provider, content_policy_fallbacks],",
     )
-    said = said.replace("total: 3s", "total: 30s")
+    text = text.replace("total: 3s", "total: 30s")
     for name in ("portkey", "fireworks", "scale", "multimodel", "enkrypt"):
-        said = said.replace(f"{{dialect: {name}, ", f"{{dialect: {name}, drop: [provider], ")
-    return said.replace("'[a-z-]+'", "'.*'") + POLICY
+        text = text.replace(f"{{dialect: {name}, ", f"{{dialect: {name}, drop: [provider], ")
+    return text.replace("'[a-z-]+'", "'.*'") + POLICY
 
 
 @dataclass
@@ -98,14 +98,14 @@ class Besieged:
     remains: Remains
     broken: list[str] = field(default_factory=list)
 
-    async def send(self, label: str, sent: Sent) -> None:
-        lag, body = Lag(), sent.body
+    async def send(self, label: str, sent_value: Sent) -> None:
+        lag, body = Lag(), sent_value.body
         gc.collect(0)
         gc.disable()
         looking = asyncio.ensure_future(lag.run())
         try:
             async with asyncio.timeout(30):
-                status, headers, text = await self._answered(sent, body)
+                status, headers, text = await self._answered(sent_value, body)
         finally:
             looking.cancel()
             gc.enable()
@@ -120,20 +120,26 @@ class Besieged:
         sizes["the headers of the answer"] = sum(len(k) + len(v) for k, v in headers.items())
         if status >= 400:
             sizes["the words of the refusal"] = len(text)
-        shown = ("the headers of the answer", "the words of the refusal")
+        outputs = ("the headers of the answer", "the words of the refusal")
         self.broken += [
-            f"{label}: {status}: {what} takes {size} bytes"
-            for what, size in sizes.items()
-            if size > (MOST_SHOWN if what in shown else MOST_KEPT)
+            f"{label}: {status}: {description} takes {size} bytes"
+            for description, size in sizes.items()
+            if size > (MOST_SHOWN if description in outputs else MOST_KEPT)
         ]
         if lag.worst > LAG_S:
             self.broken.append(f"{label}: {status}: the loop was held for {lag.worst:.3f} s")
 
-    async def _answered(self, sent: Sent, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {**sent.route.credential, "content-type": "application/json", **sent.headers}
-        path = sent.path or sent.route.path
+    async def _answered(
+        self, sent_value: Sent, body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {
+            **sent_value.route.credential,
+            "content-type": "application/json",
+            **sent_value.headers,
+        }
+        path = sent_value.path or sent_value.route.path
         async with self.client.request(
-            sent.method, path, headers=headers, data=io.BytesIO(body)
+            sent_value.method, path, headers=headers, data=io.BytesIO(body)
         ) as response:
             try:
                 return response.status, response.headers, await response.read()
@@ -143,19 +149,19 @@ class Besieged:
 
 @asynccontextmanager
 async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Besieged]:
-    said = policies(upstream.url)
-    other = folder / "candidate"
-    other.mkdir()
-    (other / "policies.yaml").write_text(said.replace("gpt-4o-mini", "gpt-4.1"))
+    text = policies(upstream.url)
+    other_path = folder / "candidate"
+    other_path.mkdir()
+    (other_path / "policies.yaml").write_text(text.replace("gpt-4o-mini", "gpt-4.1"))
     async with (
-        running_proxy(folder / "policies", said, candidate=other) as proxy,
+        running_proxy(folder / "policies", text, candidate=other_path) as proxy,
         ClientSession(base_url=proxy.admin) as admin,
     ):
-        remains = Remains(proxy.policies, other)
+        remains = Remains(proxy.policies, other_path)
         running = Besieged(proxy, proxy.client, upstream, remains)
-        before = await _read(admin, "/metrics")
+        data_before = await _read(admin, "/metrics")
         yield running
-        grown = len(await _read(admin, "/metrics")) - len(before)
+        grown = len(await _read(admin, "/metrics")) - len(data_before)
         if grown > MOST_METRICS:
             running.broken.append(f"metrics have grown by {grown} bytes")
         line = remains.line_of_metrics()
@@ -171,23 +177,27 @@ async def _read(client: ClientSession, path: str) -> bytes:
 def spellings(name: str, count: int) -> list[str]:
     """Return so many spellings of a name that some servers take for the name."""
     forms = [(c, c.upper(), chr(0xFF41 + ord(c) - 97), chr(0x1D41A + ord(c) - 97)) for c in name]
-    return ["".join(each) for each in itertools.islice(itertools.product(*forms), count)]
+    return ["".join(item) for item in itertools.islice(itertools.product(*forms), count)]
 
 
 def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
     """Yield fields of a request that are as long as a body may be, or as many."""
     text = "m" * HUGE
     dialect = name.removesuffix("-chat").removesuffix("-5")
-    known = {*CHECKED_FIELDS[dialect]["chat" if route.chat else "completions"], *GROUPS, "unknown"}
+    known_names = {
+        *CHECKED_FIELDS[dialect]["chat" if route.chat else "completions"],
+        *GROUPS,
+        "unknown",
+    }
     if name != "openai-chat":  # what it says itself is enough of a field that several have
-        known -= CHECKED_FIELDS["openai"]["chat"].keys()
-    for each in sorted({*known, *DIALECTS[dialect].client.aliases}):
-        yield f"{each} is a text", {each: text}
+        known_names -= CHECKED_FIELDS["openai"]["chat"].keys()
+    for item in sorted({*known_names, *DIALECTS[dialect].client.aliases}):
+        yield f"{item} is a text", {item: text}
     if name not in WHOLE:
         return
-    for each in ("model", "stop", "user", "unknown", "tools", "metadata", "logit_bias"):
-        yield f"{each} is a list of one", {each: [text]}
-        yield f"{each} has one name", {each: {text: 1}}
+    for item in ("model", "stop", "user", "unknown", "tools", "metadata", "logit_bias"):
+        yield f"{item} is a list of one", {item: [text]}
+        yield f"{item} has one name", {item: {text: 1}}
     yield "one name", {text: 1}
     yield "many names", {f"{number}_" + "n" * 4000: 1 for number in range(1000)}
     yield "short names", {f"{number}_" + "n" * 240: 1 for number in range(16_000)}
@@ -221,11 +231,16 @@ def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
     """Yield requests whose headers, path or method are as long as they may be."""
     text = "a" * HEADER
     names = ("x-headrace-deployment", "x-headrace-tags", "x-request-id", "x-headrace-via", "x-app")
-    own = ("x-portkey-trace-id", "x-portkey-config", "x-portkey-virtual-key", "x-enkrypt-tags")
-    for each in (*names, *own, "traceparent", "cache-control", "user-agent", "unknown"):
-        yield each, Sent(route, headers={each: text})
+    own_values = (
+        "x-portkey-trace-id",
+        "x-portkey-config",
+        "x-portkey-virtual-key",
+        "x-enkrypt-tags",
+    )
+    for item in (*names, *own_values, "traceparent", "cache-control", "user-agent", "unknown"):
+        yield item, Sent(route, headers={item: text})
     yield "a wide header", Sent(route, headers={"x-app": "a" * 7000 + "\U0001f600"})
-    tags = ",".join(f"{each}=" + "a" * 250 for each in ("feature", "beta", *"abcdefghijklmnop"))
+    tags = ",".join(f"{item}=" + "a" * 250 for item in ("feature", "beta", *"abcdefghijklmnop"))
     yield "many tags", Sent(route, headers={"x-headrace-tags": tags})
     yield "a long tag", Sent(route, headers={"x-headrace-tags": "feature=" + "a" * 256})
     yield "a wide tag", Sent(route, headers={"x-headrace-tags": "feature=a" + "\U0001f600" * 255})
@@ -243,8 +258,8 @@ def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
 async def test_bounds_head_values(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
     async with besieged(tmp_path, upstream) as siege:
-        for label, sent in heads(name, ROUTES[name]):
-            await siege.send(label, sent)
+        for label, sent_value in heads(name, ROUTES[name]):
+            await siege.send(label, sent_value)
 
     assert "\n".join(siege.broken) == ""
 
@@ -266,8 +281,11 @@ def documents(base: Json, *odds: str) -> Iterator[tuple[str, Json]]:
             choice = {**base["choices"][0], place: value}
             yield f"{place} of a choice is {odd}", {**base, "choices": [choice]}
     names = [f"{number}" + "d" * 60 for number in range(20_000)]
-    found = {"summary": dict.fromkeys(names, 1)}
-    yield "findings", {**base, DETECTIONS: {"input_guardrails": found, "output_guardrails": found}}
+    results = {"summary": dict.fromkeys(names, 1)}
+    yield (
+        "findings",
+        {**base, DETECTIONS: {"input_guardrails": results, "output_guardrails": results}},
+    )
     checks = [{"id": name, "verdict": False} for name in names]
     hooks = [{"checks": checks, "verdict": False}]
     yield "hooks", {**base, HOOKS: {"before_request_hooks": hooks, "after_request_hooks": hooks}}
@@ -326,7 +344,7 @@ async def test_bounds_names_in_stream(tmp_path: Path, upstream: ScriptedUpstream
 
 
 def streamed(*events: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         await wire.send(*map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
 
@@ -334,7 +352,7 @@ def streamed(*events: bytes) -> Script:
 
 
 def respond(status_line: bytes, *fields: bytes, body: bytes = b"{}") -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         length = b"content-length: %d" % len(body)
         kind = () if any(f.startswith(b"content-type") for f in fields) else (JSON,)
         await wire.send(b"\r\n".join((status_line, length, *kind, *fields, b"", b"")) + body)
@@ -353,13 +371,13 @@ async def test_bounds_error_names(name: str, tmp_path: Path, upstream: ScriptedU
         *(b"x-ratelimit-remaining-tokens", b"x-ratelimit-remaining-requests", b"retry-after"),
         *(b"retry-after-ms", b"date", b"content-type", b"fireworks-note", b"x-request-id"),
     ]
-    heads_ = {each.decode(): [each + b": " + long] for each in fields}
+    heads_ = {field.decode(): [field + b": " + long] for field in fields}
     heads_["a name"] = [b"fireworks-" + long[:15_000] + b": x"]
     heads_["many"] = [b"fireworks-%d: " % n + b"9" * 128 for n in range(200)]
     async with besieged(tmp_path, upstream) as siege:
-        for label, said in heads_.items():
+        for label, values in heads_.items():
             for status in (b"200", b"429"):
-                upstream.answer_with(respond(b"HTTP/1.1 " + status + b" X", *said, body=good))
+                upstream.answer_with(respond(b"HTTP/1.1 " + status + b" X", *values, body=good))
                 await siege.send(f"{label}, {status.decode()}", Sent(route))
         upstream.answer_with(respond(b"HTTP/1.1 400 " + b"x" * 16_000))
         await siege.send("a status text", Sent(route))

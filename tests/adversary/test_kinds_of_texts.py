@@ -54,7 +54,7 @@ BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
 def streamed(upstream: FamilyName, events: Sequence[Json]) -> Iterator[Text]:
     for client in ("chat", upstream):
         for frame in frames_of(client, upstream, events):
-            yield from [each.text for each in delta_texts(frame)]
+            yield from [delta_text.text for delta_text in delta_texts(frame)]
             yield from collect_texts(other_texts(frame)).texts
 
 
@@ -63,46 +63,46 @@ def whole_texts(document: Json, family: FamilyName) -> Sequence[Text]:
 
 
 def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {MARK: set(), NAME: set()}
+    results: dict[str, set[str]] = {MARK: set(), NAME: set()}
     for text in texts:
-        for word, each in found.items():
+        for word, kinds in results.items():
             if word in text.text:
-                each.add(text.kind)
-    return found
+                kinds.add(text.kind)
+    return results
 
 
 @for_each("kind", KINDS)
 def test_what_items_say_is_of_one_kind(kind: str) -> None:
-    whole = item(0, kind, [MARK])
-    begun = whole | {name: [] for name in ("content", "summary") if name in whole}
-    begun |= {name: "" for name in ("arguments", "input") if name in whole}
+    document = item(0, kind, [MARK])
+    started = document | {name: [] for name in ("content", "summary") if name in document}
+    started |= {name: "" for name in ("arguments", "input") if name in document}
     where = {"output_index": 0, "item_id": "it_0"}
-    said = part_events(where, kind, 0, [MARK])
-    steps = {"added": begun, "done": whole}
-    added, done = (
+    values = part_events(where, kind, 0, [MARK])
+    steps = {"added": started, "done": document}
+    added, result = (
         {"type": f"response.output_item.{step}", "output_index": 0, "item": each}
         for step, each in steps.items()
     )
-    events = response_events([added, *said, done], whole=response(whole))
-    named = {"tool"} if NAME in whole.values() else set()
+    events = response_events([added, *values, result], document=response(document))
+    names = {"tool"} if NAME in document.values() else set()
 
     for texts in (
-        whole_texts(response(whole), "responses"),
-        request_texts({"input": [whole]}).texts,
+        whole_texts(response(document), "responses"),
+        request_texts({"input": [document]}).texts,
         streamed("responses", events),
     ):
-        assert kinds(texts) == {MARK: {KINDS[kind]}, NAME: named}
+        assert kinds(texts) == {MARK: {KINDS[kind]}, NAME: names}
 
 
 @for_each("kind", BLOCKS)
 def test_what_blocks_say_is_of_one_kind(kind: str) -> None:
-    block, begun, delta, expected = BLOCKS[kind]
-    events = message_events(block_events(0, block | begun, delta))
-    named = {"tool"} if NAME in block.values() else set()
+    block, started, delta, expected = BLOCKS[kind]
+    events = message_events(block_events(0, block | started, delta))
+    names = {"tool"} if NAME in block.values() else set()
 
     for texts in (
         whole_texts(message(block), "messages"),
         request_texts({"messages": [{"role": "assistant", "content": [block]}]}).texts,
         streamed("messages", events),
     ):
-        assert kinds(texts) == {MARK: {expected}, NAME: named}
+        assert kinds(texts) == {MARK: {expected}, NAME: names}

@@ -42,9 +42,9 @@ policies:
 Json = dict[str, Any]
 
 
-def choice(message: Json, **more: Any) -> Json:
-    whole = {"role": "assistant", "content": "Hi", **message}
-    return {"index": 0, "message": whole, "finish_reason": "stop", **more}
+def choice(message: Json, **options: Any) -> Json:
+    full_value = {"role": "assistant", "content": "Hi", **message}
+    return {"index": 0, "message": full_value, "finish_reason": "stop", **options}
 
 
 def called(count: int, arguments: str = '{"a": 1}') -> Json:
@@ -54,8 +54,8 @@ def called(count: int, arguments: str = '{"a": 1}') -> Json:
 
 
 def spelled(tokens: int) -> Json:
-    others = [{"token": f"t{n}", "logprob": -1.5, "bytes": [97, 98]} for n in range(20)]
-    item = {"token": "abc", "logprob": -0.125, "bytes": [97, 98, 99], "top_logprobs": others}
+    other_values = [{"token": f"t{n}", "logprob": -1.5, "bytes": [97, 98]} for n in range(20)]
+    item = {"token": "abc", "logprob": -0.125, "bytes": [97, 98, 99], "top_logprobs": other_values}
     return {"content": [item] * tokens}
 
 
@@ -92,8 +92,8 @@ def shapes() -> Iterator[tuple[str, Json]]:
 
 def as_event(document: Json) -> Json:
     choices = [
-        {("delta" if name == "message" else name): value for name, value in each.items()}
-        for each in document["choices"]
+        {("delta" if name == "message" else name): value for name, value in item.items()}
+        for item in document["choices"]
     ]
     return {**document, "object": "chat.completion.chunk", "choices": choices}
 
@@ -135,47 +135,47 @@ class World:
     async def held(self, path: str, body: Json, **how: Any) -> tuple[float, set[int], Any]:
         """Send a body until it does not hold the loop; return for how many seconds it was held at
         the least, every status, and the last record. No body is sent twice: it may be kept."""
-        least, statuses, record = inf, set[int](), None
+        minimum, statuses, record = inf, set[int](), None
         for number in range(16, 16 + TRIES):
-            sent = body if "input" in body else {**body, "max_tokens": number}
+            sent_body = body if "input" in body else {**body, "max_tokens": number}
             heart = Heart()
-            status, error, text = await self.post(path, sent, **how)
+            status, error, text = await self.post(path, sent_body, **how)
             self.refusal = error, text
             statuses.add(status)
             [record] = await self.proxy.sink.wait()
-            least = min(least, heart.stop())
+            minimum = min(minimum, heart.stop())
             self.proxy.sink.forget()
-            if least <= MOST_S:
+            if minimum <= MOST_S:
                 break
-        return least, statuses, record
+        return minimum, statuses, record
 
     async def kept(self, path: str, body: Json) -> tuple[float, set[str]]:
         """Send one body until it does not hold the loop; return lag and cache statuses."""
-        least, results = inf, set()
+        minimum, results = inf, set()
         for _ in range(TRIES):
             self.proxy.sink.forget()
             heart = Heart()
             status, _, _ = await self.post(path, body)
             [record] = await self.proxy.sink.wait()
-            least = min(least, heart.stop())
+            minimum = min(minimum, heart.stop())
             assert (status, record.is_internal_error) == (200, False)
             results.add(record.cache)
-            if least <= MOST_S:
+            if minimum <= MOST_S:
                 break
         self.proxy.sink.forget()
-        return least, results
+        return minimum, results
 
 
 @asynccontextmanager
 async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> AsyncIterator[World]:
-    sent: list[bytes] = []
+    sent_items: list[bytes] = []
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await wire.send(*sent)
+    async def script(request: Asked, wire: Wire) -> None:
+        await wire.send(*sent_items)
 
     ledger = folder / "ledger.db"
     async with (
-        upstream_aside(script) as (others, url),
+        upstream_aside(script) as (other_loop, url),
         running_proxy(
             folder / "policies",
             world(url) + policies,
@@ -183,7 +183,7 @@ async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> Asy
             **settings,
         ) as proxy,
     ):
-        yield World(proxy, others, sent, ledger)
+        yield World(proxy, other_loop, sent_items, ledger)
 
 
 CHAT = "/v1/chat/completions"
@@ -209,11 +209,11 @@ async def test_nobody_waits_for_a_large_answer(way: str, tmp_path: Path) -> None
             events = way.endswith("stream") and not way.startswith("made")
             place.sent[:] = streamed(as_event(document)) if events else whole(document)
 
-            held, statuses, record = await place.held(path, body)
+            pending, statuses, record = await place.held(path, body)
 
             assert statuses == {200}, name
             assert (record.outcome, record.is_internal_error) == ("success", False), name
-            assert held <= MOST_S, name
+            assert pending <= MOST_S, name
 
 
 CLIENTS: dict[str, tuple[str, dict[str, str], Json]] = {
@@ -227,7 +227,7 @@ CLIENTS: dict[str, tuple[str, dict[str, str], Json]] = {
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> None:
-    path, headers, said = CLIENTS[client]
+    path, headers, fields = CLIENTS[client]
     model = ["third", "second"] if client == "multimodel" else "search-answers"
     async with world_of(tmp_path) as place:
         for name, document in shapes():
@@ -235,13 +235,13 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
                 continue
             place.sent[:] = whole(document)
 
-            held, statuses, record = await place.held(
-                path, {"model": model, **said}, headers=headers
+            pending, statuses, record = await place.held(
+                path, {"model": model, **fields}, headers=headers
             )
 
             assert statuses <= {200, 246, 502}, name  # a leg of legacy text may have no choices
             assert not record.is_internal_error, name
-            assert held <= MOST_S, name
+            assert pending <= MOST_S, name
 
 
 @pytest.mark.usefixtures("collected")
@@ -249,18 +249,18 @@ async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
     path, body = WAYS["whole"]
     async with world_of(tmp_path) as place:
         never = ("calls", "arguments", "hooks", "detections")
-        kinds = [each for each in shapes() if each[0] not in never]
+        kinds = [shape for shape in shapes() if shape[0] not in never]
         for number, (name, document) in enumerate(kinds):
             came_streamed = number % 2 == 1
             place.sent[:] = streamed(as_event(document)) if came_streamed else whole(document)
-            asked = {**body, "stop": name, "stream": came_streamed}
-            await place.post(path, asked)
+            request = {**body, "stop": name, "stream": came_streamed}
+            await place.post(path, request)
             await place.proxy.sink.wait()
             for stream in (False, True):
-                held, results = await place.kept(path, {**asked, "stream": stream})
+                pending, results = await place.kept(path, {**request, "stream": stream})
 
                 assert results == {"hit"}, name
-                assert held <= MOST_S, (name, came_streamed, stream)
+                assert pending <= MOST_S, (name, came_streamed, stream)
 
 
 @pytest.mark.usefixtures("collected")
@@ -268,23 +268,23 @@ async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> Non
     path, body = WAYS["stream"]
     small = as_event(chat("Hi"))
     small["choices"][0]["finish_reason"] = None
-    last = as_event(chat(""))
+    last_document = as_event(chat(""))
     bursts = {
         "words": [small] * 5000,
         "nothing": [{"choices": []}] * 20_000,
         "choices": [
-            {**small, "choices": [{**last["choices"][0], "index": n}]} for n in range(3000)
+            {**small, "choices": [{**last_document["choices"][0], "index": n}]} for n in range(3000)
         ],
     }
     async with world_of(tmp_path) as place:
         for name, events in bursts.items():
-            place.sent[:] = streamed(*events, last)
+            place.sent[:] = streamed(*events, last_document)
 
-            held, statuses, record = await place.held(path, body)
+            pending, statuses, record = await place.held(path, body)
 
             assert statuses == {200}, name
             assert (record.outcome, record.is_internal_error) == ("success", False), name
-            assert held <= MOST_S, name
+            assert pending <= MOST_S, name
 
 
 @pytest.mark.usefixtures("collected")
@@ -292,22 +292,22 @@ async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> Non
 async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
     """2,048 vectors of 3,072 numbers, rewritten for clients of Portkey by a guard."""
     numbers = b"[" + b",".join(b"-0.0%08d" % (n * 31) for n in range(3072)) + b"]"
-    each = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
-    sent = b'{"object":"list","data":[' + b",".join([each] * 2048) + b"],"
-    sent += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
+    data = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
+    sent_data = b'{"object":"list","data":[' + b",".join([data] * 2048) + b"],"
+    sent_data += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
     headers = BEARER if client == "openai" else PORTKEY
     async with world_of(tmp_path) as place:
-        place.sent[:] = whole(sent)
+        place.sent[:] = whole(sent_data)
 
         body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
-        held, statuses, record = await place.held("/v1/embeddings", body, headers=headers)
-        _, _, said = await place.post("/v1/embeddings", body, headers=headers)
+        pending, statuses, record = await place.held("/v1/embeddings", body, headers=headers)
+        _, _, fields = await place.post("/v1/embeddings", body, headers=headers)
 
     assert statuses == {200}
     assert record.billing.tokens.total == 9
-    assert held <= MOST_S
-    assert said == sent if client == "openai" else said.startswith(sent[:-1])
-    assert (b'"hook_results"' in said) == (client == "portkey")
+    assert pending <= MOST_S
+    assert fields == sent_data if client == "openai" else fields.startswith(sent_data[:-1])
+    assert (b'"hook_results"' in fields) == (client == "portkey")
 
 
 def deep(depth: int) -> Json:
@@ -338,7 +338,7 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
             events = way.endswith("stream") and not way.startswith("made")
             place.sent[:] = streamed(as_event(document)) if events else whole(document)
 
-            held, statuses, record = await place.held(path, body)
+            pending, statuses, record = await place.held(path, body)
 
             error, text = place.refusal
             assert statuses == {502}, name
@@ -352,7 +352,7 @@ async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) 
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0
             assert (fate.use, fate.loss) == ("abandoned", "upstream_broke")
-            assert held <= MOST_S, name
+            assert pending <= MOST_S, name
     assert audit(place.ledger).violations == ()
     assert {row["error"] for row in kept(place.ledger, "attempts")} == {
         code for _, code in TOO_MUCH.values()
@@ -374,6 +374,6 @@ async def test_the_bounds_are_the_policys(tmp_path: Path) -> None:
             (legacy("x" * 10_000), 502),
         ):
             place.sent[:] = whole(document)
-            asked = {**body, "max_tokens": len(str(document))}
-            got, _, _ = await place.post(path, asked, headers=fresh)
-            assert got == status
+            request = {**body, "max_tokens": len(str(document))}
+            response, _, _ = await place.post(path, request, headers=fresh)
+            assert response == status

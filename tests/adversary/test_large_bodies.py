@@ -84,22 +84,24 @@ class Heart:
 
 def at_once() -> float:
     text = long("\n")
-    began = time.thread_time()
+    started_at = time.thread_time()
     orjson.dumps(text)
-    return time.thread_time() - began
+    return time.thread_time() - started_at
 
 
-def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str]]:
+def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str]]:
     """Run an upstream that answers in either form, and keeps bodies as they came."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        got.append(asked.body)
-        known: dict[str, Callable[..., Any]] = {
+    async def script(request: Asked, wire: Wire) -> None:
+        results.append(request.body)
+        known_values: dict[str, Callable[..., Any]] = {
             **{"chat/completions": chat, "responses": response},
             "conversations": lambda: {"id": "conv_1", "object": "conversation"},
         }
-        made = next((make for end, make in known.items() if asked.path.endswith(end)), legacy)
-        await answer(made())(asked, wire)
+        result = next(
+            (make for end, make in known_values.items() if request.path.endswith(end)), legacy
+        )
+        await answer(result())(request, wire)
 
     return upstream_aside(script)
 
@@ -125,15 +127,15 @@ class Tried:
     held: float = inf
 
 
-async def tries(proxy: Proxy, others: Loop, path: str, body: dict[str, Any]) -> Tried:
+async def tries(proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]) -> Tried:
     """Send a body, and again while it holds the loop; never twice the same, which may be kept."""
     tried = Tried()
     for count in range(TRIES):
-        unlike = "turn" if path == "conversations" else "max_tokens"
-        raw = orjson.dumps({**body, unlike: 16 + count})
+        different = "turn" if path == "conversations" else "max_tokens"
+        raw = orjson.dumps({**body, different: 16 + count})
         unit = max(at_once(), 3 * FREE_S)
         heart = Heart()
-        tried.statuses.add(await others.run(ask(f"{proxy.url}/v1/{path}", raw)))
+        tried.statuses.add(await other_loop.run(ask(f"{proxy.url}/v1/{path}", raw)))
         await proxy.sink.wait()
         longest = heart.stop()
         proxy.sink.forget()
@@ -148,9 +150,9 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
     user = {"role": "user"}
     for mark in TEXTS.values():
         yield "chat/completions", "support-chat", {"messages": [{**user, "content": long(mark)}]}
-    for more in SHAPES.values():
+    for extra in SHAPES.values():
         messages = [{**user, "content": "Hi"}]
-        yield "chat/completions", "support-chat", {"messages": messages, "unknown": more}
+        yield "chat/completions", "support-chat", {"messages": messages, "unknown": extra}
     many = [{**user, "content": "Hi"}] * (VALUES // 3 - 9)
     yield "chat/completions", "legacy-only", {"messages": many}
     yield (
@@ -173,20 +175,20 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @pytest.mark.usefixtures("collected")
 async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
-    got: list[bytes] = []
+    results: list[bytes] = []
     async with (
-        upstream_of(got) as (others, url),
+        upstream_of(results) as (other_loop, url),
         running_proxy(tmp_path / "policies", world(url) + POLICY, id_secrets=(SECRET,)) as proxy,
     ):
         for path, model, body in bodies():
-            got.clear()
-            tried = await tries(proxy, others, path, {"model": model, **body})
+            results.clear()
+            tried = await tries(proxy, other_loop, path, {"model": model, **body})
 
             name = f"{model}, {tried.bytes} bytes of {[*body]}"
             assert tried.statuses == {200}, name
             assert tried.held <= 0, name
-            for sent in got:
-                assert sent == orjson.dumps(orjson.loads(sent)), name
+            for sent_data in results:
+                assert sent_data == orjson.dumps(orjson.loads(sent_data)), name
 
 
 def guarded() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -201,12 +203,12 @@ def guarded() -> Iterator[tuple[str, dict[str, Any]]]:
 async def test_nobody_waits_while_guards_gather_what_they_look_at(tmp_path: Path) -> None:
     policy = POLICY + "    input: [{guard: keywords, words: [unfindable], action: mask}]\n"
     async with (
-        upstream_of([]) as (others, url),
+        upstream_of([]) as (other_loop, url),
         running_proxy(tmp_path / "policies", world(url) + policy) as proxy,
     ):
         for name, body in guarded():
-            sent = {"model": "support-chat", **body}
-            tried = await tries(proxy, others, "chat/completions", sent)
+            sent_value = {"model": "support-chat", **body}
+            tried = await tries(proxy, other_loop, "chat/completions", sent_value)
 
             assert tried.statuses <= {200, 503}, name  # a guard looks no longer than its deadline
             assert tried.held <= 0, name
@@ -214,21 +216,21 @@ async def test_nobody_waits_while_guards_gather_what_they_look_at(tmp_path: Path
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 64])
 async def test_what_is_sent_is_the_same_whatever_the_size(size: int, tmp_path: Path) -> None:
-    got: list[bytes] = []
+    results: list[bytes] = []
     body = {
         "model": "support-chat",
         "messages": [{"role": "user", "content": 'aé漢😀\n\x01"'}],
         "unknown": {"more": "x" * (size - 256), "numbers": [1, -2.5, 1e30, True, None]},
     }
     async with (
-        upstream_of(got) as (others, url),
+        upstream_of(results) as (other_loop, url),
         running_proxy(tmp_path / "policies", world(url)) as proxy,
     ):
         raw = json.dumps(body).encode()
-        assert await others.run(ask(f"{proxy.url}/v1/chat/completions", raw)) == 200
+        assert await other_loop.run(ask(f"{proxy.url}/v1/chat/completions", raw)) == 200
 
-    [sent] = got
-    assert sent == orjson.dumps({**body, "model": "gpt-4o-mini"})
+    [sent_data] = results
+    assert sent_data == orjson.dumps({**body, "model": "gpt-4o-mini"})
 
 
 async def test_estimates_large_call_in_time(tmp_path: Path, upstream: ScriptedUpstream) -> None:

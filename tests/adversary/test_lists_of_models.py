@@ -68,9 +68,9 @@ def policies(*rules: Json, match: str = "all", base_url: str = "https://one.test
     )
 
 
-def snapshot_of(said: str) -> Snapshot:
+def snapshot_of(text: str) -> Snapshot:
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "p.yaml").write_text(said)
+        (Path(folder) / "p.yaml").write_text(text)
         return read_folder(Path(folder), {})
 
 
@@ -127,9 +127,9 @@ def test_list_obeys_rules_of_every_model(said: str, models: list[str]) -> None:
     together = planned(snapshot, *models)
 
     for index, parts in enumerate(holds(together)):
-        wanted = {part for plan in alone for part in holds(plan)[index]}
-        assert set(parts) == wanted
-        assert len(parts) == len(wanted)
+        expected = {part for plan in alone for part in holds(plan)[index]}
+        assert set(parts) == expected
+        assert len(parts) == len(expected)
     assert (together.refusal is None) == all(plan.refusal is None for plan in alone)
 
 
@@ -137,11 +137,11 @@ def test_list_obeys_rules_of_every_model(said: str, models: list[str]) -> None:
 @settings(max_examples=100, deadline=None)
 def test_order_of_models_is_irrelevant(said: str, models: list[str]) -> None:
     snapshot = snapshot_of(said)
-    first = planned(snapshot, *models)
+    first_plan = planned(snapshot, *models)
     for order in set(permutations(models)):
-        again = planned(snapshot, *order)
-        assert holds(again) == holds(first)
-        assert (again.refusal, again.cache) == (first.refusal, first.cache)
+        plan = planned(snapshot, *order)
+        assert holds(plan) == holds(first_plan)
+        assert (plan.refusal, plan.cache) == (first_plan.refusal, first_plan.cache)
 
 
 def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
@@ -149,9 +149,11 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
     key = snapshot.key_named("widget")
     assert key is not None
 
-    told = explain(snapshot, key, Call(HEAD, {"prompt": "Hi"}, MODELS, "compare"))
+    explanation = explain(snapshot, key, Call(HEAD, {"prompt": "Hi"}, MODELS, "compare"))
 
-    [rule] = [p for reason in told.decisions for p in reason.parts if p.result.endswith(" applies")]
+    [rule] = [
+        p for reason in explanation.decisions for p in reason.parts if p.result.endswith(" applies")
+    ]
     assert rule.reason == (
         "without limit money (no effect: other models of this call keep it); "
         "without guard secrets (no effect: other models of this call keep it)"
@@ -160,23 +162,23 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
 
 @pytest.mark.parametrize("models", [["internal", "public"], ["public", "internal"]], ids=str)
 async def test_list_is_held(models: list[str], upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    said = policies(LET_OFF, base_url=f"{upstream.url}/v1")
-    async with running_proxy(tmp_path / "policies", said) as proxy:
+    text = policies(LET_OFF, base_url=f"{upstream.url}/v1")
+    async with running_proxy(tmp_path / "policies", text) as proxy:
 
         async def ask(model: list[str], prompt: str, bound: int) -> tuple[int, Json]:
             body = {"model": model, "prompt": prompt, "max_tokens": bound}
             headers = {"authorization": f"Bearer {proxy.key}"}
             async with proxy.client.post(
                 f"{proxy.url}/v1/completion", json=body, headers=headers
-            ) as got:
-                return got.status, await got.json()
+            ) as response:
+                return response.status, await response.json()
 
         blocked = await ask(models, f"My key is {SECRET}.", 10)
         assert upstream.requests == []
-        over = await ask(models, "Hi", 3000)
+        upper = await ask(models, "Hi", 3000)
         assert upstream.requests == []
         alone = await ask(["internal"], f"My key is {SECRET}.", 3000)
 
     assert (blocked[0], blocked[1]["error"]["code"]) == (400, "guardrail_blocked")
-    assert (over[0], over[1]["error"]["code"]) == (429, "budget_exceeded")
+    assert (upper[0], upper[1]["error"]["code"]) == (429, "budget_exceeded")
     assert alone[0] == 200

@@ -65,7 +65,11 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
         statuses = [await ask("small", PROMPT) for _ in range(4)]
         assert {await attack for attack in attacks} == {200}
 
-    sent = [json.dumps(each.json) for each in upstream.requests if each.json["model"] == "small"]
+    sent_items = [
+        json.dumps(request.json)
+        for request in upstream.requests
+        if request.json["model"] == "small"
+    ]
     assert statuses == [200] * 4
-    assert len(sent) == 4
-    assert not [body for body in sent if EMAIL in body]
+    assert len(sent_items) == 4
+    assert not [body for body in sent_items if EMAIL in body]

@@ -33,14 +33,14 @@ async def test_nobody_waits_for_a_long_name(
     name = text(shape, LONG)
     async with proxied(tmp_path, upstream) as (_, client):
         await ask(client, "openai-chat", {})  # what is done once is done
-        began = time.process_time()
+        started_at = time.process_time()
         status, _, body = await ask(client, "openai-chat", PLACES[place](name))
-        spent = time.process_time() - began
+        spend = time.process_time() - started_at
 
     assert status == 400
     assert name[:4] not in body["error"]["message"]
     assert len(upstream.requests) == 1
-    assert spent < MOST_S
+    assert spend < MOST_S
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -49,8 +49,8 @@ async def test_dialect_bounds_name(route: str, tmp_path: Path, upstream: Scripte
     answers: list[tuple[int, Json]] = []
     async with proxied(tmp_path, upstream) as (_, client):
         for length in (MAX_NAME, MAX_NAME + 1):
-            for more in ({"x" * length: 1}, {"options": {"x" * length: 1}}):
-                status, _, body = await ask(client, route, more)
+            for options in ({"x" * length: 1}, {"options": {"x" * length: 1}}):
+                status, _, body = await ask(client, route, options)
                 answers.append((status, body))
 
     assert wrong not in {status for status, _ in answers[:2]}
@@ -69,15 +69,15 @@ async def test_options_bound_name(group: str, tmp_path: Path, upstream: Scripted
 @for_each("shape", SHAPES)
 def test_to_fold_a_name_takes_no_time(shape: str) -> None:
     name = text(shape, LONG)
-    began = time.process_time()
+    started_at = time.process_time()
     folded(name)
 
-    assert time.process_time() - began < MOST_S
+    assert time.process_time() - started_at < MOST_S
 
 
 def test_what_is_folded_to_letters_of_ascii_is_no_longer_than_they_are() -> None:
     odd = {chr(code) for code in range(0x80, 0x110000) if folded(chr(code)).isascii()}
-    shrunk = [each for each in odd if len(folded(each)) < len(each)]
+    shrunk = [name for name in odd if len(folded(name)) < len(name)]
 
     assert "\u212a" in odd
     assert shrunk == []

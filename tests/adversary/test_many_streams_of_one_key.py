@@ -36,10 +36,10 @@ def body(model: str) -> dict[str, object]:
 
 async def flooded(url: str) -> None:
     headers = {"Authorization": f"Bearer {ONE}"}
-    asked = {**body("support-chat"), "stream": True}
+    request = {**body("support-chat"), "stream": True}
     async with (
         ClientSession() as client,
-        client.post(f"{url}/v1/chat/completions", headers=headers, json=asked) as response,
+        client.post(f"{url}/v1/chat/completions", headers=headers, json=request) as response,
     ):
         async for _ in response.content.iter_any():
             pass
@@ -61,33 +61,35 @@ async def other(url: str) -> int:
 async def test_they_hold_up_no_call_of_another(kind: str, tmp_path: Path) -> None:
     streaming, all_stream = 0, threading.Event()
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         nonlocal streaming
-        if not asked.json.get("stream"):
-            await answer(chat())(asked, wire)
+        if not request.json.get("stream"):
+            await answer(chat())(request, wire)
             return
         streaming += 1
         if streaming == STREAMS:
             all_stream.set()
         await wire.send(head(200, "text/event-stream", "connection: close"))
-        while not asked.closed.is_set():
+        while not request.closed.is_set():
             await wire.send(FLOODS[kind])
 
     took: list[float] = []
     async with (
-        upstream_aside(script) as (others, url),
+        upstream_aside(script) as (other_loop, url),
         running_proxy(tmp_path / "policies", world(url)) as proxy,
     ):
-        reading = [asyncio.ensure_future(others.run(flooded(proxy.url))) for _ in range(STREAMS)]
+        reading = [
+            asyncio.ensure_future(other_loop.run(flooded(proxy.url))) for _ in range(STREAMS)
+        ]
         try:
             assert await asyncio.to_thread(all_stream.wait, PATIENCE_S)
             while not took or (took[-1] >= MOST_S and len(took) < TRIES):
-                began = time.thread_time()
-                assert await others.run(other(proxy.url)) == 200
-                took.append(time.thread_time() - began)
+                started_at = time.thread_time()
+                assert await other_loop.run(other(proxy.url)) == 200
+                took.append(time.thread_time() - started_at)
         finally:
-            for each in reading:
-                each.cancel()
+            for task in reading:
+                task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
 
     assert took[-1] < MOST_S, took

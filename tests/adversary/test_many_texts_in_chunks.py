@@ -48,14 +48,14 @@ def fed(frames: Sequence[Frame], make: Make) -> list[Frame]:
 @pytest.mark.parametrize("make", [flagging, restoring])
 @pytest.mark.parametrize("name", CHUNKS)
 def test_work_grows_with_the_number_of_texts(name: str, make: Make) -> None:
-    few, many = (made.read(*CHUNKS[name](number)) for number in (FEW, FEW * TIMES))
+    frames, items = (made.read(*CHUNKS[name](number)) for number in (FEW, FEW * TIMES))
 
-    assert made.documents(fed(few, make)) == made.documents(few)
-    assert lines(lambda: fed(many, make)) < MOST * lines(lambda: fed(few, make))
+    assert made.documents(fed(frames, make)) == made.documents(frames)
+    assert lines(lambda: fed(items, make)) < MOST * lines(lambda: fed(frames, make))
 
 
 def test_thousands_of_chunks_wait_for_one_text() -> None:
-    first, later = chunk({"y": "ab", "z": "ab", "x": OPEN}), chunk({"y": "ab", "z": "ab"})
-    frames = made.read(first, *[later] * 3_000)
+    first_document, later = chunk({"y": "ab", "z": "ab", "x": OPEN}), chunk({"y": "ab", "z": "ab"})
+    frames = made.read(first_document, *[later] * 3_000)
 
     assert fed(frames, restoring) == frames

@@ -20,20 +20,28 @@ INNER: list[Json] = [
 def placed(inner: Json) -> list[Json]:
     """Return chats that have some members within each thing that has a type."""
     function: Json = {"name": "f", "arguments": "{}", **inner}
-    asked: Json = {"role": "user", "content": "Hi"}
-    called: Json = {"role": "assistant", "content": None}
+    request: Json = {"role": "user", "content": "Hi"}
+    calls: Json = {"role": "assistant", "content": None}
     file: Json = {"type": "file", "file": {"file_data": "data:,x", **inner}}
     return [
-        {"messages": [asked], "tools": [{"type": "function", "function": {"name": "f", **inner}}]},
-        {"messages": [asked], "tools": [{"type": "custom", "custom": {"name": "f", **inner}}]},
         {
-            "messages": [asked],
+            "messages": [request],
+            "tools": [{"type": "function", "function": {"name": "f", **inner}}],
+        },
+        {"messages": [request], "tools": [{"type": "custom", "custom": {"name": "f", **inner}}]},
+        {
+            "messages": [request],
             "tools": [{"type": "function", "function": {"name": "f"}}],
             "tool_choice": {"type": "function", "function": {"name": "f", **inner}},
         },
         *(
-            {"messages": [asked, {**called, "tool_calls": [{"id": "c", "type": kind, kind: each}]}]}
-            for kind, each in (("function", function), ("custom", {**function, "input": "x"}))
+            {
+                "messages": [
+                    request,
+                    {**calls, "tool_calls": [{"id": "c", "type": kind, kind: document}]},
+                ]
+            }
+            for kind, document in (("function", function), ("custom", {**function, "input": "x"}))
         ),
         {"messages": [{"role": "user", "content": [file]}]},
     ]
@@ -51,9 +59,9 @@ async def test_a_member_never_says_of_which_type_it_is(
         status = answered.status
 
     types = {
-        each.get("type")
-        for sent in upstream.requests
-        for each in (*sent.json["input"], *sent.json.get("tools", ()), *_parts(sent.json))
+        item.get("type")
+        for request in upstream.requests
+        for item in (*request.json["input"], *request.json.get("tools", ()), *_parts(request.json))
     }
     assert status in (200, 400)
     assert inner["type"] not in types

@@ -58,21 +58,21 @@ CHUNK_IN_PARTS = {**CHAT, "choices": [{"index": 0, "delta": {"content": PARTS}}]
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     members: Any = value.items() if isinstance(value, dict) else ()
-    for at, inner in enumerate(value) if isinstance(value, list) else members:
-        yield (*path, at)
-        yield from places(inner, (*path, at))
+    for index, inner in enumerate(value) if isinstance(value, list) else members:
+        yield (*path, index)
+        yield from places(inner, (*path, index))
 
 
-def with_odd(document: Json, *more: Any) -> Iterator[Json]:
+def with_odd(document: Json, *extra: Any) -> Iterator[Json]:
     """Yield a document with each odd value in each of its places."""
     for path in places(document):
-        for odd in (*ODD, *more):
-            made: Any = copy.deepcopy(document)
-            into = made
+        for odd in (*ODD, *extra):
+            result: Any = copy.deepcopy(document)
+            target = result
             for step in path[:-1]:
-                into = into[step]
-            into[path[-1]] = odd
-            yield made
+                target = target[step]
+            target[path[-1]] = odd
+            yield result
 
 
 def read_whole(
@@ -89,7 +89,7 @@ def read_whole(
     server = DIALECTS[SERVERS[upstream][0]].server
     reader = WholeFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)
     reader.feed(json.dumps(document).encode())
-    frames = [frame for each in reader.close() for frame in reader.read(each)]
+    frames = [frame for data in reader.close() for frame in reader.read(data)]
     written(client, frames, stream=stream)
 
 
@@ -137,9 +137,11 @@ def test_each_chunk_of_a_chat_is_read_and_written() -> None:
 @for_each("client", ["messages", "chat"])
 def test_each_event_is_read_and_written(client: FamilyName) -> None:
     for number, event in enumerate(STREAM):
-        before, after = STREAM[:number], STREAM[number + 1 :]
+        items_before, items_after = STREAM[:number], STREAM[number + 1 :]
 
-        def turn(odd: Json, before: Any = before, after: Any = after) -> None:
-            read_stream("messages", client, [*before, odd, *after])
+        def turn(
+            odd: Json, items_before: Any = items_before, items_after: Any = items_after
+        ) -> None:
+            read_stream("messages", client, [*items_before, odd, *items_after])
 
         assert faults_of(with_odd(event, *HALVES), turn) == []

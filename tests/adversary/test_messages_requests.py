@@ -101,21 +101,23 @@ def to_messages(body: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "asked", "cross"),
+    ("dialect", "request", "cross"),
     [("anthropic", ASKED, to_chat), ("anthropic", ASKED, tidy), ("openai", CHAT, to_messages)],
     ids=["to a chat", "to its own", "of a chat"],
 )
-def test_translates_or_refuses(dialect: str, asked: Json, cross: Callable[[Json], object]) -> None:
+def test_translates_or_refuses(
+    dialect: str, request: Json, cross: Callable[[Json], object]
+) -> None:
     faults, crossed = [], 0
-    for made in with_odd(asked):
+    for document in with_odd(request):
         try:
-            check_body(CHECKED_FIELDS[dialect]["chat"], made)
-            cross(made)
+            check_body(CHECKED_FIELDS[dialect]["chat"], document)
+            cross(document)
             crossed += 1
         except BadRequest:
             continue
         except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
-            faults.append((made, fault))
+            faults.append((document, fault))
 
     assert faults == []
     assert crossed > 0

@@ -60,15 +60,15 @@ async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Cl
 
 async def post(client: ClientSession, target: str, path: str, body: str) -> tuple[int, Any]:
     if body == "JSON":
-        sent: Any = {"json": {"prompt": "A cat."}}
+        sent_value: Any = {"json": {"prompt": "A cat."}}
     else:
         form = aiohttp.FormData(default_to_multipart=True, quote_fields=False)
         model = TARGETS[target].partition("model: ")[2].split(",")[0].strip("}")
         form.add_field(value=model, **BODIES[body])
-        sent = {"data": form}
+        sent_value = {"data": form}
     headers = {"x-headrace-deployment": target.replace(" ", "-").lower()}
-    async with client.post(path, headers=headers, **sent) as got:
-        return got.status, await got.json()
+    async with client.post(path, headers=headers, **sent_value) as response:
+        return response.status, await response.json()
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -79,10 +79,10 @@ async def test_a_body_names_the_model_of_the_target(
 ) -> None:
     requires_model = target in REQUIRED and path == EDITS
 
-    status, told = await post(client, target, path, body)
+    status, event = await post(client, target, path, body)
 
     if body != "JSON" and requires_model:
-        assert (status, told["error"]["param"], upstream.requests) == (400, "model", [])
+        assert (status, event["error"]["param"], upstream.requests) == (400, "model", [])
     else:
         [request] = upstream.requests
         assert status == 200

@@ -46,17 +46,17 @@ RETRY = "retry: {times: 1, wait: 1ms}"
 LOOKED = "policy: looked"
 
 
-def begun(**first: Any) -> Script:
+def begun(**first_document: Any) -> Script:
     """Return a stream that stops after 40 characters, 10 tokens."""
-    events = [{**event, **first} for event in legacy_events("y" * 40, "z")]
+    events = [{**event, **first_document} for event in legacy_events("y" * 40, "z")]
     return stream(events, gate=asyncio.Event())
 
 
 def in_turn(*scripts: Script) -> Script:
-    left = iter(scripts)
+    remaining = iter(scripts)
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await next(left)(asked, wire)
+    async def script(request: Asked, wire: Wire) -> None:
+        await next(remaining)(request, wire)
 
     return script
 
@@ -256,9 +256,9 @@ WAYS: dict[str, Way] = {
 async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
-    async def gated(asked: Asked, wire: Wire) -> None:
+    async def gated(request: Asked, wire: Wire) -> None:
         await gate.wait()
-        await way.always(asked, wire)
+        await way.always(request, wire)
 
     async def call() -> None:
         with suppress(aiohttp.ClientError):
@@ -297,8 +297,8 @@ class Told:
 
     def total(self, name: str, **labels: str) -> Decimal:
         """Sum of all series with these labels."""
-        found = self.metrics.get(name, [])
-        values = [value for have, value in found if labels.items() <= have.items()]
+        matches = self.metrics.get(name, [])
+        values = [value for have, value in matches if labels.items() <= have.items()]
         return sum((Decimal(str(value)) for value in values), Decimal(0))
 
     def nano(self, name: str, **labels: str) -> Decimal:
@@ -306,23 +306,23 @@ class Told:
 
 
 async def told_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Told:
-    said = f"{LIMITS}\n    {way.said}"
-    async with ledgered(folder, upstream, said, policies_too=way.policies) as (proxy, client, path):
+    text = f"{LIMITS}\n    {way.said}"
+    async with ledgered(folder, upstream, text, policies_too=way.policies) as (proxy, client, path):
         await go(way, client, upstream)
         records = await proxy.sink.wait(way.calls)
         metrics: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(await proxy.metrics()):
             for sample in family.samples:
                 metrics.setdefault(sample.name, []).append((sample.labels, sample.value))
-        [first, *_] = sorted(records, key=lambda record: -(record.billing.cost or 0))
-        found = f"explain/{first.head.request_id}" if way.rows else "health"
-        explained = await read(proxy, client, found)
+        [first_value, *_] = sorted(records, key=lambda record: -(record.billing.cost or 0))
+        match = f"explain/{first_value.head.request_id}" if way.rows else "health"
+        explained = await read(proxy, client, match)
     assert audit(path).violations == ()
     return Told(records, metrics, explained, kept(path, "attempts"), path)
 
 
-async def read(proxy: Proxy, client: ClientSession, what: str) -> str:
-    async with client.get(f"{proxy.admin}/{what}") as response:
+async def read(proxy: Proxy, client: ClientSession, description: str) -> str:
+    async with client.get(f"{proxy.admin}/{description}") as response:
         return await response.text()
 
 
@@ -330,64 +330,68 @@ async def read(proxy: Proxy, client: ClientSession, what: str) -> str:
 async def test_accounts_agree(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     way = WAYS[name]
     expected = way.rows
-    told = await told_of(way, tmp_path, upstream)
+    event = await told_of(way, tmp_path, upstream)
     columns = ("why", "usage_source", "cost_nano_usd", "money", "loss", "served")
-    found = sorted(told.rows, key=lambda row: (row["money"] == "cached", row["seq"], row["number"]))
-    lines = [canonical(record) for record in told.records]
+    matches = sorted(
+        event.rows, key=lambda row: (row["money"] == "cached", row["seq"], row["number"])
+    )
+    lines = [canonical(record) for record in event.records]
 
-    assert tuple(Row(*(row[name] for name in columns)) for row in found) == expected
+    assert tuple(Row(*(row[name] for name in columns)) for row in matches) == expected
     assert {line["outcome"] for line in lines} == {way.outcome}
-    check_rows(told, lines)
-    check_money(told, lines, expected)
+    check_rows(event, lines)
+    check_money(event, lines, expected)
     requests = sum(row.money != "cached" for row in expected)
-    assert len(upstream.requests) == requests == told.total("headrace_upstream_attempts_total")
+    assert len(upstream.requests) == requests == event.total("headrace_upstream_attempts_total")
 
 
-def check_rows(told: Told, lines: list[dict[str, Any]]) -> None:
+def check_rows(event: Told, lines: list[dict[str, Any]]) -> None:
     """Compare the rows of calls and attempts with log lines and metrics."""
-    rows = {row["request_id"]: row for row in kept(told.path)}
-    assert len(rows) == len(lines) == told.total("headrace_requests_total")
+    rows = {row["request_id"]: row for row in kept(event.path)}
+    assert len(rows) == len(lines) == event.total("headrace_requests_total")
     for line in lines:
         row = rows[line["request_id"]]
         for column in ("trace_id", "span_id", "key", "deployment", "policy", "status", "outcome"):
             assert row[column] == line[column], column
         assert json.loads(row["tags"] or "{}") == line["tags"]
         assert (row["tokens"] or 0) == sum((line["tokens"] or {}).values())
-        numbers = sorted(each["number"] for each in told.rows if each["seq"] == row["seq"])
+        numbers = sorted(
+            document["number"] for document in event.rows if document["seq"] == row["seq"]
+        )
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(numbers) == row["attempts"]
-    tokens = sum((row["tokens_in"] or 0) + (row["tokens_out"] or 0) for row in told.rows)
+    tokens = sum((row["tokens_in"] or 0) + (row["tokens_out"] or 0) for row in event.rows)
     assert sum(row["tokens"] or 0 for row in rows.values()) == tokens
-    assert told.total("headrace_tokens_total") == tokens
+    assert event.total("headrace_tokens_total") == tokens
 
 
-def check_money(told: Told, lines: list[dict[str, Any]], expected: tuple[Row, ...]) -> None:
+def check_money(event: Told, lines: list[dict[str, Any]], expected: tuple[Row, ...]) -> None:
     """Compare cost and lost cost in log lines, metrics, the explanation and the ledger."""
     cost = sum(row.cost or 0 for row in expected)
-    lost = sum(row.cost or 0 for row in expected if row.loss)
+    lost_count = sum(row.cost or 0 for row in expected if row.loss)
     assert sum(Decimal(str(line["cost_usd"] or 0)) for line in lines) * 10**9 == cost
-    assert sum(Decimal(str(line["lost_cost_usd"] or 0)) for line in lines) * 10**9 == lost
+    assert sum(Decimal(str(line["lost_cost_usd"] or 0)) for line in lines) * 10**9 == lost_count
     for line in lines:
         is_used = line["usage_source"] != "none"
         assert (line["tokens"] is not None) == (is_used and line["usage_source"] != "unknown")
         assert is_used or line["cost_usd"] is line["lost_cost_usd"] is None
 
-    assert told.nano("headrace_cost_usd_total") == cost
+    assert event.nano("headrace_cost_usd_total") == cost
     is_limited = all(line["deployment"] == "resilient" for line in lines)
-    assert told.nano("headrace_budget_spent_usd") == (cost if is_limited else 0)
-    assert told.nano("headrace_lost_cost_usd_total") == lost
+    assert event.nano("headrace_budget_spent_usd") == (cost if is_limited else 0)
+    assert event.nano("headrace_lost_cost_usd_total") == lost_count
     for row in expected:
-        same = [each for each in expected if (each.loss, each.money) == (row.loss, row.money)]
-        used = sum(each.cost or 0 for each in same)
-        assert told.nano("headrace_money_usd_total", use=row.money) == used
+        rows = [item for item in expected if (item.loss, item.money) == (row.loss, row.money)]
+        used = sum(item.cost or 0 for item in rows)
+        assert event.nano("headrace_money_usd_total", use=row.money) == used
         if row.loss:
-            assert told.nano("headrace_lost_cost_usd_total", cause=row.loss) == used
+            assert event.nano("headrace_lost_cost_usd_total", cause=row.loss) == used
     if cost:
-        dearest = max(record.billing.cost for record in told.records)
-        assert f"{usd_text(dearest)} USD" in told.explained
+        dearest = max(record.billing.cost for record in event.records)
+        assert f"{usd_text(dearest)} USD" in event.explained
     now = datetime.now(UTC)
-    total = spent(told.path, ["loss"], now - timedelta(days=1), now + timedelta(days=1))
-    assert (total.total.cost or 0, total.total.lost or 0) == (cost, lost)
+    total = spent(event.path, ["loss"], now - timedelta(days=1), now + timedelta(days=1))
+    assert (total.total.cost or 0, total.total.lost or 0) == (cost, lost_count)
     by_cause = {line.group[0]: line.cost or 0 for line in total.lines}
     for row in expected:
         assert by_cause[row.loss] == sum(e.cost or 0 for e in expected if e.loss == row.loss)

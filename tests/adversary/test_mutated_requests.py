@@ -75,11 +75,11 @@ REQUESTS: dict[str, tuple[str, Endpoint, Json]] = {
 
 
 def distinct_rows() -> Iterator[Provider]:
-    seen = set[Any]()
+    observed = set[Any]()
     for row in PROVIDERS.values():
         traits = (row.renamed, row.thoughts, row.signs_calls, row.has_short_ids, row.is_plain)
-        if (row.dialect, traits) not in seen:
-            seen.add((row.dialect, traits))
+        if (row.dialect, traits) not in observed:
+            observed.add((row.dialect, traits))
             yield row
 
 
@@ -88,10 +88,10 @@ def mutated(value: Any) -> Iterator[Any]:
     members = value.items() if isinstance(value, dict) else enumerate(value)
     for place, inner in members:
         replaced = [*ODD, *(mutated(inner) if isinstance(inner, dict | list) else ())]
-        for other in replaced:
-            made = copy.copy(value)
-            made[place] = other
-            yield made
+        for other_value in replaced:
+            document = copy.copy(value)
+            document[place] = other_value
+            yield document
 
 
 @for_each("row", [*distinct_rows()])
@@ -101,14 +101,14 @@ def test_mutated_request_is_sent_or_refused(form: str, row: Provider) -> None:
     spoken = row.dialect if row.dialect in DIALECTS else "openai"
     upstream = Upstream("own", spoken, "https://example.com/v1", traits=row)
     target, head = Target(upstream, "m"), RequestHead(dialect, endpoint, "/", "r")
-    sent, refused = 0, list[str | None]()
-    for made in (body, *mutated(body)):
+    sent_value, refused = 0, list[str | None]()
+    for document in (body, *mutated(body)):
         try:
-            call = read_call(head, {"model": "m", **made}, 10)
+            call = read_call(head, {"model": "m", **document}, 10)
             build_request(call, target, DIALECTS[dialect], DIALECTS[spoken])
         except InvalidField as error:
             refused.append(error.param)
         else:
-            sent += 1
-    assert sent
+            sent_value += 1
+    assert sent_value
     assert all(refused)

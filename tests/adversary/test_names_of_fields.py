@@ -23,25 +23,25 @@ async def test_no_group_of_options_chooses_a_model(
     route: str, group: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     wrong = 422 if route == "scale" else 400
-    async with proxied(tmp_path, upstream, more="accepts: [model],") as (proxy, client):
+    async with proxied(tmp_path, upstream, extra="accepts: [model],") as (proxy, client):
         for name in ("model", "MODEL", "model_id", "model_name", "engine", "deployment"):
-            status, _, said = await ask(client, route, {group: {name: "gpt-5-pro"}})
-            assert (status, said["error"]["param"]) == (wrong, f"{group}.{name.lower()}")
+            status, _, fields = await ask(client, route, {group: {name: "gpt-5-pro"}})
+            assert (status, fields["error"]["param"]) == (wrong, f"{group}.{name.lower()}")
         deeper: dict[str, Any] = {group: {"extra_body": {"model": "gpt-5-pro"}}}
-        status, _, said = await ask(client, route, deeper)
+        status, _, fields = await ask(client, route, deeper)
         records = await proxy.sink.wait(7)
 
-    assert (status, said["error"]["param"]) == (wrong, f"{group}.extra_body.model")
+    assert (status, fields["error"]["param"]) == (wrong, f"{group}.extra_body.model")
     assert upstream.requests == []
     assert {record.outcome for record in records} == {"client_error"}
 
 
 def spellings(name: str) -> set[str]:
     """Return names that a server may read as this one: case, forms, camel case, hyphens."""
-    wide = "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in name)
+    wide = "".join(chr(ord(item) + 0xFEE0) if item.isalpha() else item for item in name)
     odd = {name.replace("s", "\u017f"), name.replace("k", "\u212a"), wide}
-    first, *others = name.split("_")
-    camel = first + "".join(map(str.title, others))
+    first_text, *other_items = name.split("_")
+    camel = first_text + "".join(map(str.title, other_items))
     marked = {camel, camel[0].upper() + camel[1:], camel.lower(), name.replace("_", "-")}
     return {name.upper(), name.title(), *odd, *map(str.upper, odd), *marked} - {name}
 
@@ -70,21 +70,21 @@ async def test_no_spelling_of_a_name_passes(
     group, _, name = path.rpartition(".")
     if group and route != "openai-chat":
         return
-    told = set()
+    events = set()
     async with proxied(tmp_path, upstream) as (_, client):
         for spelled in sorted(spellings(name)):
             body: Any = {spelled: {"num_predict": 900_000}}
-            status, _, said = await ask(client, route, {group: body} if group else body)
-            told.add((status, said["error"]["param"]))
+            status, _, fields = await ask(client, route, {group: body} if group else body)
+            events.add((status, fields["error"]["param"]))
 
-    assert told == {(422 if route == "scale" else 400, path)}
+    assert events == {(422 if route == "scale" else 400, path)}
     assert upstream.requests == []
 
 
 async def test_accepts_names_of_other_scripts(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = {"größe": 5, "長さ": 1, "ﬁeld": True, "timeout": 5, "keepAlive": 1, "top-a": 0.1}
+    fields = {"größe": 5, "長さ": 1, "ﬁeld": True, "timeout": 5, "keepAlive": 1, "top-a": 0.1}
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, _ = await ask(client, "openai-chat", said)
+        status, _, _ = await ask(client, "openai-chat", fields)
 
-    [asked] = upstream.requests
-    assert (status, {name: asked.json[name] for name in said}) == (200, said)
+    [request] = upstream.requests
+    assert (status, {name: request.json[name] for name in fields}) == (200, fields)

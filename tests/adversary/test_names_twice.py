@@ -29,7 +29,7 @@ async def test_a_repeated_name_is_refused(
 ) -> None:
     text = TWICE[name].replace("PART", "delta" if streamed else "message").replace("WORD", WORD)
 
-    async def events(asked: Asked, wire: Wire) -> None:
+    async def events(request: Asked, wire: Wire) -> None:
         event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
         await wire.send(head(200, "text/event-stream", f"content-length: {len(event)}") + event)
 

@@ -22,12 +22,17 @@ NUMBERS = {"floats": (0.0, 1.0), "booleans": (False, True), "mixed": (0, 1.0)}
 
 
 def two_calls(numbers: tuple[Any, Any]) -> list[Json]:
-    said: list[Json] = []
-    for at, number in enumerate(numbers):
-        begun = {"id": f"call_{at}", "function": {"name": f"f_{at}", "arguments": ARGUMENTS[:9]}}
-        more = {"function": {"arguments": ARGUMENTS[9:]}}
-        said += [chunk({"tool_calls": [{"index": number, **each}]}) for each in (begun, more)]
-    return [*said, chunk({}, "tool_calls")]
+    values: list[Json] = []
+    for index, number in enumerate(numbers):
+        started = {
+            "id": f"call_{index}",
+            "function": {"name": f"f_{index}", "arguments": ARGUMENTS[:9]},
+        }
+        options = {"function": {"arguments": ARGUMENTS[9:]}}
+        values += [
+            chunk({"tool_calls": [{"index": number, **item}]}) for item in (started, options)
+        ]
+    return [*values, chunk({}, "tool_calls")]
 
 
 @for_each("form", sorted(set(CLIENTS) - {"chat"}))

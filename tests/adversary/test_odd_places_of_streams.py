@@ -114,7 +114,7 @@ async def test_the_name_of_a_tool_block_may_be_an_object(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     block = {"type": "tool_use", "id": "t", "name": {"a": WORD, WORD: 1}, "input": {}}
-    upstream.answer_with(stream(message_events(block_events(0, block)), done=False))
+    upstream.answer_with(stream(message_events(block_events(0, block)), is_done=False))
     policies = world(upstream.url) + POLICY.format(WORD, "mask")
     body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     async with (
@@ -183,13 +183,13 @@ def test_chunks_never_fail_or_leak(action: Action, examples: int) -> None:
     @given(CHUNKS)
     def tried(chunks: list[dict[str, Any]]) -> None:
         frames = StreamFilter.under(tallies(rule_of(WORD, action=action)))
-        shown: list[Frame] = []
+        outputs: list[Frame] = []
         try:
             for frame in made.read(*copy.deepcopy(chunks)):
-                shown += frames.feed(frame)
+                outputs += frames.feed(frame)
         except GuardBlocked:
             assert action != "flag"
         if action != "flag":
-            assert WORD not in "\n".join(read_of(made.documents(shown)))
+            assert WORD not in "\n".join(read_of(made.documents(outputs)))
 
     tried()

@@ -45,9 +45,15 @@ class Shape:
     odd: frozenset[str] = frozenset()
 
 
-def chunk(delta: Any, finish: Any = None, **more: Any) -> Json:
+def chunk(delta: Any, finish: Any = None, **options: Any) -> Json:
     choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
-    return {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": choices, **more}
+    return {
+        "id": "1",
+        "object": "chat.completion.chunk",
+        "model": "m",
+        "choices": choices,
+        **options,
+    }
 
 
 def text_part(text: str) -> Json:
@@ -61,17 +67,17 @@ def thinking_part(text: str) -> Json:
 def chat_deltas(kind: str, pieces: list[str], number: int, odd: frozenset[str]) -> list[Json]:
     if kind == "call":
         head = {"index": number, "id": f"call_{number}", "type": "function"}
-        first = "" if "a begin" in odd else pieces.pop(0)
-        begun = {**head, "function": {"name": f"f_{number}", "arguments": first}}
-        more = [{"index": number, "function": {"arguments": piece}} for piece in pieces]
-        return [{"content": None, "tool_calls": [each]} for each in (begun, *more)]
+        first_text = "" if "a begin" in odd else pieces.pop(0)
+        started = {**head, "function": {"name": f"f_{number}", "arguments": first_text}}
+        extra = [{"index": number, "function": {"arguments": piece}} for piece in pieces]
+        return [{"content": None, "tool_calls": [item]} for item in (started, *extra)]
     if "parts" in odd:
         part = thinking_part if kind == "thought" else text_part
-        return [{"content": [part(each)]} for each in pieces]
+        return [{"content": [part(item)]} for item in pieces]
     if kind == "thought":
         name = "reasoning" if "reasoning" in odd else "reasoning_content"
-        return [{name: each, "content": ""} for each in pieces]
-    return [{"content": each} for each in pieces]
+        return [{name: item, "content": ""} for item in pieces]
+    return [{"content": item} for item in pieces]
 
 
 def chat_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
@@ -80,48 +86,48 @@ def chat_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
     for kind, text in things:
         deltas += chat_deltas(kind, cut(text, shape.cuts), calls, odd)
         calls += kind == "call"
-    made = [chunk(each) for each in deltas]
+    results = [chunk(delta) for delta in deltas]
     if "nulls" in odd:
-        made = [{**each, "usage": None, "system_fingerprint": None} for each in made]
-        made[1:1] = [chunk({}), chunk(None)]
+        results = [{**delta, "usage": None, "system_fingerprint": None} for delta in results]
+        results[1:1] = [chunk({}), chunk(None)]
     if "empty" in odd:
-        made.insert(len(made) // 2, {**chunk({}), "choices": []})
+        results.insert(len(results) // 2, {**chunk({}), "choices": []})
     used = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
     if "usage" in odd:
-        made = [{**each, "usage": used} for each in made]
-    if "at once" not in odd or not made[-1]["choices"]:
-        made.append(chunk({}))
-    made[-1]["choices"][0]["finish_reason"] = "tool_calls" if calls else "stop"
-    return [*made, {**chunk({}), "choices": [], "usage": used}]
+        results = [{**delta, "usage": used} for delta in results]
+    if "at once" not in odd or not results[-1]["choices"]:
+        results.append(chunk({}))
+    results[-1]["choices"][0]["finish_reason"] = "tool_calls" if calls else "stop"
+    return [*results, {**chunk({}), "choices": [], "usage": used}]
 
 
-def tool_block(at: int, text: str) -> Json:
-    head = {"type": "tool_use", "id": f"call_{at}", "name": f"f_{at}"}
+def tool_block(index: int, text: str) -> Json:
+    head = {"type": "tool_use", "id": f"call_{index}", "name": f"f_{index}"}
     return {**head, "input": orjson.loads(text)}
 
 
 def block_of(kind: str, text: str, number: int, shape: Shape) -> tuple[Json, list[Json]]:
-    pieces, whole = cut(text, shape.cuts), "begin with" in shape.odd
+    pieces, is_whole = cut(text, shape.cuts), "begin with" in shape.odd
     if kind == "call":
-        deltas = [{"type": "input_json_delta", "partial_json": each} for each in ("", *pieces)]
-        return tool_block(number, text if whole else "{}"), [] if whole else deltas
+        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
+        return tool_block(number, text if is_whole else "{}"), [] if is_whole else deltas
     name = "thinking" if kind == "thought" else "text"
-    begun: Json = {"type": name, name: pieces.pop(0) if whole else ""}
-    deltas = [{"type": f"{name}_delta", name: each} for each in pieces]
+    started: Json = {"type": name, name: pieces.pop(0) if is_whole else ""}
+    deltas = [{"type": f"{name}_delta", name: piece} for piece in pieces]
     if kind == "text":
-        return begun, deltas
-    return {**begun, "signature": ""}, [*deltas, {"type": "signature_delta", "signature": "s"}]
+        return started, deltas
+    return {**started, "signature": ""}, [*deltas, {"type": "signature_delta", "signature": "s"}]
 
 
 def messages_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
     odd, blocks, calls = shape.odd, list[list[Json]](), 0
-    for at, (kind, text) in enumerate(things):
-        begun, deltas = block_of(kind, text, calls, shape)
+    for index, (kind, text) in enumerate(things):
+        started, deltas = block_of(kind, text, calls, shape)
         calls += kind == "call"
-        made = block_events(2 * at if "gaps" in odd else at, begun, *deltas)
+        results = block_events(2 * index if "gaps" in odd else index, started, *deltas)
         if "pings" in odd:
-            made.insert(1, {"type": "ping"})
-        blocks.append(made[:-1] if "no stops" in odd else made)
+            results.insert(1, {"type": "ping"})
+        blocks.append(results[:-1] if "no stops" in odd else results)
     if "empty" in odd:
         blocks.append(block_events(2 * len(things) + 1, {"type": "text", "text": ""}))
     return message_events(*blocks, reason="tool_use" if calls else "end_turn")
@@ -130,17 +136,17 @@ def messages_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
 def responses_items(things: Sequence[Thing], odd: frozenset[str]) -> list[Json]:
     items: list[Json] = []
     calls = 0
-    for at, (kind, text) in enumerate(things):
-        head = {"id": f"it_{at}", "status": "completed"}
+    for index, (kind, text) in enumerate(things):
+        head = {"id": f"it_{index}", "status": "completed"}
         if kind == "call":
             call = {"call_id": f"call_{calls}", "name": f"f_{calls}", "arguments": text}
             items.append({**head, "type": "function_call", **call})
             calls += 1
         elif kind == "thought":
-            within = "content" if "reasoning" in odd else "summary"
+            inner = "content" if "reasoning" in odd else "summary"
             part = "reasoning_text" if "reasoning" in odd else "summary_text"
-            rest: Json = {"summary": [], within: [{"type": part, "text": text}]}
-            items.append({**head, "type": "reasoning", **rest})
+            remainder: Json = {"summary": [], inner: [{"type": part, "text": text}]}
+            items.append({**head, "type": "reasoning", **remainder})
         else:
             part_ = {"type": "output_text", "text": text, "annotations": []}
             items.append({**head, "type": "message", "role": "assistant", "content": [part_]})
@@ -151,10 +157,10 @@ def responses_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
     odd = shape.odd
     items = responses_items(things, odd)
     events: list[list[Json]] = []
-    for at, ((kind, text), item) in enumerate(zip(things, items, strict=True)):
-        where = {"item_id": item["id"], "output_index": at}
+    for index, ((kind, text), item) in enumerate(zip(things, items, strict=True)):
+        where = {"item_id": item["id"], "output_index": index}
         empty = {**item, "status": "in_progress"}
-        done = {"type": "response.output_item.done", "output_index": at, "item": item}
+        result = {"type": "response.output_item.done", "output_index": index, "item": item}
         if kind == "call":
             empty["arguments"], name, member = "", "response.function_call_arguments", "arguments"
             part: Json = {}
@@ -167,20 +173,20 @@ def responses_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
             empty["content"], part = [], {"content_index": 0}
             name, member = "response.output_text", "text"
         pieces = cut(text, shape.cuts)
-        deltas = [{"type": f"{name}.delta", **where, **part, "delta": each} for each in pieces]
+        deltas = [{"type": f"{name}.delta", **where, **part, "delta": piece} for piece in pieces]
         ended = {"type": f"{name}.done", **where, **part, member: text}
-        added = {"type": "response.output_item.added", "output_index": at, "item": empty}
-        made = [added, *deltas, ended, done]
+        added = {"type": "response.output_item.added", "output_index": index, "item": empty}
+        made = [added, *deltas, ended, result]
         if "done alone" in odd:
-            made = [done]
+            made = [result]
         elif "no deltas" in odd:
-            made = [added, ended, done]
+            made = [added, ended, result]
         elif "items alone" in odd:
-            made = [added, done]
+            made = [added, result]
         elif "no done" in odd:
-            made = [added, *deltas, done]
+            made = [added, *deltas, result]
         events.append([] if "the end alone" in odd else made)
-    return response_events(*events, whole=response(*items))
+    return response_events(*events, document=response(*items))
 
 
 def whole_of(upstream: str, things: Sequence[Thing], odd: frozenset[str]) -> Json:
@@ -189,28 +195,28 @@ def whole_of(upstream: str, things: Sequence[Thing], odd: frozenset[str]) -> Jso
     calls = [text for kind, text in things if kind == "call"]
     if upstream == "messages":
         blocks: list[Json] = []
-        at = 0
+        index = 0
         for kind, text in things:
             if kind == "call":
-                blocks.append(tool_block(at, text))
-                at += 1
+                blocks.append(tool_block(index, text))
+                index += 1
             elif kind == "thought":
                 blocks.append({"type": "thinking", "thinking": text, "signature": "s"})
             else:
                 blocks.append({"type": "text", "text": text})
         return message(*blocks, stop_reason="tool_use" if calls else "end_turn")
     text, thought = ("".join(t for k, t in things if k == kind) for kind in ("text", "thought"))
-    said: Json = {"role": "assistant", "content": text or None}
+    fields: Json = {"role": "assistant", "content": text or None}
     if thought:
-        said["reasoning" if "reasoning" in odd else "reasoning_content"] = thought
+        fields["reasoning" if "reasoning" in odd else "reasoning_content"] = thought
     if calls:
-        made = [{"name": f"f_{at}", "arguments": text} for at, text in enumerate(calls)]
-        said["tool_calls"] = [
-            {"id": f"call_{at}", "type": "function", "function": each}
-            for at, each in enumerate(made)
+        results = [{"name": f"f_{index}", "arguments": text} for index, text in enumerate(calls)]
+        fields["tool_calls"] = [
+            {"id": f"call_{index}", "type": "function", "function": document}
+            for index, document in enumerate(results)
         ]
     finish = "tool_calls" if calls else "stop"
-    return chat(choices=[{"index": 0, "message": said, "finish_reason": finish}])
+    return chat(choices=[{"index": 0, "message": fields, "finish_reason": finish}])
 
 
 STREAMS: Mapping[str, Callable[[Sequence[Thing], Shape], list[Json]]] = {
@@ -245,69 +251,69 @@ def frames_of_whole(
         FAMILIES[upstream], options, server, Documents(), limit=10**7, order=order
     )
     reader.feed(orjson.dumps(document))
-    return [frame for each in reader.close() for frame in reader.read(each)]
+    return [frame for data in reader.close() for frame in reader.read(data)]
 
 
 def said_in_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
     raw = written(client, frames)
     if client == "responses":
-        whole, _ = output(raw)
-        return of_items(whole)
+        full_value, _ = output(raw)
+        return of_items(full_value)
     if client == "messages":
         return of_blocks(raw)
-    said: dict[Any, Any] = {"thought": "", "text": ""}
+    fields: dict[Any, Any] = {"thought": "", "text": ""}
     for document in documents_of(raw):
         for choice in document.get("choices", ()):
-            add(said, choice.get("delta") or {})
-    return in_kinds(said)
+            add(fields, choice.get("delta") or {})
+    return in_kinds(fields)
 
 
-def add(said: dict[Any, Any], delta: Json) -> None:
+def add(fields: dict[Any, Any], delta: Json) -> None:
     spoken = joined_message(delta)
-    said["text"] += spoken.get("content") or ""
-    said["thought"] += spoken.get("reasoning_content") or spoken.get("reasoning") or ""
+    fields["text"] += spoken.get("content") or ""
+    fields["thought"] += spoken.get("reasoning_content") or spoken.get("reasoning") or ""
     for call in delta.get("tool_calls") or ():
-        made = said.setdefault(call["index"], [None, None, ""])
-        made[0] = call.get("id") or made[0]
-        made[1] = call["function"].get("name") or made[1]
-        made[2] += call["function"].get("arguments") or ""
+        result = fields.setdefault(call["index"], [None, None, ""])
+        result[0] = call.get("id") or result[0]
+        result[1] = call["function"].get("name") or result[1]
+        result[2] += call["function"].get("arguments") or ""
 
 
 def of_blocks(raw: bytes) -> list[Said]:
-    made: list[Any] = []
+    results: list[Any] = []
     for event in documents_of(raw):
         if event.get("type") == "content_block_start":
             block = event["content_block"]
-            made.append([block, block.get("text") or block.get("thinking") or ""])
+            results.append([block, block.get("text") or block.get("thinking") or ""])
         elif event.get("type") == "content_block_delta":
             delta = event["delta"]
-            made[-1][1] += "".join(delta.get(name) or "" for name in SPOKEN)
-    return [of_block(block, said) for block, said in made]
+            results[-1][1] += "".join(delta.get(name) or "" for name in SPOKEN)
+    return [of_block(block, fields) for block, fields in results]
 
 
-def of_block(block: Json, said: str) -> Said:
+def of_block(block: Json, text: str) -> Said:
     if block["type"] != "tool_use":
-        return "thought" if block["type"] == "thinking" else "text", said, None, None
-    return "call", said or orjson.dumps(block["input"]).decode(), block["id"], block["name"]
+        return "thought" if block["type"] == "thinking" else "text", text, None, None
+    return "call", text or orjson.dumps(block["input"]).decode(), block["id"], block["name"]
 
 
-def in_kinds(said: dict[Any, Any]) -> list[Said]:
-    texts = [(kind, said[kind], None, None) for kind in ("thought", "text")]
-    numbers = sorted(key for key in said if isinstance(key, int))
-    return [*texts, *(("call", said[n][2] or "{}", *said[n][:2]) for n in numbers)]
+def in_kinds(fields: dict[Any, Any]) -> list[Said]:
+    texts = [(kind, fields[kind], None, None) for kind in ("thought", "text")]
+    numbers = sorted(key for key in fields if isinstance(key, int))
+    return [*texts, *(("call", fields[n][2] or "{}", *fields[n][:2]) for n in numbers)]
 
 
 def of_items(items: Sequence[Json]) -> list[Said]:
-    made: list[Said] = []
+    saids: list[Said] = []
     for item in items:
         if item["type"] == "function_call":
-            made.append(("call", item["arguments"] or "{}", item["call_id"], item["name"]))
+            saids.append(("call", item["arguments"] or "{}", item["call_id"], item["name"]))
         elif item["type"] == "reasoning":
             parts = [*item.get("summary", ()), *item.get("content", ())]
-            made.append(("thought", "".join(part["text"] for part in parts), None, None))
+            saids.append(("thought", "".join(part["text"] for part in parts), None, None))
         else:
-            made.append(("text", "".join(part["text"] for part in item["content"]), None, None))
-    return made
+            saids.append(("text", "".join(part["text"] for part in item["content"]), None, None))
+    return saids
 
 
 def said_in_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
@@ -316,25 +322,27 @@ def said_in_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
         return of_items(data["output"])
     if client == "messages":
         blocks = data["content"]
-        return [of_block(each, each.get("text") or each.get("thinking") or "") for each in blocks]
+        return [
+            of_block(block, block.get("text") or block.get("thinking") or "") for block in blocks
+        ]
     message_ = data["choices"][0]["message"]
-    said: dict[Any, Any] = {"thought": "", "text": ""}
+    fields: dict[Any, Any] = {"thought": "", "text": ""}
     calls = enumerate(message_.get("tool_calls") or ())
-    add(said, {**message_, "tool_calls": [{**each, "index": at} for at, each in calls]})
-    return in_kinds(said)
+    add(fields, {**message_, "tool_calls": [{**block, "index": index} for index, block in calls]})
+    return in_kinds(fields)
 
 
-def joined(said: Sequence[Said]) -> list[Any]:
+def joined(saids: Sequence[Said]) -> list[Any]:
     """Return what is said by kind: texts in one, however they are apart, and each call."""
-    texts = {kind: "".join(t for k, t, *_ in said if k == kind) for kind in ("thought", "text")}
+    texts = {kind: "".join(t for k, t, *_ in saids if k == kind) for kind in ("thought", "text")}
     texts["thought"] = texts["thought"].replace("\n\n", "")
-    return [texts, [(orjson.loads(t), i, n) for k, t, i, n in said if k == "call"]]
+    return [texts, [(orjson.loads(t), i, n) for k, t, i, n in saids if k == "call"]]
 
 
 def expected(things: Sequence[Thing], *, masked: bool = False) -> list[Any]:
-    shown = [(k, t.replace(CARD, "[CARD]") if masked else t) for k, t in things]
-    calls = [t for k, t in shown if k == "call"]
-    texts = {kind: "".join(t for k, t in shown if k == kind) for kind in ("thought", "text")}
+    outputs = [(k, t.replace(CARD, "[CARD]") if masked else t) for k, t in things]
+    calls = [t for k, t in outputs if k == "call"]
+    texts = {kind: "".join(t for k, t in outputs if k == kind) for kind in ("thought", "text")}
     return [texts, [(orjson.loads(t), f"call_{n}", f"f_{n}") for n, t in enumerate(calls)]]
 
 
@@ -377,7 +385,7 @@ def test_a_whole_answer_is_what_the_upstream_wrote(
     document = whole_of(upstream, things, odd)
     frames = frames_of_whole(client, upstream, document, stream=streamed)
 
-    said = said_in_stream(client, frames) if streamed else said_in_whole(client, frames)
+    saids = said_in_stream(client, frames) if streamed else said_in_whole(client, frames)
 
     if upstream != client or upstream == "chat" or not streamed:
-        assert joined(said) == expected(things)
+        assert joined(saids) == expected(things)

@@ -43,35 +43,35 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
         yield running
 
 
-async def send(there: House, method: str, path: str, body: Json | None = None) -> Json:
+async def send(house: House, method: str, path: str, body: Json | None = None) -> Json:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "chatting"}
     if "chat/" not in path:
         headers["x-headrace-deployment"] = "guarded"
-    async with there.session.request(method, path, headers=headers, json=body) as got:
-        made: Json = await got.json()
-        return made
+    async with house.session.request(method, path, headers=headers, json=body) as response:
+        document: Json = await response.json()
+        return document
 
 
 @pytest.mark.parametrize(("outage", "code"), [*OUTAGES.values()], ids=[*OUTAGES])
 async def test_outage_never_blames_client(outage: Script, code: str, there: House) -> None:
     there.upstream.then(answer(response()), answer(TALK))
     talk_of: Any = {"model": "watched", "input": "Hi"}
-    given = (await send(there, "POST", "/v1/responses", talk_of))["id"]
+    value = (await send(there, "POST", "/v1/responses", talk_of))["id"]
     talk = (await send(there, "POST", "/v1/conversations", {}))["id"]
     there.upstream.answer_with(outage)
     chat = {"model": "chatter", "messages": [{"role": "user", "content": "Hi"}]}
-    asked: list[tuple[str, str, Json | None]] = [
+    requests: list[tuple[str, str, Json | None]] = [
         ("POST", "/v1/responses", talk_of),
-        ("POST", "/v1/responses", {**talk_of, "previous_response_id": given}),
+        ("POST", "/v1/responses", {**talk_of, "previous_response_id": value}),
         ("POST", "/v1/responses", {**talk_of, "conversation": talk}),
-        ("GET", f"/v1/responses/{given}", None),
+        ("GET", f"/v1/responses/{value}", None),
         ("GET", f"/v1/conversations/{talk}", None),
         ("POST", "/v1/chat/completions", {**chat, "metadata": {"session_id": "s"}}),
     ]
 
-    for each in asked:
-        await send(there, *each)
+    for item in requests:
+        await send(there, *item)
 
-    records = (await there.proxy.sink.wait(2 + len(asked)))[2:]
-    assert [record.outcome for record in records] == ["upstream_error"] * len(asked)
+    records = (await there.proxy.sink.wait(2 + len(requests)))[2:]
+    assert [record.outcome for record in records] == ["upstream_error"] * len(requests)
     assert {record.attempts[-1].error for record in records} == {code}

@@ -51,14 +51,14 @@ async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[An
         for (method, route), (_, endpoint) in ROUTES.items():
             has_body = method == "POST" and endpoint not in BODILESS
             for body in BODIES if has_body else [None]:
-                async with client.request(method, route.format(**IDS), json=body) as got:
-                    answers.append((endpoint, got.status, await got.text()))
+                async with client.request(method, route.format(**IDS), json=body) as response:
+                    answers.append((endpoint, response.status, await response.text()))
         return await proxy.sink.wait(len(answers)), answers
 
 
-@pytest.mark.parametrize("named", [None, NAME, ALIAS])
-async def test_others_skip(named: str | None, upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    records, answers = await asked(tmp_path / "p", policy(upstream.url, only=True), named)
+@pytest.mark.parametrize("name", [None, NAME, ALIAS])
+async def test_others_skip(name: str | None, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    records, answers = await asked(tmp_path / "p", policy(upstream.url, only=True), name)
 
     assert upstream.requests == []
     assert not any(record.attempts or record.billing.cost for record in records)

@@ -57,18 +57,18 @@ def turns(forms: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield form, name
 
 
-async def slips(whole: Json, texts: Texts, name: str) -> str | None:
+async def slips(document: Json, texts: Texts, name: str) -> str | None:
     """Return what gets past a guard that blocks or one that masks; None where nothing does."""
     blocking = await looked(texts, "block", name)
     if blocking.blocked is None:
         [result] = blocking.results
-        if spells([whole], PLANTS[name]) and not (
+        if spells([document], PLANTS[name]) and not (
             texts.opaque and result.verdict == "not_applicable"
         ):
-            return f"{result.verdict}: {whole}"
+            return f"{result.verdict}: {document}"
         return None
     masking = await looked(texts, "mask", name)
-    masked = replaced(whole, masking.changes)
+    masked = replaced(document, masking.changes)
     return None if spells([masked], PLANTS[name]) is None else f"masked: {masked}"
 
 
@@ -141,12 +141,12 @@ HELD: Mapping[str, Callable[[Json], Json]] = {
 }
 
 
-@for_each("said", SAID)
+@for_each("text", SAID)
 @for_each("broken", BROKEN)
-async def test_invalid_byte_hides_nothing_in_text_data(broken: str, said: str) -> None:
-    for held, name in product(HELD.values(), PLANTS):
+async def test_invalid_byte_hides_nothing_in_text_data(broken: str, text: str) -> None:
+    for pending, name in product(HELD.values(), PLANTS):
         raw = BROKEN[broken](PLANTS[name].encode())
-        body = held(SAID[said](base64.b64encode(raw).decode()))
+        body = pending(SAID[text](base64.b64encode(raw).decode()))
 
         assert (await looked(request_texts(body), "block", name)).blocked is not None, body
         assert await slips(body, request_texts(body), name) is None
@@ -163,13 +163,13 @@ async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about:
 
 
 @for_each("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
-@for_each("said", ["text/plain", "a URL"])
-async def test_invalid_byte_leaves_text_beside_it_alone(word: str, said: str) -> None:
+@for_each("text", ["text/plain", "a URL"])
+async def test_invalid_byte_leaves_text_beside_it_alone(word: str, text: str) -> None:
     data = base64.b64encode(b"\0\xff " + f"off to {word} ".encode() * 6000).decode()
-    found = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
+    result = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
 
-    texts = request_texts(HELD["a file"](SAID[said](data)))
-    looking = await Engine(Ticks()).inspect([GuardRule("words", found)], texts)
+    texts = request_texts(HELD["a file"](SAID[text](data)))
+    looking = await Engine(Ticks()).inspect([GuardRule("words", result)], texts)
 
     assert looking.results[0].findings == {"word": 6000}
 
@@ -216,10 +216,10 @@ async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(for
             events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
             watching = stream_inspector(rule(name, "flag"))
             released = [await watching.inspect(frame) for frame in made.read(*events)]
-            shown = made.documents([frame for frames in released for frame in frames])
+            outputs = made.documents([frame for frames in released for frame in frames])
 
             [result] = watching.results()
-            assert result.verdict != "passed" or spells(shown, PLANTS[name]) is None, place
+            assert result.verdict != "passed" or spells(outputs, PLANTS[name]) is None, place
 
 
 WORDS = st.sampled_from(
@@ -254,8 +254,12 @@ async def test_nothing_in_any_document_passes_unread(document: Json, drawn: Any)
 def is_told_apart(document: Json) -> bool:
     """Return True if no two choices share an index, so that their texts are apart for a client."""
     choices = document.get("choices")
-    each = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
-    return len({str(one.get("index")) for one in each}) == len(each)
+    item = (
+        [choice for choice in choices if isinstance(choice, dict)]
+        if isinstance(choices, list)
+        else []
+    )
+    return len({str(choice.get("index")) for choice in item}) == len(item)
 
 
 CHUNKS = DOCUMENTS.filter(lambda each: MARK in texts_of(each)).filter(is_told_apart)
@@ -281,7 +285,7 @@ GOING_ON = [place for place in ANSWERS if MARK in texts_of(place)]
 @given(st.lists(st.sampled_from(GOING_ON), min_size=1, max_size=2), st.data())
 async def test_no_order_of_chunks_hides_a_word(places: list[Json], data: st.DataObject) -> None:
     chunks = st.lists(st.tuples(st.sampled_from(places), PIECES), min_size=2, max_size=5)
-    events = [{"choices": [], **planted(*each)} for each in data.draw(chunks)]
+    events = [{"choices": [], **planted(*item)} for item in data.draw(chunks)]
 
     for action in ("block", "mask"):
         _, released = await fed(rule("words", action), events)
@@ -303,9 +307,11 @@ async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstr
     tried = islice(zip(cycle(ASKED), turns([*FORMS]), strict=False), 60)
     async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
         for place, (form, plant) in tried:
-            said = ASKED[place](FORMS[form](PLANTS[plant]))
-            known = {key: value for key, value in said.items() if key in (*route.said, "zq")}
-            _, read, _ = await ask(client, route, {**route.said, **known})
+            fields = ASKED[place](FORMS[form](PLANTS[plant]))
+            known_values = {
+                key: value for key, value in fields.items() if key in (*route.said, "zq")
+            }
+            _, read, _ = await ask(client, route, {**route.said, **known_values})
 
             assert b"guardrail_blocked" in read, (place, form, plant)
     assert upstream.requests == []

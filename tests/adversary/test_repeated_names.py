@@ -88,8 +88,8 @@ def test_any_repeated_name_is_found(
     whole: dict[str, Any], dropped: Any, separators: tuple[str, str], is_ascii: bool
 ) -> None:
     raw = json.dumps(whole, separators=separators, ensure_ascii=is_ascii).encode()
-    first = json.dumps({next(iter(whole)): dropped}).encode()
+    first_data = json.dumps({next(iter(whole)): dropped}).encode()
 
     assert read_distinct(raw) == whole
     with pytest.raises(ValueError, match="an object has the same name twice"):
-        read_distinct(first[:-1] + b"," + raw[1:])
+        read_distinct(first_data[:-1] + b"," + raw[1:])

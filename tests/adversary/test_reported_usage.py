@@ -43,8 +43,8 @@ class Case:
         return str(self.usage).replace("_tokens", "")
 
 
-def good(prompt: int, completion: int, **more: Any) -> Case:
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **more}
+def good(prompt: int, completion: int, **options: Any) -> Case:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **options}
     return Case(usage, prompt, completion, reported=True)
 
 
@@ -66,8 +66,8 @@ CASES = (
 )
 
 
-async def call(client: ClientSession, **more: Any) -> None:
-    async with client.post("/v1/completions", headers=BEARER, json={**BODY, **more}) as response:
+async def call(client: ClientSession, **options: Any) -> None:
+    async with client.post("/v1/completions", headers=BEARER, json={**BODY, **options}) as response:
         assert response.status == 200
         await response.read()
 
@@ -88,22 +88,22 @@ async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUp
     tokens = cost = Decimal(0)
     async with ledgered(tmp_path, upstream, LIMITS) as (proxy, client, path):
         for case in CASES:
-            *events, last = legacy_events("y" * 40)
-            good_events = stream([*events, {**last, "usage": case.usage}])
-            whole = answer(legacy("y" * 40, usage=case.usage))
-            upstream.answer_with(good_events if streamed else whole)
+            *events, last_document = legacy_events("y" * 40)
+            good_events = stream([*events, {**last_document, "usage": case.usage}])
+            full_value = answer(legacy("y" * 40, usage=case.usage))
+            upstream.answer_with(good_events if streamed else full_value)
 
             await call(client, stream=streamed)
 
             [record] = await proxy.sink.wait()
             proxy.sink.forget()
-            spent = (case.prompt * 2 + case.completion * 4) * 1000
-            tokens, cost = tokens + case.prompt + case.completion, cost + spent
+            spend = (case.prompt * 2 + case.completion * 4) * 1000
+            tokens, cost = tokens + case.prompt + case.completion, cost + spend
             source = "provider" if case.reported else "partial_estimate"
             assert (record.billing.tokens.total, record.billing.cost, record.billing.source) == (
-                case.prompt + case.completion, spent, source,
+                case.prompt + case.completion, spend, source,
             ), str(case)  # fmt: skip
-            assert nano(canonical(record)["cost_usd"]) == spent, str(case)
+            assert nano(canonical(record)["cost_usd"]) == spend, str(case)
         assert await metric(proxy, client, "headrace_tokens_total") == tokens
         assert nano(str(await metric(proxy, client, "headrace_cost_usd_total"))) == cost
         assert nano(str(await metric(proxy, client, "headrace_budget_spent_usd"))) == cost

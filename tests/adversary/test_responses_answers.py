@@ -40,7 +40,7 @@ STREAM = response_events(
     item_events(0, text_item("a text"), "a ", "text"),
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
     [{"type": "response.output_item.done", "output_index": 2, "item": THOUGHT}],
-    whole=response(text_item("a text"), CALLED, THOUGHT),
+    document=response(text_item("a text"), CALLED, THOUGHT),
 )
 CARD = "4111 1111 1111 1111"
 
@@ -75,10 +75,12 @@ def test_a_failure_of_any_shape_is_read() -> None:
 @for_each("client", ["responses", "chat"])
 def test_each_event_is_read_and_written(client: FamilyName) -> None:
     for number, event in enumerate(STREAM):
-        before, after = STREAM[:number], STREAM[number + 1 :]
+        items_before, items_after = STREAM[:number], STREAM[number + 1 :]
 
-        def turn(odd: Json, before: Any = before, after: Any = after) -> None:
-            read_stream("responses", client, [*before, odd, *after])
+        def turn(
+            odd: Json, items_before: Any = items_before, items_after: Any = items_after
+        ) -> None:
+            read_stream("responses", client, [*items_before, odd, *items_after])
 
         assert faults_of(with_odd(event, *HALVES), turn) == []
 
@@ -86,12 +88,12 @@ def test_each_event_is_read_and_written(client: FamilyName) -> None:
 def test_no_value_of_another_type_passes_unread() -> None:
     number = CARD.replace(" ", "")
     values: list[Any] = [[number], {"a": [number], number: 1}]
-    for at, event in enumerate(STREAM):
+    for index, event in enumerate(STREAM):
         for path in places(event):
             for value in values:
                 odd = replaced(event, path, value)
                 pipeline = Pipeline("responses", "responses", inspect=True)
-                documents = [*STREAM[:at], odd, *STREAM[at + 1 :]]
+                documents = [*STREAM[:index], odd, *STREAM[index + 1 :]]
                 frames = pipeline.frames([orjson.dumps(document) for document in documents])
                 raw = written("responses", guarded(frames, "mask")[0])
                 assert number.encode() not in raw, (event, path, value)
@@ -102,21 +104,21 @@ def pieces(text: str, cuts: Sequence[int]) -> list[str]:
     return [text[a:b] for a, b in pairwise(edges)]
 
 
-def events_of_item(at: int, kind: str, cuts: Sequence[int]) -> tuple[Json, list[Json]]:
+def events_of_item(index: int, kind: str, cuts: Sequence[int]) -> tuple[Json, list[Json]]:
     """Return an item that has a card's number in its words, and its events."""
     words = f"my card is {CARD}, is it not"
     if kind == "text":
-        item = text_item(words, f"msg_{at}")
-        return item, item_events(at, item, *pieces(words, cuts))
+        item = text_item(words, f"msg_{index}")
+        return item, item_events(index, item, *pieces(words, cuts))
     if kind == "call":
         arguments = orjson.dumps({"card": words}).decode()
-        item = {**CALLED, "id": f"fc_{at}", "arguments": arguments}
-        return item, item_events(at, item, *pieces(arguments, cuts))
+        item = {**CALLED, "id": f"fc_{index}", "arguments": arguments}
+        return item, item_events(index, item, *pieces(arguments, cuts))
     if kind == "thought":
-        item = {"id": f"rs_{at}", "type": "reasoning", "summary": [{**SUMMARY, "text": words}]}
+        item = {"id": f"rs_{index}", "type": "reasoning", "summary": [{**SUMMARY, "text": words}]}
     else:
-        item = {"id": f"ws_{at}", "type": "web_search_call", "action": {"query": words}}
-    return item, [{"type": "response.output_item.done", "output_index": at, "item": item}]
+        item = {"id": f"ws_{index}", "type": "web_search_call", "action": {"query": words}}
+    return item, [{"type": "response.output_item.done", "output_index": index, "item": item}]
 
 
 KINDS = ("text", "call", "thought", "search")
@@ -133,9 +135,9 @@ def masked(events: Sequence[Json]) -> bytes:
 
 @given(ITEMS)
 def test_what_is_said_again_is_what_was_shown(items: list[tuple[str, list[int]]]) -> None:
-    scripted = [events_of_item(at, kind, cuts) for at, (kind, cuts) in enumerate(items)]
+    scripted = [events_of_item(index, kind, cuts) for index, (kind, cuts) in enumerate(items)]
     script = response_events(
-        *(events for _, events in scripted), whole=response(*(i for i, _ in scripted))
+        *(events for _, events in scripted), document=response(*(i for i, _ in scripted))
     )
 
     raw = masked(script)

@@ -44,12 +44,12 @@ async def held(proxy: Proxy, head: bytes, piece: bytes) -> tuple[Sequence[bytes]
     """Let several callers send at once; return what they are answered, the longest that the loop
     was held, and all that it worked, in seconds of its thread."""
     lag = Lag()
-    began = time.thread_time()
+    started_at = time.thread_time()
     beating = asyncio.ensure_future(lag.run())
     sending = [asyncio.to_thread(send, of(proxy), head, piece) for _ in range(CALLERS)]
     answers = await asyncio.gather(*sending)
     beating.cancel()
-    return answers, lag.worst, time.thread_time() - began
+    return answers, lag.worst, time.thread_time() - started_at
 
 
 @pytest.mark.parametrize(("head", "status"), [(KEYED, b"400"), (STRANGER, b"401")])
@@ -73,7 +73,7 @@ async def test_chunks_of_any_size_are_read_as_they_were_sent(
 ) -> None:
     text = "".join(f"{number} " for number in range(total))[:total]
     body = json.dumps({**ROUTE.body(streamed=False), "prompt": text}).encode()
-    parts = (body[at : at + size] for at in range(0, len(body), size))
+    parts = (body[index : index + size] for index in range(0, len(body), size))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         reader, writer = await asyncio.open_connection(*of(proxy))

@@ -18,12 +18,12 @@ LIMITS = "\n    limits: [{name: month, usd: 0.000002 per month}]"
 
 
 async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    at = LedgerAt("sqlite", tmp_path / "ledger")
+    position = LedgerAt("sqlite", tmp_path / "ledger")
     policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 0.02, output: 0")
     policies = policies.replace("  resilient:\n", f"  resilient:{LIMITS}\n")
     body = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
     statuses, costs = [], []
-    async with running_proxy(tmp_path / "policies", policies, ledger=at) as proxy:
+    async with running_proxy(tmp_path / "policies", policies, ledger=position) as proxy:
         for _ in range(CALLS):
             async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as response:
                 statuses.append(response.status)
@@ -38,9 +38,10 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
     assert (statuses, too_dear) == ([200] * CALLS, 429)
     assert set(costs) == {"0.0000001"}
     assert (
-        sum(Decimal(str(canonical(each)["cost_usd"])) for each in records) * 10**9 == CALLS * COST
+        sum(Decimal(str(canonical(record)["cost_usd"])) for record in records) * 10**9
+        == CALLS * COST
     )
-    assert [row["cost_nano_usd"] for row in kept(at.path)][:CALLS] == [COST] * CALLS
-    assert [row["cost_usd"] for row in kept(at.path)][:CALLS] == [COST / 1e9] * CALLS
-    spent = 'headrace_budget_spent_usd{budget="month",scope="all"} 3e-07'
-    assert spent in metrics
+    assert [row["cost_nano_usd"] for row in kept(position.path)][:CALLS] == [COST] * CALLS
+    assert [row["cost_usd"] for row in kept(position.path)][:CALLS] == [COST / 1e9] * CALLS
+    spend = 'headrace_budget_spent_usd{budget="month",scope="all"} 3e-07'
+    assert spend in metrics

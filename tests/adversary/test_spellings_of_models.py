@@ -170,9 +170,9 @@ def written(way: Way, *rules: Json, match: str = "all", base_url: str = "https:/
     )
 
 
-def snapshot_of(said: str) -> Snapshot:
+def snapshot_of(text: str) -> Snapshot:
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "p.yaml").write_text(said)
+        (Path(folder) / "p.yaml").write_text(text)
         return read_folder(Path(folder), {})
 
 
@@ -202,8 +202,8 @@ def reached(plan: Plan) -> list[str]:
 def added(plan: Plan) -> Iterator[str]:
     """Yield which parts of what the rule adds hold for the model that is reached."""
     guards = plan.guards
-    yield from (each.name for each in (*guards.input, *guards.output))
-    yield from (each.name for each in guards.cost_caps)
+    yield from (rule.name for rule in (*guards.input, *guards.output))
+    yield from (rule.name for rule in guards.cost_caps)
     yield from (bound.limit.name for bound in plan.limits)
     for leg in plan.model_calls:
         for target in (*leg.targets, *guards.route_targets):
@@ -219,16 +219,16 @@ PARAMETERS = {"cap max_tokens", "set temperature"}
 
 @for_each("way", WAYS)
 def test_no_name_of_a_model_sheds_what_a_rule_adds(way: str) -> None:
-    said = WAYS[way]
+    fields = WAYS[way]
     for when, condition in CONDITIONS.items():
-        snapshot = snapshot_of(written(said, {"name": "adds", "when": condition, **ADDED}))
+        snapshot = snapshot_of(written(fields, {"name": "adds", "when": condition, **ADDED}))
 
-        plan = decide(snapshot, call_of(said))
+        plan = decide(snapshot, call_of(fields))
 
         assert "local/large" in reached(plan), when
-        held = set(added(plan))
-        assert held >= GUARDS | PARAMETERS, when
-        assert "added-limit" in held or said.later, when  # limits count by what is asked first
+        pending = set(added(plan))
+        assert pending >= GUARDS | PARAMETERS, when
+        assert "added-limit" in pending or fields.later, when  # limits count by what is asked first
         assert "shared/adds" in plan.rules, when
 
 
@@ -243,11 +243,11 @@ KEPT = [
 
 @for_each(("way", "does"), KEPT)
 def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
-    said = WAYS[way]
+    fields = WAYS[way]
     for when, condition in CONDITIONS.items():
         rule = {"name": "away", "when": condition, does: AWAY[does]}
 
-        plan = decide(snapshot_of(written(said, rule)), call_of(said))
+        plan = decide(snapshot_of(written(fields, rule)), call_of(fields))
 
         assert plan.refusal is not None or "local/large" not in reached(plan), when
 
@@ -255,10 +255,10 @@ def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
 @for_each("does", [{"targets": [TINY]}, {"model": "tiny"}, {"refuse": "no"}], ids=str)
 @for_each("later", [{"fallback": [LARGE]}, {"targets": NEXT}], ids=["spare", "next"])
 def test_omits_later_target_with_other_rules(later: Json, does: Json) -> None:
-    said = Way("answers", {"x-user": "a"}, deployment={"targets": NEXT[:2], **later})
+    way = Way("answers", {"x-user": "a"}, deployment={"targets": NEXT[:2], **later})
     rule = {"name": "away", "when": {"model": "large"}, **does}
 
-    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
+    [leg] = decide(snapshot_of(written(way, rule)), call_of(way)).model_calls
 
     assert [target.id for target in leg.targets] == ["local/small", "local/tiny"]
 
@@ -273,19 +273,19 @@ def test_omits_later_target_with_other_rules(later: Json, does: Json) -> None:
     ids=["one", "the first of two", "one of a draw"],
 )
 def test_refuses_unusable_choice_before_fallback(targets: list[Json], *, refused: bool) -> None:
-    said = Way("answers", deployment={"targets": targets, "fallback": [SMALL]})
+    way = Way("answers", deployment={"targets": targets, "fallback": [SMALL]})
     rule = {"name": "no", "when": {"model": "large"}, "refuse": "no"}
 
-    plan = decide(snapshot_of(written(said, rule)), call_of(said))
+    plan = decide(snapshot_of(written(way, rule)), call_of(way))
 
     assert (plan.refusal is not None) is refused
 
 
 def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
-    said = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
+    way = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
     rule = {"name": "same", "when": {"model": "large"}, "model": "large"}
 
-    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
+    [leg] = decide(snapshot_of(written(way, rule)), call_of(way)).model_calls
 
     assert [target.id for target in leg.targets] == ["local/small", "local/large"]
 
@@ -293,10 +293,10 @@ def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
 @for_each("when", [name for name in CONDITIONS if "not" not in name and name not in WIDE])
 @for_each("model", ["small", "local/small", "acme/small", "answers"])
 def test_what_a_rule_adds_for_a_model_is_not_added_for_another(model: str, when: str) -> None:
-    said = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
-    snapshot = snapshot_of(written(said, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
+    way = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
+    snapshot = snapshot_of(written(way, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
 
-    plan = decide(snapshot, call_of(said))
+    plan = decide(snapshot, call_of(way))
 
     assert list(added(plan)) == []
     assert plan.rules == ()
@@ -315,8 +315,8 @@ def test_what_holds_for_what_is_asked_holds_for_what_takes_its_place() -> None:
     deployment = {"targets": [LARGE], "fallback": [SMALL]}
     rule = {"name": "calm", "when": {"model": "large"}, "set": {"temperature": 0}, "cap": {"n": 1}}
     for model in ("large", "local/large", "acme/large", "answers"):
-        said = Way(model, deployment=deployment)
-        [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
+        way = Way(model, deployment=deployment)
+        [leg] = decide(snapshot_of(written(way, rule)), call_of(way)).model_calls
         for target in leg.targets:
             assert leg.overrides_for(target) == leg.overrides, model
         assert leg.overrides.set == {"temperature": 0}
@@ -344,8 +344,8 @@ LET_OFF = {"guards": ["pii"], "limits": ["money"]}
 )
 def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limited: bool) -> None:
     rule = {"name": "let-off", "when": {"model": "large"}, "without": LET_OFF}
-    said = Way(model, deployment=deployment, policy=OWN)
-    plan = decide(snapshot_of(written(said, rule)), call_of(said))
+    way = Way(model, deployment=deployment, policy=OWN)
+    plan = decide(snapshot_of(written(way, rule)), call_of(way))
 
     assert bool(plan.guards.input) is guarded
     assert bool(plan.limits) is limited
@@ -354,9 +354,9 @@ def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limit
 @for_each("model", ["free", "FREE", "answers", "large", "small"])
 def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
     rule = {"name": "let-off", "when": {"model": {"glob": "[fF]*"}}, "without": LET_OFF}
-    named = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
-    said = Way(model, HEADER, policy=OWN)
-    plan = decide(snapshot_of(written(said, rule, named)), call_of(said))
+    name = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
+    way = Way(model, HEADER, policy=OWN)
+    plan = decide(snapshot_of(written(way, rule, name)), call_of(way))
 
     assert len(plan.guards.input) == len(plan.limits) == 1
 
@@ -364,8 +364,8 @@ def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
 def test_who_asks_by_the_name_of_a_deployment_may_be_let_off() -> None:
     rule = {"name": "let-off", "when": {"model": "answers"}, "without": LET_OFF}
     plans = [
-        decide(snapshot_of(written(said, rule)), call_of(said))
-        for said in (Way("answers", policy=OWN), Way("large", policy=OWN))
+        decide(snapshot_of(written(way, rule)), call_of(way))
+        for way in (Way("answers", policy=OWN), Way("large", policy=OWN))
     ]
 
     assert [len(plan.guards.input) for plan in plans] == [0, 1]
@@ -377,37 +377,39 @@ LARGE_ADDS: Json = {"name": "adds", "when": {"model": "large"}, **ADDED}
 
 @for_each("way", WAYS)
 def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> None:
-    said = WAYS[way]
-    call = call_of(said)
-    snapshots = [snapshot_of(written(said, *rules)) for rules in ((IDLE,), (LARGE_ADDS,))]
-    was, now = (decide_call(each, key_in(each), call) for each in snapshots)
-    found = {each.kind for each in compare(call, was, now) if each.rule == "shared/adds"}
-    told = explain(snapshots[1], key_in(snapshots[1]), call)
-    parts = [part for reason in told.decisions for part in reason.parts]
+    fields = WAYS[way]
+    call = call_of(fields)
+    snapshots = [snapshot_of(written(fields, *rules)) for rules in ((IDLE,), (LARGE_ADDS,))]
+    was, now = (decide_call(snapshot, key_in(snapshot), call) for snapshot in snapshots)
+    matches = {
+        snapshot.kind for snapshot in compare(call, was, now) if snapshot.rule == "shared/adds"
+    }
+    explanation = explain(snapshots[1], key_in(snapshots[1]), call)
+    parts = [part for reason in explanation.decisions for part in reason.parts]
     applied = [part for part in parts if part.result == "shared/adds applies"][-1]
 
-    if not said.chosen or not said.later:  # a guard's detour is not a target of the plan
-        assert found >= {"parameters", "guards"}
-    assert ("limits" in found) is not said.later
+    if not fields.chosen or not fields.later:  # a guard's detour is not a target of the plan
+        assert matches >= {"parameters", "guards"}
+    assert ("limits" in matches) is not fields.later
     assert applied.reason is not None
     assert (
         "limit added-limit (no effect: another model is tried first)" in applied.reason
-    ) is said.later
-    assert ("cap max_tokens 7 (for a later target only)" in applied.reason) is said.later
+    ) is fields.later
+    assert ("cap max_tokens 7 (for a later target only)" in applied.reason) is fields.later
 
 
 def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
-    said = WAYS["the next of a draw"]
+    way = WAYS["the next of a draw"]
     for does in ("refuse", "targets"):
         rule = {"name": "away", "when": {"model": "large"}, does: AWAY[does]}
-        call, snapshot = call_of(said), snapshot_of(written(said, rule))
-        told = explain(snapshot, key_in(snapshot), call)
-        parts = [part for reason in told.decisions for part in reason.parts]
-        [left] = [part for part in parts if part.result == "local/large excluded"]
-        assert left.reason == "by rule shared/away"
+        call, snapshot = call_of(way), snapshot_of(written(way, rule))
+        explanation = explain(snapshot, key_in(snapshot), call)
+        parts = [part for reason in explanation.decisions for part in reason.parts]
+        [remaining] = [part for part in parts if part.result == "local/large excluded"]
+        assert remaining.reason == "by rule shared/away"
 
-        before = snapshot_of(written(said, IDLE))
-        plans = (decide_call(each, key_in(each), call) for each in (before, snapshot))
+        snapshot_before = snapshot_of(written(way, IDLE))
+        plans = (decide_call(item, key_in(item), call) for item in (snapshot_before, snapshot))
         [difference] = compare(call, *plans)
         assert (difference.kind, difference.rule) == ("targets", "shared/away")
 
@@ -417,9 +419,9 @@ def test_policy_tests_see_the_rule_under_every_name(model: str, tmp_path: Path) 
     (tmp_path / "p.yaml").write_text(written(WAYS["its own name"], LARGE_ADDS))
     (tmp_path / "tests").mkdir()
     body = {"model": model, **CHAT[1]}
-    given = {"key": "widget", "deployment": "answers", "body": body}
+    value = {"key": "widget", "deployment": "answers", "body": body}
     expect = {"rules": ["shared/adds"], "charged": {"added-limit": 1}, "upstream": {"body": ASKED}}
-    case = {"tests": {"it holds": {"given": given, "expect": expect}}}
+    case = {"tests": {"it holds": {"given": value, "expect": expect}}}
     (tmp_path / "tests" / "t.yaml").write_text(json.dumps(case))
 
     result = CliRunner().invoke(main, ["test", str(tmp_path)])
@@ -438,18 +440,18 @@ async def test_blocks_any_name(model: str, upstream: ScriptedUpstream, tmp_path:
         headers = {"authorization": f"Bearer {proxy.key}", **HEADER}
         url = f"{proxy.url}/v1/chat/completions"
         async with proxy.client.post(url, json=body, headers=headers) as response:
-            status, said = response.status, await response.json()
+            status, fields = response.status, await response.json()
 
-    assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
+    assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
     assert upstream.requests == []
 
 
 async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     way = Way("small", deployment=LATER)
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
-    said = written(way, rule, base_url=f"{upstream.url}/v1")
+    text = written(way, rule, base_url=f"{upstream.url}/v1")
     upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
-    async with running_proxy(tmp_path / "policies", said) as proxy:
+    async with running_proxy(tmp_path / "policies", text) as proxy:
         url = f"{proxy.url}/v1/chat/completions"
         headers = {"authorization": f"Bearer {proxy.key}"}
         async with proxy.client.post(
@@ -458,7 +460,7 @@ async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path
             assert response.status == 200
 
     bounds = [
-        each.json.get("max_completion_tokens", each.json.get("max_tokens"))
-        for each in upstream.requests
+        request.json.get("max_completion_tokens", request.json.get("max_tokens"))
+        for request in upstream.requests
     ]
     assert bounds == [None, 7]

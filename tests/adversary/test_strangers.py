@@ -40,9 +40,9 @@ async def stopped(served: Any) -> list[dict[str, Any]]:
 
 async def test_counts_strangers_in_aggregate(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger, decisions = tmp_path / "ledger.db", tmp_path / "decisions"
-    kept = {"HEADRACE_LEDGER": f"sqlite:{ledger}", "HEADRACE_DECISION_LOG": str(decisions)}
+    stored = {"HEADRACE_LEDGER": f"sqlite:{ledger}", "HEADRACE_DECISION_LOG": str(decisions)}
     async with (
-        serving(tmp_path / "p", world(upstream.url), **kept) as (served, url),
+        serving(tmp_path / "p", world(upstream.url), **stored) as (served, url),
         ClientSession() as client,
     ):
         assert await ask(client, url, BEARER) == 200
@@ -74,9 +74,9 @@ async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: Scripted
     assert f"{unknown} {CROWD}.0" in metrics
 
 
-@pytest.mark.parametrize(("may", "told"), [("refresh", 0), ("trace", 5)])
+@pytest.mark.parametrize(("may", "count"), [("refresh", 0), ("trace", 5)])
 async def test_a_callers_trace_chooses_nothing_unless_its_key_may(
-    may: str, told: int, tmp_path: Path, upstream: ScriptedUpstream
+    may: str, count: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policies = world(upstream.url).replace("may: [refresh]", f"may: [{may}]")
     always_chosen = f"00-{'0' * 31}1-{'0' * 15}1-01"
@@ -88,6 +88,6 @@ async def test_a_callers_trace_chooses_nothing_unless_its_key_may(
             assert await ask(client, url, {**BEARER, "traceparent": always_chosen}) == 200
         lines = await stopped(served)
 
-    assert len(lines) == told
+    assert len(lines) == count
     assert all(line["key"] == "support-widget" for line in lines)
     assert KEY not in str(lines)

@@ -90,14 +90,14 @@ class Stage:
     proxy: Proxy = field(init=False)
     others: Loop = field(init=False)
 
-    async def script(self, asked: Asked, wire: Wire) -> None:
+    async def script(self, request: Asked, wire: Wire) -> None:
         wire.keep = False
         await wire.send(head(200, "text/event-stream", "connection: close"), self.events)
 
     def stream(self, events: Sequence[Json], end: Json) -> None:
-        once = {id(each): event(orjson.dumps(each)) for each in (*events, end)}
-        said = [once[id(each)] for each in (*events, end)]
-        self.events = b"".join([*said, event(b"[DONE]")])
+        single = {id(document): event(orjson.dumps(document)) for document in (*events, end)}
+        values = [single[id(document)] for document in (*events, end)]
+        self.events = b"".join([*values, event(b"[DONE]")])
 
     async def lag(self, path: str, headers: dict[str, str], body: Json) -> float:
         """Send a call; return the longest time that the loop worked without a break."""
@@ -105,13 +105,13 @@ class Stage:
         lag = Lag()
         looking = asyncio.ensure_future(lag.run())
         try:
-            sent = {**body, "stream": True, "max_tokens": 16 + self.asked}
-            status, said = await self.others.run(self._ask(path, headers, sent))
+            sent_value = {**body, "stream": True, "max_tokens": 16 + self.asked}
+            status, fields = await self.others.run(self._ask(path, headers, sent_value))
         finally:
             looking.cancel()
         await self.proxy.sink.wait()
         self.proxy.sink.forget()
-        assert status in (200, 400, 503), said  # a guard may block what it cannot read in time
+        assert status in (200, 400, 503), fields  # a guard may block what it cannot read in time
         return lag.worst
 
     async def _ask(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, bytes]:
@@ -119,28 +119,28 @@ class Stage:
             ClientSession() as client,
             client.post(f"{self.proxy.url}{path}", headers=headers, json=body) as response,
         ):
-            said = await response.content.read(300)
+            fields = await response.content.read(300)
             async for _ in response.content.iter_any():
                 pass
-            return response.status, said
+            return response.status, fields
 
     async def least(self, *call: Any) -> float:
         """Return the least lag of several tries of a call, as soon as it is short enough."""
-        least = await self.lag(*call)
+        minimum = await self.lag(*call)
         for _ in range(TRIES - 1):
-            if least < LAG_S:
+            if minimum < LAG_S:
                 break
-            least = min(least, await self.lag(*call))
-        return least
+            minimum = min(minimum, await self.lag(*call))
+        return minimum
 
 
 @asynccontextmanager
 async def stage(folder: Path, policy: str) -> AsyncIterator[Stage]:
-    here = Stage()
-    async with upstream_aside(here.script) as (here.others, url):
+    stage = Stage()
+    async with upstream_aside(stage.script) as (stage.others, url):
         text = f"{world(url)}policies:\n  default:\n    match: all\n    {policy}\n"
-        async with running_proxy(folder / "policies", text) as here.proxy:
-            yield here
+        async with running_proxy(folder / "policies", text) as stage.proxy:
+            yield stage
 
 
 CHAT = {"messages": [{"role": "user", "content": "Hi, I am a@example.com."}]}
@@ -150,11 +150,11 @@ CHAT = {"messages": [{"role": "user", "content": "Hi, I am a@example.com."}]}
 async def test_no_stream_holds_the_loop(policy: str, tmp_path: Path) -> None:
     route = ROUTES["openai-chat"]
     lags = {}
-    async with stage(tmp_path, POLICIES[policy]) as here:
+    async with stage(tmp_path, POLICIES[policy]) as local_value:
         for name, events in STREAMS.items():
-            here.stream(events, delta("", "stop"))
+            local_value.stream(events, delta("", "stop"))
             body = {"model": "support-chat", **CHAT}
-            lags[name] = await here.least(route.path, route.credential, body)
+            lags[name] = await local_value.least(route.path, route.credential, body)
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
 
@@ -173,11 +173,13 @@ PAIRS = {
 
 async def test_no_dialect_holds_the_loop(tmp_path: Path) -> None:
     lags = {}
-    async with stage(tmp_path, POLICIES["guards that mask"]) as here:
+    async with stage(tmp_path, POLICIES["guards that mask"]) as local_value:
         for name, (route, body) in PAIRS.items():
-            made = delta if route.chat else told
-            here.stream([made("a b c d e f " * 150)] * 20 + [made("a")] * 600, made("", "stop"))
-            lags[name] = await here.least(route.path, route.credential, body)
+            result = delta if route.chat else told
+            local_value.stream(
+                [result("a b c d e f " * 150)] * 20 + [result("a")] * 600, result("", "stop")
+            )
+            lags[name] = await local_value.least(route.path, route.credential, body)
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
 
@@ -187,12 +189,12 @@ MASKED = "output: [{guard: keywords, words: [unfindable], action: mask, deadline
 
 async def test_an_event_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
     route, peaks = ROUTES["openai-chat"], []
-    async with stage(tmp_path, MASKED) as here:
+    async with stage(tmp_path, MASKED) as local_value:
         for size in (20_000, 75_000, 150_000, 300_000):  # the first is for what is made once
-            here.stream([delta("a b " * (size // 4))], delta("", "stop"))
+            local_value.stream([delta("a b " * (size // 4))], delta("", "stop"))
             gc.collect()
             tracemalloc.start()
-            await here.lag(route.path, route.credential, {"model": "support-chat", **CHAT})
+            await local_value.lag(route.path, route.credential, {"model": "support-chat", **CHAT})
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
 

@@ -36,10 +36,10 @@ def request(path: str, credential: str, framing: str, body: bytes) -> bytes:
     return "\r\n".join((*lines, framing, "", "")).encode() + body
 
 
-async def exchanged(proxy: Proxy, first: bytes, second: bytes, *, at_once: bool) -> bytes:
+async def exchanged(proxy: Proxy, first_data: bytes, second: bytes, *, at_once: bool) -> bytes:
     reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
-        writer.write(first + second if at_once else first)
+        writer.write(first_data + second if at_once else first_data)
         answers = await reader.readuntil(b"\r\n\r\n")
         if not at_once:
             writer.write(second)
@@ -58,10 +58,10 @@ async def test_no_trailer_is_a_header_of_the_next_request(
     """The parser hands the last trailer to the next message, so there is none."""
     path, credential, status = FIRST[kind]
     end = f"0\r\n{TRAILERS[trailers]}\r\n".encode()
-    first = request(path, credential, CHUNKED, piece(BODY) + end)
+    first_data = request(path, credential, CHUNKED, piece(BODY) + end)
     second = request(ROUTE.path, "c: d", LENGTH, BODY)  # it has no credential of its own
 
-    answers = await exchanged(proxy, first, second, at_once=at_once)
+    answers = await exchanged(proxy, first_data, second, at_once=at_once)
 
     assert answers.startswith(b"HTTP/1.1 %d" % status)
     assert answers.count(b"HTTP/1.1") == 1

@@ -38,7 +38,7 @@ CUTS = st.lists(st.integers(0, 60), max_size=4)
 def test_calls_are_whole_and_nothing_leaves_in_halves(
     client: FamilyName, upstream: FamilyName, text: list[int], cuts: list[list[int]], draws: Any
 ) -> None:
-    calls = [cut(ARGUMENTS, each) for each in cuts]
+    calls = [cut(ARGUMENTS, item) for item in cuts]
     documents = ANSWERS[upstream](cut(SAYS, text), calls, drawn(draws))
 
     plain = shown(client, frames_of(client, upstream, documents))

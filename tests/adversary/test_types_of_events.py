@@ -40,13 +40,16 @@ async def test_a_type_that_is_no_text_is_no_fault_of_the_proxy(
 ) -> None:
     path, body = CLIENTS[by]
     events = UPSTREAMS[deployment]
-    wholes = [[*events[:at], {"type": odd}, *events[at:]] for at in (0, 2)]
-    changed = [[*events[:at], {**events[at], "type": odd}, *events[at + 1 :]] for at in (0, 2)]
-    for given in (*wholes, *changed, [{"type": odd}]):
-        upstream.answer_with(stream(given))
-        sent = {**body, "model": "any", "stream": True}
+    wholes = [[*events[:position], {"type": odd}, *events[position:]] for position in (0, 2)]
+    changed = [
+        [*events[:position], {**events[position], "type": odd}, *events[position + 1 :]]
+        for position in (0, 2)
+    ]
+    for value in (*wholes, *changed, [{"type": odd}]):
+        upstream.answer_with(stream(value))
+        sent_value = {**body, "model": "any", "stream": True}
         headers = BEARER | {"x-headrace-deployment": deployment}
-        async with proxy.client.post(path, headers=headers, json=sent) as response:
+        async with proxy.client.post(path, headers=headers, json=sent_value) as response:
             status, raw = response.status, await response.read()
 
         assert status in {200, 502}

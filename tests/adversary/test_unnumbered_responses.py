@@ -47,21 +47,28 @@ LEFT_OUT = st.one_of(
 def scripts(draw: st.DrawFn) -> list[Json]:
     """Draw a stream that has its numbers, the events of whose items take turns."""
     items: list[list[Json]] = [
-        events_of_item(at, kind, cuts)[1] for at, (kind, cuts) in enumerate(draw(ITEMS))
+        events_of_item(index, kind, cuts)[1] for index, (kind, cuts) in enumerate(draw(ITEMS))
     ]
-    items += [parts_events(10 + at, *draw(PARTS)) for at in range(draw(st.integers(0, 2)))]
-    items += [thought_events(20 + at, *draw(SUMMARIES)) for at in range(draw(st.integers(0, 2)))]
+    items += [parts_events(10 + index, *draw(PARTS)) for index in range(draw(st.integers(0, 2)))]
+    items += [
+        thought_events(20 + index, *draw(SUMMARIES)) for index in range(draw(st.integers(0, 2)))
+    ]
     items = [events for events in items if not _is_thought(events) or len(events) > 1]
     waiting = [list(events) for events in items]
     order: dict[int, int] = {}
     mixed: list[Json] = []
     while any(waiting):
-        here = draw(st.sampled_from([at for at, events in enumerate(waiting) if events]))
-        event = waiting[here].pop(0)
-        mixed.append({**event, "output_index": order.setdefault(here, len(order))})
-    done = [each for each in mixed if each["type"] == "response.output_item.done"]
-    output = [each["item"] for each in sorted(done, key=lambda each: int(each["output_index"]))]
-    return response_events(mixed, whole=response(*output))
+        local_value = draw(
+            st.sampled_from([index for index, events in enumerate(waiting) if events])
+        )
+        event = waiting[local_value].pop(0)
+        mixed.append({**event, "output_index": order.setdefault(local_value, len(order))})
+    result = [document for document in mixed if document["type"] == "response.output_item.done"]
+    output = [
+        document["item"]
+        for document in sorted(result, key=lambda document: int(document["output_index"]))
+    ]
+    return response_events(mixed, document=response(*output))
 
 
 def _is_thought(events: Sequence[Json]) -> bool:
@@ -70,16 +77,16 @@ def _is_thought(events: Sequence[Json]) -> bool:
 
 def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json]:
     """Return events without some of their numbers, each in its turn without others."""
-    return [without(each, *left_out[at % len(left_out)]) for at, each in enumerate(events)]
+    return [without(event, *left_out[index % len(left_out)]) for index, event in enumerate(events)]
 
 
 @given(scripts(), LEFT_OUT)
 def test_reads_events_without_numbers(script: list[Json], left_out: list[list[str]]) -> None:
-    made = numbered(*bare(script, left_out))
+    results = numbered(*bare(script, left_out))
 
-    assert made == script
-    assert across(made) == across(script)
-    assert streamed(masked(deepcopy(made))) == streamed(masked(deepcopy(script)))
+    assert results == script
+    assert across(results) == across(script)
+    assert streamed(masked(deepcopy(results))) == streamed(masked(deepcopy(script)))
 
 
 def across(events: Sequence[Json]) -> list[Json]:
@@ -89,30 +96,30 @@ def across(events: Sequence[Json]) -> list[Json]:
 @given(scripts(), st.lists(st.sampled_from(["", "x", "msg_0", "fc_1", None, 7]), min_size=1))
 def test_writes_events_for_any_kind_of_id(script: list[Json], ids: list[object]) -> None:
     odd = [
-        {**each, "item_id": ids[at % len(ids)]} if "item_id" in each else each
-        for at, each in enumerate(bare(script, [NUMBERS]))
+        {**document, "item_id": ids[index % len(ids)]} if "item_id" in document else document
+        for index, document in enumerate(bare(script, [NUMBERS]))
     ]
 
-    made = numbered(*odd)
+    results = numbered(*odd)
 
-    assert [each["sequence_number"] for each in made] == [*range(len(script))]
-    assert all("output_index" in each for each in made[2:-1])
+    assert [document["sequence_number"] for document in results] == [*range(len(script))]
+    assert all("output_index" in document for document in results[2:-1])
     pipeline = Pipeline("responses", "responses", inspect=True)
-    frames = pipeline.frames([orjson.dumps(event) for event in made])
+    frames = pipeline.frames([orjson.dumps(event) for event in results])
     assert pipeline.error is None or isinstance(pipeline.error, UpstreamInvalid)  # ids that repeat
     streamed(written("responses", frames))
 
 
 @pytest.mark.parametrize("left_out", [(), NUMBERS], ids=["numbered", "bare"])
 def test_whatever_stands_in_an_event_is_read(left_out: tuple[str, ...]) -> None:
-    events = [without(each, *left_out) for each in RICH]
+    events = [without(document, *left_out) for document in RICH]
     faults = []
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         for odd in with_odd(event, *HALVES):
             numbers = EventNumbers()
             try:
-                for each in (*events[:at], odd, *events[at + 1 :]):
-                    json.dumps(numbers.add_missing(each) or each)
+                for document in (*events[:index], odd, *events[index + 1 :]):
+                    json.dumps(numbers.add_missing(document) or document)
             except ProxyError:
                 continue
             except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
@@ -125,8 +132,14 @@ def test_halves_of_a_pair_are_joined_without_numbers() -> None:
     script = response_events(item_events(0, text_item("\U0001f600"), "\ud83d", "\ude00"))
     pipeline = Pipeline("responses", "responses")
 
-    frames = pipeline.frames([json.dumps(without(each, *NUMBERS)).encode() for each in script])
+    frames = pipeline.frames(
+        [json.dumps(without(document, *NUMBERS)).encode() for document in script]
+    )
 
     assert pipeline.error is None
-    deltas = [each["delta"] for each in streamed(written("responses", frames)) if "delta" in each]
+    deltas = [
+        document["delta"]
+        for document in streamed(written("responses", frames))
+        if "delta" in document
+    ]
     assert deltas == ["", "\U0001f600"]

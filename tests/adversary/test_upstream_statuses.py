@@ -59,9 +59,9 @@ async def under(
 
 
 async def ask(
-    client: ClientSession, model: str = "gpt-4o-mini", **more: Any
+    client: ClientSession, model: str = "gpt-4o-mini", **options: Any
 ) -> tuple[int, dict[str, str], Any]:
-    body = {"model": model, "prompt": "Hi", **more}
+    body = {"model": model, "prompt": "Hi", **options}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         return (
             response.status,
@@ -77,8 +77,8 @@ async def embed(client: ClientSession) -> int:
 
 
 def coming(*pieces: bytes, status: bytes = b"200") -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
-        await wire.send(*(each.replace(b" 200 ", b" " + status + b" ", 1) for each in pieces))
+    async def script(request: Asked, wire: Wire) -> None:
+        await wire.send(*(piece.replace(b" 200 ", b" " + status + b" ", 1) for piece in pieces))
         wire.keep = False
 
     return script
@@ -89,14 +89,14 @@ async def test_client_fault(status: int, tmp_path: Path, upstream: ScriptedUpstr
     upstream.then(*[answer({"error": {"message": "Not here."}}, status)] * 6)
     async with under(tmp_path, upstream) as (proxy, client):
         for _ in range(6):
-            got, headers, said = await ask(client)
-            assert (got, said["error"]["message"]) == (status, "Not here.")
+            response, headers, fields = await ask(client)
+            assert (response, fields["error"]["message"]) == (status, "Not here.")
             assert headers["x-headrace-error"] == "upstream_refused"
             assert headers.get("x-should-retry") == ("false" if status >= 500 else None)
-        got, _, _ = await ask(client)
+        response, _, _ = await ask(client)
         records = await proxy.sink.wait(7)
 
-    assert (got, len(upstream.requests)) == (200, 7)
+    assert (response, len(upstream.requests)) == (200, 7)
     assert {record.attempts[0].error for record in records[:6]} == {"upstream_refused"}
 
 
@@ -104,23 +104,23 @@ async def test_missing_endpoint_opens_nothing(tmp_path: Path, upstream: Scripted
     upstream.then(*[answer({}, 500)] * 5)
     async with under(tmp_path, upstream) as (_, client):
         refused = [await embed(client) for _ in range(6)]
-        got, _, _ = await ask(client)
+        status, _, _ = await ask(client)
 
-    assert (refused, got) == ([502] * 5 + [503], 200)
+    assert (refused, status) == ([502] * 5 + [503], 200)
 
 
 async def test_forbidden_request_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "key sk-x", "code": "no_access"}}, 403)] * 6)
     async with under(tmp_path, upstream) as (_, client):
         for _ in range(6):
-            got, headers, said = await ask(client)
-            assert (got, said["error"]["code"]) == (403, "no_access")
+            status, headers, fields = await ask(client)
+            assert (status, fields["error"]["code"]) == (403, "no_access")
             assert headers["x-headrace-error"] == "upstream_forbids"
             assert headers["x-should-retry"] == "false"
-            assert "sk-x" not in str(said)
-        got, _, _ = await ask(client)
+            assert "sk-x" not in str(fields)
+        status, _, _ = await ask(client)
 
-    assert got == 200
+    assert status == 200
 
 
 async def test_client_deadline_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -172,10 +172,10 @@ async def test_short_words_of_an_upstreams_error_reach_the_client_and_ours_stand
 ) -> None:
     upstream.then(answer({"error": {"message": "No.", **error}}, status))
     async with under(tmp_path, upstream) as (proxy, client):
-        _, headers, said = await ask(client)
+        _, headers, fields = await ask(client)
         [record] = await proxy.sink.wait()
 
-    assert (said["error"]["type"], said["error"]["code"]) == (kind, code)
+    assert (fields["error"]["type"], fields["error"]["code"]) == (kind, code)
     assert headers["x-headrace-error"] == record.error.code
     assert record.error.code in ("upstream_refused", "upstream_unavailable")
 
@@ -183,19 +183,19 @@ async def test_short_words_of_an_upstreams_error_reach_the_client_and_ours_stand
 async def test_rejected_key_is_not_clients(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": "sk-x", "code": "invalid_api_key"}}, 401))
     async with under(tmp_path, upstream) as (_, client):
-        got, headers, said = await ask(client)
+        status, headers, fields = await ask(client)
 
-    assert (got, said["error"]["code"]) == (403, "upstream_rejected_key")
+    assert (status, fields["error"]["code"]) == (403, "upstream_rejected_key")
     assert headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize("model", ["denying", "hedged", "raced"])
 async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def once_raced(asked: Asked, wire: Wire) -> None:
+    async def once_raced(requests: Asked, wire: Wire) -> None:
         while model == "raced" and len(upstream.requests) < 2:
             upstream.came.clear()
             await upstream.came.wait()
-        await answer(DENIAL, 446)(asked, wire)
+        await answer(DENIAL, 446)(requests, wire)
 
     upstream.by_model = {"strict": once_raced}
     if model == "raced":
@@ -203,16 +203,16 @@ async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUps
     async with under(tmp_path, upstream) as (proxy, client):
         for number in range(1, 7):
             upstream.requests.clear()
-            got, headers, said = await ask(client, model)
-            assert (got, said["error"]["code"]) == (400, "guardrail_blocked")
-            assert said["error"]["message"] == "The checks failed."
+            status, headers, fields = await ask(client, model)
+            assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
+            assert fields["error"]["message"] == "The checks failed."
             assert headers["x-headrace-error"] == "guardrail_blocked"
             await proxy.sink.wait(number)
         records = proxy.records
 
     assert {record.outcome for record in records} == {"blocked"}
-    asked = [each.json["model"] for each in upstream.requests]
-    assert asked == (["strict", "lax"] if model == "raced" else ["strict"])
+    requests = [request.json["model"] for request in upstream.requests]
+    assert requests == (["strict", "lax"] if model == "raced" else ["strict"])
     assert records[-1].skips == []
 
 
@@ -235,10 +235,10 @@ async def test_every_client_reads_a_denial_of_the_upstream_as_a_block_in_its_own
     async with under(tmp_path, upstream) as (_, client):
         body = route.body(streamed=False)
         async with client.post(route.path, headers=headers, json=body) as response:
-            said = await response.json()
+            fields = await response.json()
 
-    assert (response.status, said["error"]["type"]) == (status, kind)
-    assert said["error"]["code"] == "guardrail_blocked"
+    assert (response.status, fields["error"]["type"]) == (status, kind)
+    assert fields["error"]["code"] == "guardrail_blocked"
 
 
 @pytest.mark.parametrize(
@@ -249,20 +249,20 @@ async def test_every_client_reads_a_denial_of_the_upstream_as_a_block_in_its_own
 async def test_streamed_denial(denial: Any, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
     async with under(tmp_path, upstream) as (proxy, client):
-        got, _, said = await ask(client, "denying", stream=True)
+        status, _, fields = await ask(client, "denying", stream=True)
         upstream.by_model = {"strict": coming(STREAM, FIRST, piece(event(denial)), b"0\r\n\r\n")}
         body = {"model": "denying", "prompt": "Hi", "stream": True}
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-            late = b""
+            delayed = b""
             try:
                 async for part in response.content.iter_any():
-                    late += part
+                    delayed += part
             except aiohttp.ClientPayloadError:
                 pass
         records = await proxy.sink.wait(2)
 
-    assert (got, said["error"]["code"]) == (400, "guardrail_blocked")
-    assert b"guardrail_blocked" in late
+    assert (status, fields["error"]["code"]) == (400, "guardrail_blocked")
+    assert b"guardrail_blocked" in delayed
     assert [record.outcome for record in records] == ["blocked", "blocked"]
     assert len(upstream.requests) == 2
 
@@ -272,12 +272,12 @@ async def test_error_event_may_blame_request(tmp_path: Path, upstream: ScriptedU
     upstream.then(*[coming(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
     async with under(tmp_path, upstream) as (_, client):
         for _ in range(6):
-            got, _, said = await ask(client, stream=True)
-            assert (got, said["error"]["type"]) == (400, "BadRequestError")
-            assert said["error"]["message"] == "Hi there"
-        got, _, _ = await ask(client)
+            status, _, fields = await ask(client, stream=True)
+            assert (status, fields["error"]["type"]) == (400, "BadRequestError")
+            assert fields["error"]["message"] == "Hi there"
+        status, _, _ = await ask(client)
 
-    assert got == 200
+    assert status == 200
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -285,14 +285,14 @@ async def test_error_event_may_blame_request(tmp_path: Path, upstream: ScriptedU
 async def test_an_answer_that_a_guard_of_the_upstream_flagged_is_good_and_the_flag_passes_on(
     name: str, status: int, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    whole = answer(legacy(), 246)
+    full_value = answer(legacy(), 246)
 
-    async def flagged(asked: Asked, wire: Wire) -> None:
+    async def flagged(request: Asked, wire: Wire) -> None:
         if not streamed:
-            return await whole(asked, wire)
-        sent = [piece(event(each)) for each in legacy_events(" Par", "is.")]
+            return await full_value(request, wire)
+        sent_items = [piece(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
         begin = head(246, "text/event-stream", "transfer-encoding: chunked")
-        await wire.send(begin, *sent, piece(event(b"[DONE]")), b"0\r\n\r\n")
+        await wire.send(begin, *sent_items, piece(event(b"[DONE]")), b"0\r\n\r\n")
 
     upstream.answer_with(flagged)
     route = ROUTES[name]
@@ -316,6 +316,6 @@ async def test_an_answer_that_a_guard_of_the_upstream_flagged_is_good_and_the_fl
 async def test_flagged_response_is_not_cached(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(), 246))
     async with under(tmp_path, upstream) as (_, client):
-        got = [(await ask(client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]
+        results = [(await ask(client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]
 
-    assert got == ["miss", "miss"]
+    assert results == ["miss", "miss"]

@@ -40,18 +40,18 @@ TOKEN_COST = 600
 
 @asynccontextmanager
 async def under(
-    folder: Path, upstream: ScriptedUpstream, timeouts: str, more: str = ""
+    folder: Path, upstream: ScriptedUpstream, timeouts: str, extra: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     policies = world(upstream.url)
-    before, _, after = policies.partition("timeouts: {")
-    policies = f"{before}timeouts: {{{timeouts}}}{after.partition('}')[2]}"
-    policies = policies.replace("  resilient:\n", f"  resilient:\n    {more}\n")
+    text_before, _, text_after = policies.partition("timeouts: {")
+    policies = f"{text_before}timeouts: {{{timeouts}}}{text_after.partition('}')[2]}"
+    policies = policies.replace("  resilient:\n", f"  resilient:\n    {extra}\n")
     async with running_proxy(folder / "policies", policies) as proxy:
         yield proxy, proxy.client
 
 
-async def ask(client: ClientSession, model: str = "gpt-4o-mini", **more: Any) -> tuple[int, Any]:
-    body = {"model": model, "prompt": WORDS, **more}
+async def ask(client: ClientSession, model: str = "gpt-4o-mini", **options: Any) -> tuple[int, Any]:
+    body = {"model": model, "prompt": WORDS, **options}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         raw = await response.read()
         return response.status, await response.json() if "json" in response.content_type else raw
@@ -60,7 +60,7 @@ async def ask(client: ClientSession, model: str = "gpt-4o-mini", **more: Any) ->
 def after(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
     """Say the beginning at once and the rest later: what is measured is a delay."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(begin)
         await asyncio.sleep(seconds)
         await wire.send(*pieces)
@@ -89,28 +89,28 @@ SLOW = {
 async def test_response_time(script: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(script)
     async with under(tmp_path, upstream, "first_byte: 50ms, idle: 50ms") as (_, client):
-        status, said = await ask(client)
+        status, fields = await ask(client)
 
-    assert (status, said["choices"][0]["text"]) == (200, " Paris.")
+    assert (status, fields["choices"][0]["text"]) == (200, " Paris.")
 
 
 async def test_first_byte_timeout_of_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with under(tmp_path, upstream, "first_byte: 50ms") as (proxy, client):
-        status, said = await ask(client, stream=True)
+        status, fields = await ask(client, stream=True)
         [record] = await proxy.sink.wait()
 
-    assert (status, said["error"]["code"]) == (504, "upstream_first_byte_timeout")
+    assert (status, fields["error"]["code"]) == (504, "upstream_first_byte_timeout")
     assert record.billing.cost == PROMPT_COST
 
 
 async def test_timeout_after_sending_is_billed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with under(tmp_path, upstream, "total: 100ms") as (proxy, client):
-        status, said = await ask(client, max_tokens=1)
+        status, fields = await ask(client, max_tokens=1)
         [record] = await proxy.sink.wait()
 
-    assert (status, said["error"]["code"]) == (504, "upstream_total_timeout")
+    assert (status, fields["error"]["code"]) == (504, "upstream_total_timeout")
     cost = PROMPT_COST + TOKEN_COST
     assert (record.billing.cost, record.billing.source) == (cost, "partial_estimate")
     assert record.billing.lost_cost == cost
@@ -123,12 +123,12 @@ async def test_next_target_has_its_own_time(tmp_path: Path, upstream: ScriptedUp
         [record] = await proxy.sink.wait()
 
     assert status == 200
-    assert [each.error for each in record.attempts] == ["upstream_total_timeout", None]
+    assert [attempt.error for attempt in record.attempts] == ["upstream_total_timeout", None]
     assert record.billing.lost_cost == PROMPT_COST + TOKEN_COST
 
 
 def pondering(comments: int, every: float) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, EVENTS[0])
         for _ in range(comments):
             await asyncio.sleep(every)  # what is measured is a delay
@@ -150,7 +150,7 @@ async def test_comments_reset_idle_timeout(tmp_path: Path, upstream: ScriptedUps
 
 
 async def test_comments_allow_clean_error(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def ponder_and_fail(asked: Asked, wire: Wire) -> None:
+    async def ponder_and_fail(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
         wire.keep = False
 
@@ -162,24 +162,28 @@ async def test_comments_allow_clean_error(tmp_path: Path, upstream: ScriptedUpst
 
 
 async def test_lost_attempt_needs_policy_retry(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def work_and_die(asked: Asked, wire: Wire) -> None:
+    async def work_and_die(request: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.3)  # what is measured is a delay
         wire.cut()
 
     upstream.then(answer(legacy()), work_and_die)
     async with under(tmp_path, upstream, "total: 3s") as (proxy, client):
         await ask(client)
-        status, said = await ask(client)
+        status, fields = await ask(client)
         _, record = await proxy.sink.wait(2)
 
-    assert (status, said["error"]["code"]) == (502, "upstream_unavailable")
+    assert (status, fields["error"]["code"]) == (502, "upstream_unavailable")
     assert (len(upstream.requests), len(record.attempts)) == (2, 1)
 
 
-@pytest.mark.parametrize("rest", [b"", b"content-length: 900\r\n"], ids=["to the end", "cut"])
-async def test_truncated_refusal(rest: bytes, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def refuse(asked: Asked, wire: Wire) -> None:
-        await wire.send(b"HTTP/1.1 413 X\r\n" + rest + b"\r\n" + b'{"error": {"message": "large"}}')
+@pytest.mark.parametrize("remainder", [b"", b"content-length: 900\r\n"], ids=["to the end", "cut"])
+async def test_truncated_refusal(
+    remainder: bytes, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async def refuse(request: Asked, wire: Wire) -> None:
+        await wire.send(
+            b"HTTP/1.1 413 X\r\n" + remainder + b"\r\n" + b'{"error": {"message": "large"}}'
+        )
         wire.cut()
 
     upstream.then(*[refuse] * 6)
@@ -191,9 +195,9 @@ async def test_truncated_refusal(rest: bytes, tmp_path: Path, upstream: Scripted
 
 
 def stall(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
-        await asked.closed.wait()
+        await request.closed.wait()
 
     return script
 
@@ -223,28 +227,30 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
     ):
         body = {"model": "gpt-4o-mini", "prompt": WORDS, "stream": streamed}
         for allowed in ("5000", "100", "5000", "5000"):
-            own = {"x-portkey-request-timeout": allowed}
-            async with client.post("/v1/completions", headers=own, json=body) as response:
+            own_document = {"x-portkey-request-timeout": allowed}
+            async with client.post("/v1/completions", headers=own_document, json=body) as response:
                 with suppress(
                     aiohttp.ClientError
                 ):  # the end of a stream that breaks off is missing
                     await response.read()
-        _, late, *_, last = await proxy.sink.wait(4)
+        _, delayed, *_, last_value = await proxy.sink.wait(4)
 
-    assert late.error.code == "request_timeout"
-    assert [(each.error, each.is_billable) for each in late.attempts] == [("request_timeout", True)]
-    assert (late.outcome, [fate.loss for _, fate, _ in late.billing.attempts]) == (
+    assert delayed.error.code == "request_timeout"
+    assert [(attempt.error, attempt.is_billable) for attempt in delayed.attempts] == [
+        ("request_timeout", True)
+    ]
+    assert (delayed.outcome, [fate.loss for _, fate, _ in delayed.billing.attempts]) == (
         "client_error",
         ["client_left"],
     )
-    assert late.billing.cost >= PROMPT_COST
-    assert last.error.code == "upstream_circuit_open"  # the second failure in a row opened it
+    assert delayed.billing.cost >= PROMPT_COST
+    assert last_value.error.code == "upstream_circuit_open"  # the second failure in a row opened it
 
 
 async def test_call_ends_with_its_last_event(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     recorded = asyncio.Event()
 
-    async def late_end(asked: Asked, wire: Wire) -> None:
+    async def late_end(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM + b"".join(EVENTS) + piece(event(b"[DONE]")))
         await recorded.wait()
         await wire.send(b"0\r\n\r\n")

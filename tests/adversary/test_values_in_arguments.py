@@ -57,12 +57,12 @@ def asked(arguments: str) -> Json:
 def post(url: str, body: Json) -> tuple[int, bytes]:
     host, port = url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    sent = json.dumps({"model": "support-chat", **body})
-    connection.request("POST", "/v1/chat/completions", sent, BEARER)
+    sent_text = json.dumps({"model": "support-chat", **body})
+    connection.request("POST", "/v1/chat/completions", sent_text, BEARER)
     response = connection.getresponse()
-    got = response.status, response.read()
+    results = response.status, response.read()
     connection.close()
-    return got
+    return results
 
 
 @dataclass
@@ -76,11 +76,11 @@ class Held:
 async def held(proxy: Proxy, body: Json) -> Held:
     lag = Lag()
     looking = asyncio.ensure_future(lag.run())
-    began = time.process_time()
+    started_at = time.process_time()
     status, text = await asyncio.to_thread(post, proxy.url, body)
-    spent = time.process_time() - began
+    spend = time.process_time() - started_at
     looking.cancel()
-    return Held(status, text, lag.worst, spent)
+    return Held(status, text, lag.worst, spend)
 
 
 @for_each("shape", VALUES)
@@ -111,20 +111,22 @@ def test_values_of_all_arguments_are_counted_together() -> None:
 
 
 def test_arguments_that_are_no_string_are_values_of_the_body() -> None:
-    said = {"choices": [{"delta": {"function_call": {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}}}]}
+    fields = {
+        "choices": [{"delta": {"function_call": {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}}}]
+    }
 
-    for texts in (request_texts(said), answer_texts(said), answer_texts(said, cut=True)):
+    for texts in (request_texts(fields), answer_texts(fields), answer_texts(fields, cut=True)):
         assert texts.unread is None
         assert len(texts.texts) > 2 * MOST_TEXTS
 
 
 def test_a_string_of_escapes_is_one_value() -> None:
-    began = time.process_time()
+    started_at = time.process_time()
     texts = request_texts(asked(ESCAPES))
 
     assert texts.unread is None
     assert len(texts.texts) < 9
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - started_at < 1.0
 
 
 @pytest.mark.usefixtures("collected")
@@ -135,12 +137,12 @@ async def test_nobody_waits_for_values_in_a_question(
 ) -> None:
     policy = POLICY.replace("SIDE", "input").replace("MODE", mode)
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        got = await held(proxy, asked(many(VALUES[shape])))
+        response = await held(proxy, asked(many(VALUES[shape])))
 
-    assert got.status == status
-    assert (b"guardrail_blocked" in got.text) == (status == 400)
-    assert got.spent < FREE_S
-    assert got.lag < LAG_S
+    assert response.status == status
+    assert (b"guardrail_blocked" in response.text) == (status == 400)
+    assert response.spent < FREE_S
+    assert response.lag < LAG_S
 
 
 @pytest.mark.usefixtures("collected")
@@ -151,12 +153,12 @@ async def test_response_values(shape: str, tmp_path: Path, upstream: ScriptedUps
     upstream.answer_with(answer({**chat(""), "choices": [choice]}))
     policy = POLICY.replace("SIDE", "output").replace("MODE", "")
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        got = await held(proxy, QUESTION)
+        response = await held(proxy, QUESTION)
 
-    assert got.status == 400
-    assert b"guardrail_blocked" in got.text
-    assert got.spent < FREE_S
-    assert got.lag < LAG_S
+    assert response.status == 400
+    assert b"guardrail_blocked" in response.text
+    assert response.spent < FREE_S
+    assert response.lag < LAG_S
 
 
 @pytest.mark.usefixtures("collected")
@@ -167,11 +169,11 @@ async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstr
     upstream.answer_with(stream([{**chat(""), "choices": [choice]}]))
     policy = POLICY.replace("SIDE", "output").replace("MODE", "")
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        got = await held(proxy, {**QUESTION, "stream": True})
+        response = await held(proxy, {**QUESTION, "stream": True})
 
-    assert b'"guardrail_blocked"' in got.text or b'"guard_unavailable"' in got.text
-    assert got.spent < FREE_S
-    assert got.lag < LAG_S
+    assert b'"guardrail_blocked"' in response.text or b'"guard_unavailable"' in response.text
+    assert response.spent < FREE_S
+    assert response.lag < LAG_S
 
 
 @pytest.mark.parametrize("side", ["question", "answer", "stream"])
@@ -179,17 +181,17 @@ async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstr
 async def test_a_process_that_takes_fewer_values_reads_fewer(
     values: int, passes: bool, side: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    given = call(many("1,", 2 * values))
-    message = {"role": "assistant", "tool_calls": [{"index": 0, **given}]}
+    value = call(many("1,", 2 * values))
+    message = {"role": "assistant", "tool_calls": [{"index": 0, **value}]}
     form = "delta" if side == "stream" else "message"
     choice = {"index": 0, form: message, "finish_reason": "tool_calls"}
-    said = {**chat(""), "choices": [choice]}
-    upstream.answer_with(stream([said]) if side == "stream" else answer(said))
-    body = asked(given["function"]["arguments"]) if side == "question" else QUESTION
+    fields = {**chat(""), "choices": [choice]}
+    upstream.answer_with(stream([fields]) if side == "stream" else answer(fields))
+    body = asked(value["function"]["arguments"]) if side == "question" else QUESTION
     where = "input" if side == "question" else "output"
     policy = POLICY.replace("SIDE", where).replace("MODE", "")
     folder = tmp_path / "policies"
     async with running_proxy(folder, world(upstream.url) + policy, body_values=1000) as proxy:
-        got = await held(proxy, {**body, "stream": side == "stream"})
+        response = await held(proxy, {**body, "stream": side == "stream"})
 
-    assert (b"guardrail_blocked" not in got.text) == passes
+    assert (b"guardrail_blocked" not in response.text) == passes

@@ -48,9 +48,9 @@ HOW = {
 def stepped(way: str, how: str, leaves: str = "stays") -> Way:
     """Return how to make a call that goes one way of an upstream, or of a client."""
     case = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
-    named = case.get(way, "none-unkept-plain")
-    whose = next(each for each in CASES if "-".join(each) == named)
-    step = Step(whose, *HOW[how], "nothing", (way,), leaves)
+    name = case.get(way, "none-unkept-plain")
+    owner = next(item for item in CASES if "-".join(item) == name)
+    step = Step(owner, *HOW[how], "nothing", (way,), leaves)
 
     async def go(running: Crossing, number: int) -> None:
         await running.send(step, number)
@@ -59,10 +59,10 @@ def stepped(way: str, how: str, leaves: str = "stays") -> Way:
 
 
 async def _post(running: Crossing, body: Any, **headers: str) -> None:
-    sent = {**BEARER, "x-headrace-deployment": "none-unkept-plain", **headers}
+    sent_body = {**BEARER, "x-headrace-deployment": "none-unkept-plain", **headers}
     data = io.BytesIO(json.dumps(body).encode())
-    sent["content-type"] = "application/json"
-    async with running.client.post("/v1/completions", data=data, headers=sent) as response:
+    sent_body["content-type"] = "application/json"
+    async with running.client.post("/v1/completions", data=data, headers=sent_body) as response:
         await response.read()
 
 
@@ -104,16 +104,16 @@ WAYS |= {
 }
 
 
-def is_of_a_call(found: object) -> bool:
+def is_of_a_call(result: object) -> bool:
     """True if an object of ours, or one of our frames, waits for the collector."""
-    if isinstance(found, FrameType):
-        return OURS in found.f_code.co_filename
-    module = type(found).__module__
+    if isinstance(result, FrameType):
+        return OURS in result.f_code.co_filename
+    module = type(result).__module__
     return module.startswith("proxy.") and module != SERVER
 
 
-def name_of(found: object) -> str:
-    return found.f_code.co_qualname if isinstance(found, FrameType) else type(found).__name__
+def name_of(result: object) -> str:
+    return result.f_code.co_qualname if isinstance(result, FrameType) else type(result).__name__
 
 
 @asynccontextmanager
@@ -155,49 +155,51 @@ async def test_a_call_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
         await several(running, way)
         gc.collect()
-        before = tasks(), descriptors()
+        values_before = tasks(), descriptors()
 
         gc.disable()
         try:
             await several(running, way)
             # a pool may keep one connection more than before, but not one for each call; what was
             # loaded beside the first calls may have ended since
-            await eventually(lambda: tasks() <= before[0] and descriptors() < before[1] + TIMES)
+            await eventually(
+                lambda: tasks() <= values_before[0] and descriptors() < values_before[1] + TIMES
+            )
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
-            found = Counter(map(name_of, filter(is_of_a_call, gc.garbage)))
+            counter = Counter(map(name_of, filter(is_of_a_call, gc.garbage)))
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
         explained = await sentinel(running)
 
-    assert found == {}
+    assert counter == {}
     assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
 
 
 def holders(text: str) -> list[str]:
     """Return the names of the types of ours, and of spans, of which an instance has this text."""
-    found = set()
-    for each in gc.get_objects():
-        module = str(type(each).__module__)
-        if module.startswith(("proxy.", "opentelemetry.")) and text in _texts(each):
-            found.add(type(each).__qualname__)
-    return sorted(found)
+    matches = set()
+    for get_object in gc.get_objects():
+        module = str(type(get_object).__module__)
+        if module.startswith(("proxy.", "opentelemetry.")) and text in _texts(get_object):
+            matches.add(type(get_object).__qualname__)
+    return sorted(matches)
 
 
 def _texts(value: object) -> str:
     """Return all texts that a value has itself, or in containers of Python's own."""
-    texts, seen, stack = [], set(), [value]
+    texts, observed, stack = [], set(), [value]
     while stack:
-        for each in gc.get_referents(stack.pop()):
-            if isinstance(each, str):
-                texts.append(each)
-            elif isinstance(each, bytes):
-                texts.append(each.decode("latin-1"))
-            elif id(each) not in seen and isinstance(each, CONTAINERS):
-                seen.add(id(each))
-                stack.append(each)
+        for get_referent in gc.get_referents(stack.pop()):
+            if isinstance(get_referent, str):
+                texts.append(get_referent)
+            elif isinstance(get_referent, bytes):
+                texts.append(get_referent.decode("latin-1"))
+            elif id(get_referent) not in observed and isinstance(get_referent, CONTAINERS):
+                observed.add(id(get_referent))
+                stack.append(get_referent)
     return "\n".join(texts)
 
 
@@ -228,17 +230,17 @@ async def test_a_key_is_kept_nowhere_by_whatever_header_it_was_sent(
 ) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat() if route.chat else legacy()))
-    others = {
-        **{each: "sk-of-another" for each in ("x-api-key", "apikey", "cookie", "authorization")},
+    other_document = {
+        **{item: "sk-of-another" for item in ("x-api-key", "apikey", "cookie", "authorization")},
         "x-session-token": "sk-of-another",
     }
-    own = {**others, **route.credential, "x-copy": f"my key is {KEY}"}
-    wrong = {**others, **dict.fromkeys(route.credential, "Bearer hr-wrong")}
+    own_document = {**other_document, **route.credential, "x-copy": f"my key is {KEY}"}
+    wrong = {**other_document, **dict.fromkeys(route.credential, "Bearer hr-wrong")}
     body = route.body(streamed=False)
     async with ClientSession(
         base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
     ) as client:
-        for headers in (own, wrong):
+        for headers in (own_document, wrong):
             async with client.post(route.path, headers=headers, json=body) as response:
                 await response.read()
     records = await proxy.sink.wait(2)

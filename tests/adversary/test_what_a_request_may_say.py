@@ -77,25 +77,25 @@ READ = (
 
 @asynccontextmanager
 async def proxied(
-    folder: Path, upstream: ScriptedUpstream, policy: str = POLICY, more: str = ""
+    folder: Path, upstream: ScriptedUpstream, policy: str = POLICY, extra: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    said = world(upstream.url).replace(
+    text = world(upstream.url).replace(
         "upstreams:\n  openai: {dialect: openai,",
-        f"upstreams:\n  openai: {{{more} dialect: openai,",
+        f"upstreams:\n  openai: {{{extra} dialect: openai,",
     )
-    async with running_proxy(folder / "policies", said + policy) as proxy:
+    async with running_proxy(folder / "policies", text + policy) as proxy:
         yield proxy, proxy.client
 
 
 async def ask(
-    client: ClientSession, route: str, said: dict[str, Any]
+    client: ClientSession, route: str, fields: dict[str, Any]
 ) -> tuple[int, dict[str, str], Any]:
     path, headers, text = ROUTES[route]
-    body = {"model": "support-chat", text: TEXTS[text], **said}
+    body = {"model": "support-chat", text: TEXTS[text], **fields}
     async with client.post(path, headers=headers, json=body) as response:
         streamed = "event-stream" in response.content_type
-        told = {} if streamed else await response.json()
-        return response.status, {k.lower(): v for k, v in response.headers.items()}, told
+        event = {} if streamed else await response.json()
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, event
 
 
 @pytest.mark.parametrize("route", ["openai", "multimodel"])
@@ -104,13 +104,13 @@ async def test_a_negative_bound_is_refused_and_touches_no_limit(
     route: str, name: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (proxy, client):
-        status, _, said = await ask(client, route, {name: -1_000_000_000})
-        after, _, _ = await ask(client, "openai", {"max_tokens": 5})
+        status, _, fields = await ask(client, route, {name: -1_000_000_000})
+        count_after, _, _ = await ask(client, "openai", {"max_tokens": 5})
         [record, _] = await proxy.sink.wait(2)
 
-    assert (status, said["error"]["param"]) == (400, name)
+    assert (status, fields["error"]["param"]) == (400, name)
     assert record.limit_decision is None
-    assert after == 200
+    assert count_after == 200
     assert len(upstream.requests) == 1
 
 
@@ -137,7 +137,7 @@ async def test_economics_uses_larger_bound(tmp_path: Path, upstream: ScriptedUps
 
 
 @pytest.mark.parametrize(
-    ("said", "path"),
+    ("fields", "path"),
     [
         ({"n_predict": 60}, ("n_predict",)),
         ({"n_predict": -1}, ("n_predict",)),
@@ -147,14 +147,14 @@ async def test_economics_uses_larger_bound(tmp_path: Path, upstream: ScriptedUps
     ids=str,
 )
 async def test_a_cap_holds_whatever_a_bound_is_called(
-    said: dict[str, Any], path: tuple[str, ...], tmp_path: Path, upstream: ScriptedUpstream
+    fields: dict[str, Any], path: tuple[str, ...], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policy = "\npolicies: {default: {rules: [{name: short, cap: {max_tokens: 8}}]}}\n"
     async with proxied(tmp_path, upstream, policy) as (_, client):
-        await ask(client, "openai", said)
+        await ask(client, "openai", fields)
 
-    [asked] = upstream.requests
-    body = asked.json
+    [request] = upstream.requests
+    body = request.json
     value = body
     for name in path:
         value = value[name]
@@ -166,18 +166,18 @@ async def test_cap_keeps_small_legacy_default(tmp_path: Path, upstream: Scripted
         await ask(client, "openai", {})
         await ask(client, "openai-chat", {})
 
-    legacy_, chat_ = (asked.json for asked in upstream.requests)
+    legacy_, chat_ = (request.json for request in upstream.requests)
     assert (legacy_["max_tokens"], chat_["max_tokens"]) == (16, 4096)
 
 
 async def test_reasoning_model_gets_its_bound(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = world(upstream.url).replace("gpt-4o-mini", "o3-mini")
-    async with running_proxy(tmp_path / "policies", said + POLICY) as proxy:
+    text = world(upstream.url).replace("gpt-4o-mini", "o3-mini")
+    async with running_proxy(tmp_path / "policies", text + POLICY) as proxy:
         await ask(proxy.client, "openai-chat", {})
 
-    [asked] = upstream.requests
-    assert asked.json["max_completion_tokens"] == 4096
-    assert "max_tokens" not in asked.json
+    [request] = upstream.requests
+    assert request.json["max_completion_tokens"] == 4096
+    assert "max_tokens" not in request.json
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -218,9 +218,9 @@ async def test_refused_field_is_named(
     route: str, body: dict[str, Any], param: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, said = await ask(client, route, body)
+        status, _, fields = await ask(client, route, body)
 
-    assert (status, said["error"]["param"]) == (400, param)
+    assert (status, fields["error"]["param"]) == (400, param)
     assert upstream.requests == []
 
 
@@ -246,11 +246,11 @@ async def test_refuses_routing(route: str, tmp_path: Path, upstream: ScriptedUps
     async with proxied(tmp_path, upstream) as (proxy, client):
         for name in CHOOSING:
             plain, _, at_top = await ask(client, route, {name: "http://127.0.0.1:9/"})
-            other, _, _ = await ask(client, route, {name.upper(): ["x"]})
-            within, _, hidden = await ask(client, route, {"extra_body": {name: "x"}})
+            other_count, _, _ = await ask(client, route, {name.upper(): ["x"]})
+            inner, _, hidden = await ask(client, route, {"extra_body": {name: "x"}})
             records = await proxy.sink.wait(3)
 
-            assert (plain, other, within) == (wrong, wrong, wrong), name
+            assert (plain, other_count, inner) == (wrong, wrong, wrong), name
             params = at_top["error"]["param"], hidden["error"]["param"]
             assert params == (name, f"extra_body.{name}")
             assert upstream.requests == [], name
@@ -260,12 +260,12 @@ async def test_refuses_routing(route: str, tmp_path: Path, upstream: ScriptedUps
 
 
 async def test_forwards_unknown_fields(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = {"chat_template_kwargs": {"enable_thinking": False}, "documents": [{"text": "a"}]}
+    fields = {"chat_template_kwargs": {"enable_thinking": False}, "documents": [{"text": "a"}]}
     async with proxied(tmp_path, upstream) as (_, client):
-        await ask(client, "openai-chat", said)
+        await ask(client, "openai-chat", fields)
 
-    [asked] = upstream.requests
-    assert {name: asked.json[name] for name in said} == said
+    [request] = upstream.requests
+    assert {name: request.json[name] for name in fields} == fields
 
 
 @for_each("route", ROUTES)
@@ -278,17 +278,17 @@ async def test_warns_of_typo(route: str, tmp_path: Path, upstream: ScriptedUpstr
 
 async def test_upstream_settings_rule_fields(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     lists = "drop: [provider, documents], refuse: [seed], accepts: [models],"
-    async with proxied(tmp_path, upstream, more=lists) as (_, client):
+    async with proxied(tmp_path, upstream, extra=lists) as (_, client):
         body = {"provider": {"order": ["x"]}, "documents": ["d"], "models": ["m"]}
         status, headers, _ = await ask(client, "openai-chat", body)
-        refused, _, said = await ask(client, "openai-chat", {"seed": 1})
+        refused, _, fields = await ask(client, "openai-chat", {"seed": 1})
 
-    [asked] = upstream.requests
+    [request] = upstream.requests
     assert status == 200
-    assert asked.json["models"] == ["m"]
-    assert not {"provider", "documents"} & asked.json.keys()
+    assert request.json["models"] == ["m"]
+    assert not {"provider", "documents"} & request.json.keys()
     assert "provider dropped" in headers["x-headrace-warning"]
-    assert (refused, said["error"]["param"]) == (400, "seed")
+    assert (refused, fields["error"]["param"]) == (400, "seed")
 
 
 OPEN: list[tuple[str, dict[str, Any]]] = [
@@ -303,22 +303,22 @@ OPEN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("route", "said"), OPEN, ids=str)
+@pytest.mark.parametrize(("route", "fields"), OPEN, ids=str)
 async def test_ranges_are_the_upstreams_where_it_is_not_openai(
-    route: str, said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    route: str, fields: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream, "") as (_, client):
-        status, _, _ = await ask(client, route, said)
-        there, _, told = await ask(client, route, {**said, "model": "fireworks-model"})
+        status, _, _ = await ask(client, route, fields)
+        context, _, event = await ask(client, route, {**fields, "model": "fireworks-model"})
 
-    [asked] = upstream.requests
-    assert (status, {name: asked.json[name] for name in said}) == (200, said)
-    assert there == 400
-    assert told["error"]["param"] in said
+    [request] = upstream.requests
+    assert (status, {name: request.json[name] for name in fields}) == (200, fields)
+    assert context == 400
+    assert event["error"]["param"] in fields
 
 
 @pytest.mark.parametrize(
-    ("route", "said"),
+    ("route", "fields"),
     [
         ("portkey", {"stop": ["a"] * 5}),
         ("portkey", {"logprobs": 6}),
@@ -330,38 +330,38 @@ async def test_ranges_are_the_upstreams_where_it_is_not_openai(
     ids=str,
 )
 async def test_ranges_of_documents_stay_for_their_own_routes(
-    route: str, said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    route: str, fields: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream, "") as (_, client):
-        status, _, told = await ask(client, route, said)
+        status, _, event = await ask(client, route, fields)
 
     assert status == (422 if route == "scale" else 400)
-    assert told["error"]["param"] in said
+    assert event["error"]["param"] in fields
 
 
 async def test_stop_sequences_go_where_allowed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = {"stop_sequences": ["a", "b", "c", "d", "e"]}
+    fields = {"stop_sequences": ["a", "b", "c", "d", "e"]}
     async with proxied(tmp_path, upstream, "") as (_, client):
-        here, _, _ = await ask(client, "scale", {"model": "scale-model", **said})
-        there, _, told = await ask(client, "scale", {"model": "fireworks-model", **said})
+        local_value, _, _ = await ask(client, "scale", {"model": "scale-model", **fields})
+        context, _, event = await ask(client, "scale", {"model": "fireworks-model", **fields})
 
-    [asked] = upstream.requests
-    assert here == 200
-    assert asked.json["stop_sequences"] == said["stop_sequences"]
-    assert "stop" not in asked.json  # nor as null, which its document does not have
-    assert (there, told["error"]["param"]) == (422, "stop_sequences")
+    [request] = upstream.requests
+    assert local_value == 200
+    assert request.json["stop_sequences"] == fields["stop_sequences"]
+    assert "stop" not in request.json  # nor as null, which its document does not have
+    assert (context, event["error"]["param"]) == (422, "stop_sequences")
 
 
 async def test_logprobs_error_names_the_field(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = {"model": "portkey-model", "logprobs": True, "top_logprobs": 20}
+    fields = {"model": "portkey-model", "logprobs": True, "top_logprobs": 20}
     async with proxied(tmp_path, upstream, "") as (_, client):
-        status, _, told = await ask(client, "scale", said)
+        status, _, event = await ask(client, "scale", fields)
 
-    assert (status, told["error"]["param"]) == (422, "top_logprobs")
+    assert (status, event["error"]["param"]) == (422, "top_logprobs")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"modalities": ["text"]},
         {"tool_choice": "none"},
@@ -375,15 +375,15 @@ async def test_logprobs_error_names_the_field(tmp_path: Path, upstream: Scripted
     ],
     ids=str,
 )
-@pytest.mark.parametrize("goes", ["fireworks-model", "portkey-model", "multimodel-model"])
+@pytest.mark.parametrize("target", ["fireworks-model", "portkey-model", "multimodel-model"])
 @pytest.mark.parametrize("route", ["scale", "openai"])
 async def test_defaults_said_outright_are_as_good_as_silence(
-    route: str, goes: str, said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    route: str, target: str, fields: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream, "") as (_, client):
-        status, _, told = await ask(client, route, {"model": goes, **said})
+        status, _, event = await ask(client, route, {"model": target, **fields})
 
-    assert status == 200, told
+    assert status == 200, event
 
 
 @pytest.mark.parametrize(
@@ -396,25 +396,25 @@ async def test_an_absent_prompt_is_the_beginning_of_a_document_where_a_null_one_
     path, headers, _ = ROUTES[route]
     statuses = []
     async with proxied(tmp_path, upstream, "") as (_, client):
-        for more in ({}, {"prompt": None}):
-            body = {"model": "support-chat", **more}
+        for options in ({}, {"prompt": None}):
+            body = {"model": "support-chat", **options}
             async with client.post(path, headers=headers, json=body) as response:
                 statuses.append(response.status)
 
     assert statuses == [status, status]
-    assert {asked.json["prompt"] for asked in upstream.requests} <= {"<|endoftext|>"}
+    assert {request.json["prompt"] for request in upstream.requests} <= {"<|endoftext|>"}
 
 
 async def test_bounds_list_of_models(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The document of the dialect lists twenty models, and bounds no list."""
     headers = {**BEARER, "x-headrace-deployment": "compare"}
-    told = []
+    events = []
     async with proxied(tmp_path, upstream, "") as (_, client):
         for number in (20, 32, 33):
             body = {"model": [f"model-{n}" for n in range(number)], "prompt": "Hi"}
             async with client.post("/v1/completion", headers=headers, json=body) as response:
-                told.append((response.status, await response.json()))
+                events.append((response.status, await response.json()))
 
-    assert [status for status, _ in told] == [200, 200, 400]
-    assert told[2][1]["error"]["param"] == "model"
-    assert "at most 32 models" in told[2][1]["error"]["message"]
+    assert [status for status, _ in events] == [200, 200, 400]
+    assert events[2][1]["error"]["param"] == "model"
+    assert "at most 32 models" in events[2][1]["error"]["message"]

@@ -40,19 +40,19 @@ def policies(upstream: str, limit: Json) -> str:
     )
 
 
-async def statuses(folder: Path, said: str, *asked: tuple[str, Json, Json]) -> list[int]:
+async def statuses(folder: Path, text: str, *requests: tuple[str, Json, Json]) -> list[int]:
     """Return the status of each call: of a key, with its own headers and more of a body."""
-    found = []
-    async with running_proxy(folder, said) as proxy:
-        for key, headers, body in asked:
+    matches = []
+    async with running_proxy(folder, text) as proxy:
+        for key, headers, body in requests:
             deployment = {ONE: "mine", OTHER: "theirs"}[key]
-            told = {"authorization": f"Bearer {key}", "x-headrace-deployment": deployment}
+            event = {"authorization": f"Bearer {key}", "x-headrace-deployment": deployment}
             said_ = {"model": deployment, "prompt": "Hi", **body}
             async with proxy.client.post(
-                "/v1/completions", json=said_, headers=told | headers
-            ) as got:
-                found.append(got.status)
-    return found
+                "/v1/completions", json=said_, headers=event | headers
+            ) as response:
+                matches.append(response.status)
+    return matches
 
 
 USER: Json = {"user": "anna"}
@@ -79,20 +79,20 @@ async def test_client_values_count_within_a_key_or_across_keys(
     upstream: ScriptedUpstream,
     tmp_path: Path,
 ) -> None:
-    said = policies(upstream.url, limit)
+    text = policies(upstream.url, limit)
     mine, theirs = (ONE, headers, body), (OTHER, headers, body)
 
-    assert await statuses(tmp_path, said, mine, mine, theirs, theirs) == expected
+    assert await statuses(tmp_path, text, mine, mine, theirs, theirs) == expected
 
 
 async def test_counts_asked_model_not_alias(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    said = policies(upstream.url, {"per": "model"})
+    text = policies(upstream.url, {"per": "model"})
     names = ("large", "up/small", "mine", "anything")
-    asked: list[tuple[str, Json, Json]] = [(ONE, {}, {"model": name}) for name in names]
+    requests: list[tuple[str, Json, Json]] = [(ONE, {}, {"model": name}) for name in names]
 
-    found = await statuses(tmp_path, said, *asked, (OTHER, {}, {"model": "large"}))
+    matches = await statuses(tmp_path, text, *requests, (OTHER, {}, {"model": "large"}))
 
-    assert found == [200, 429, 429, 429, 200]
+    assert matches == [200, 429, 429, 429, 200]
 
 
 def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
@@ -101,10 +101,10 @@ def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
     users = Limit("users", KINDS["requests"], 1, 86_400)
     victims = (Claim(calls, "key:victim", 1), Claim(users, "key:victim|user:anna", 1))
 
-    def admitted(name: str, *asked: Claim) -> bool:
-        found = store.admit_now(name, asked).admitted
-        store.settle_now(name, [1] * len(asked))
-        return found
+    def admitted(name: str, *claims: Claim) -> bool:
+        is_found = store.admit_now(name, claims).admitted
+        store.settle_now(name, [1] * len(claims))
+        return is_found
 
     assert admitted("first", *victims)
     for number in range(1000):
@@ -136,8 +136,8 @@ def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
         store.settle_now(f"flood-{number}", [1] * len(made_up))
 
     assert store.evicted > 1000
-    kept = store.look_now([replace(claim, amount=0) for claim in honest]).standings
-    assert [standing.used for standing in kept] == [claim.amount for claim in honest]
+    states = store.look_now([replace(claim, amount=0) for claim in honest]).standings
+    assert [standing.used for standing in states] == [claim.amount for claim in honest]
 
 
 def test_of_one_key_rates_go_before_budgets() -> None:
@@ -151,5 +151,5 @@ def test_of_one_key_rates_go_before_budgets() -> None:
         store.admit_now(f"call-{number}", [Claim(rate, f"key:one|user:{number}", 9)])
         store.settle_now(f"call-{number}", [9])
 
-    spent = [Claim(budget, f"key:one|user:{number}", 0) for number in range(50)]
-    assert [standing.used for standing in store.look_now(spent).standings] == [5] * 50
+    claims = [Claim(budget, f"key:one|user:{number}", 0) for number in range(50)]
+    assert [standing.used for standing in store.look_now(claims).standings] == [5] * 50

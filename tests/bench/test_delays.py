@@ -19,15 +19,15 @@ def test_an_answer_is_cut_into_so_many_tokens() -> None:
 @for_each("text", ["prose", "Chinese"])
 @for_each("name", RULES)
 def test_a_guard_that_is_a_rule_shows_prose_at_once(name: str, text: str) -> None:
-    first, mean, _ = delay(name, TEXTS[text])
+    first_seconds, mean, _ = delay(name, TEXTS[text])
 
-    assert max(first, mean) <= LATE_S
+    assert max(first_seconds, mean) <= LATE_S
 
 
 def test_a_guard_of_whole_texts_shows_them_at_their_end() -> None:
-    first, mean, most = delay("length", TEXTS["prose"])
+    first_seconds, mean, maximum = delay("length", TEXTS["prose"])
 
-    assert (first, most) == (TOKENS / A_SECOND, TOKENS / A_SECOND)
+    assert (first_seconds, maximum) == (TOKENS / A_SECOND, TOKENS / A_SECOND)
     assert mean == pytest.approx((TOKENS + 1) / 2 / A_SECOND)
 
 
@@ -37,11 +37,11 @@ def test_what_is_put_back_waits_for_its_placeholder_alone() -> None:
 
 
 def test_the_page_has_each_set_now_and_before() -> None:
-    kept = results.read(KEPT)
+    stored = results.read(KEPT)
 
     for revision in ("now", "before"):
-        lines = [*table(kept, revision)]
+        lines = [*table(stored, revision)]
         assert [line.split("|")[1].strip() for line in lines[2:]] == [*SETS]
     for name in RULES:
-        first, mean, _ = kept["now"][name]["prose"]
-        assert max(first, mean) <= LATE_S
+        first_value, mean, _ = stored["now"][name]["prose"]
+        assert max(first_value, mean) <= LATE_S

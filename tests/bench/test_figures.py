@@ -14,9 +14,9 @@ def test_a_spread_is_the_median_and_the_range() -> None:
 
 def test_a_ratio_is_taken_within_each_round() -> None:
     """A machine that is half as fast in one round is so for both."""
-    found = ratios([10, 40, 30], [5, 20, 10])
+    spread = ratios([10, 40, 30], [5, 20, 10])
 
-    assert (found.median, found.low, found.high) == (2, 2, 3)
+    assert (spread.median, spread.low, spread.high) == (2, 2, 3)
 
 
 def test_a_ratio_of_other_rounds_is_none() -> None:
@@ -25,9 +25,9 @@ def test_a_ratio_of_other_rounds_is_none() -> None:
 
 
 def test_what_is_above_a_base_is_told_in_units() -> None:
-    found = above([30, 34], [10, 14], [10, 20])
+    spread = above([30, 34], [10, 14], [10, 20])
 
-    assert (found.low, found.high) == (1, 2)
+    assert (spread.low, spread.high) == (1, 2)
 
 
 @for_each(("share", "value"), [(0, 1), (0.5, 51), (0.99, 100), (1, 100)])

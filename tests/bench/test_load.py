@@ -105,9 +105,9 @@ def test_a_body_is_as_large_as_is_wanted(size: int) -> None:
 
 
 def test_calls_with_seeds_differ_and_are_as_long() -> None:
-    begun = bodies.chat(1000, seed=True, stream=True)
-    first, second = (json.loads(begun + bodies.number(seed)) for seed in (1, 2_000_000))
+    started = bodies.chat(1000, seed=True, stream=True)
+    first_value, second = (json.loads(started + bodies.number(seed)) for seed in (1, 2_000_000))
 
-    assert first["seed"] != second["seed"]
-    assert first["stream"]
+    assert first_value["seed"] != second["seed"]
+    assert first_value["stream"]
     assert len(bodies.number(1)) == len(bodies.number(2_000_000))

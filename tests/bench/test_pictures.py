@@ -82,9 +82,9 @@ def test_rules_are_at_decades_or_quarters() -> None:
     assert ticks(0, 8, decades=False) == [0, 2, 4, 6, 8]
 
 
-@for_each(("value", "above"), [(210, 250), (0.12, 0.15), (999, 1000), (5, 5)])
-def test_a_scale_ends_at_a_round_number(value: float, above: float) -> None:
-    assert rounded_up(value) == pytest.approx(above)
+@for_each(("value", "upper"), [(210, 250), (0.12, 0.15), (999, 1000), (5, 5)])
+def test_a_scale_ends_at_a_round_number(value: float, upper: float) -> None:
+    assert rounded_up(value) == pytest.approx(upper)
 
 
 @for_each(("size", "text"), [(0, "0"), (500, "500"), (1e5, "100k"), (4e6, "4M")])
@@ -94,15 +94,15 @@ def test_amounts_are_short(size: float, text: str) -> None:
 
 def test_the_pictures_of_the_page_are_those_of_what_was_measured() -> None:
     """Run `make docs` after a measurement."""
-    kept = pictures.drawn(results.read(results.GROWTH)) if results.GROWTH.exists() else {}
+    stored = pictures.drawn(results.read(results.GROWTH)) if results.GROWTH.exists() else {}
 
-    there = {each.name: each.read_text() for each in pictures.FOLDER.glob("growth-*.svg")}
-    assert there == kept
+    context = {path.name: path.read_text() for path in pictures.FOLDER.glob("growth-*.svg")}
+    assert context == stored
 
 
 def test_a_policy_with_more_of_something_is_good(tmp_path: Path) -> None:
-    more = policies.Sizes(deployments=3, keys=4, rules=5, tags=6)
-    policies.write(tmp_path, "everything", 9, more)
+    extra = policies.Sizes(deployments=3, keys=4, rules=5, tags=6)
+    policies.write(tmp_path, "everything", 9, extra)
 
     snapshot = read_folder(tmp_path, {})
     assert len(snapshot.credentials) == 5

@@ -58,9 +58,9 @@ async def test_a_program_is_measured_with_all_its_threads() -> None:
     port = free_port()
 
     async with program(port, sys.executable, "-c", SERVER, str(port)) as running:
-        spent, memory = running.cpu_s(), running.memory_mb()
+        spend, memory = running.cpu_s(), running.memory_mb()
 
-    assert spent > 0.1
+    assert spend > 0.1
     assert memory > 1
     assert running.ready_s > 0
     assert running.process.returncode is not None
@@ -90,7 +90,7 @@ def test_modules_are_compiled_as_an_installation_has_them(tmp_path: Path) -> Non
 
     compile_modules(tmp_path)
 
-    assert [each.suffix for each in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
+    assert [path.suffix for path in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
 
 
 HOLDER = """

@@ -24,17 +24,17 @@ def test_look_ups_are_read_by_their_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("caches", "same", "found"),
+    ("caches", "is_same", "results"),
     [(True, False, {"miss": 9, "hit": 0}), (True, True, {"hit": 9}), (False, False, {})],
 )
 def test_a_round_that_met_the_cache_as_it_should_is_good(
-    caches: bool, same: bool, found: dict[str, int]
+    caches: bool, is_same: bool, results: dict[str, int]
 ) -> None:
-    check(caches, same, 9, found)
+    check(caches, is_same, 9, results)
 
 
 @for_each(
-    ("caches", "same", "found"),
+    ("caches", "is_same", "results"),
     [
         (True, False, {"miss": 8, "hit": 1}),
         (True, False, {"miss": 8}),
@@ -44,24 +44,24 @@ def test_a_round_that_met_the_cache_as_it_should_is_good(
     ],
 )
 def test_a_round_that_met_it_otherwise_is_none(
-    caches: bool, same: bool, found: dict[str, int]
+    caches: bool, is_same: bool, results: dict[str, int]
 ) -> None:
     with pytest.raises(Wrong, match="9 calls were to be"):
-        check(caches, same, 9, found)
+        check(caches, is_same, 9, results)
 
 
 def test_the_cost_of_a_call_is_the_time_of_the_processor_by_calls() -> None:
-    found = figures(SCENARIOS["closed"], RESULT, cpu_s=0.05)
+    results = figures(SCENARIOS["closed"], RESULT, cpu_s=0.05)
 
-    assert found["cpu_us"] == pytest.approx(500)
-    assert found["per_second"] == 50
-    assert (found["p50_us"], found["p99_us"]) == (500, 900)
+    assert results["cpu_us"] == pytest.approx(500)
+    assert results["per_second"] == 50
+    assert (results["p50_us"], results["p99_us"]) == (500, 900)
 
 
 def test_the_cost_of_a_stream_is_told_by_its_chunks() -> None:
-    found = figures(SCENARIOS["stream"], RESULT, cpu_s=0.064)
+    results = figures(SCENARIOS["stream"], RESULT, cpu_s=0.064)
 
-    assert found == {"cpu_us": pytest.approx(0.064 / (100 * CHUNKS) * 1e6), "first_us": 300}
+    assert results == {"cpu_us": pytest.approx(0.064 / (100 * CHUNKS) * 1e6), "first_us": 300}
 
 
 def test_in_open_loop_latency_alone_counts() -> None:

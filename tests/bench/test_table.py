@@ -33,15 +33,15 @@ KEPT: dict[str, Any] = {
 
 
 def test_what_speed_is_judged_by_is_told_in_parts_of_the_relay() -> None:
-    found = dict(table.goals(KEPT))
+    results = dict(table.goals(KEPT))
 
-    assert found["everything on"] == "4.10 [4.00-4.20]"
-    assert found["no policy (`bare`)"] == "1.50 [1.50-1.50]"
-    assert found["guards above `bare`"] == "1.00 [1.00-1.00]"
-    assert found["p50 added at 100 calls a second, to the relay's"] == "2.10 [2.00-2.20]"
-    assert found["p99 at 100 calls a second, ms"] == "5.00 [4.00-6.00]"
-    assert found["p99 to p50 at 32 saturated, everything on"] == "1.60 [1.50-1.70]"
-    assert found["memory at rest, bare, MB"] == "60.0"
+    assert results["everything on"] == "4.10 [4.00-4.20]"
+    assert results["no policy (`bare`)"] == "1.50 [1.50-1.50]"
+    assert results["guards above `bare`"] == "1.00 [1.00-1.00]"
+    assert results["p50 added at 100 calls a second, to the relay's"] == "2.10 [2.00-2.20]"
+    assert results["p99 at 100 calls a second, ms"] == "5.00 [4.00-6.00]"
+    assert results["p99 to p50 at 32 saturated, everything on"] == "1.60 [1.50-1.70]"
+    assert results["memory at rest, bare, MB"] == "60.0"
 
 
 def test_what_was_not_measured_is_left_out() -> None:
@@ -63,9 +63,9 @@ def test_latency_is_told_in_milliseconds() -> None:
 
 def test_a_process_is_sized_by_what_a_part_of_a_core_bears() -> None:
     streams = {"stream": {"cpu_us": [60.0, 60.0], "first_us": [1.0, 1.0]}}
-    kept = {**KEPT, "rounds": {"bare": closed([200.0, 200.0]) | streams}}
+    stored = {**KEPT, "rounds": {"bare": closed([200.0, 200.0]) | streams}}
 
-    assert list(table.sizing(kept))[2] == (
+    assert list(table.sizing(stored))[2] == (
         "| Headrace, `bare`: a key, tags, a price | 3,000 | 10,000 | 200 |"
     )
 
@@ -80,11 +80,11 @@ def test_what_is_kept_is_read_again_with_four_digits(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_what_is_kept_names_no_folder_and_describes_the_machine() -> None:
-    kept = results.begun(rounds=3)
+    stored = results.begun(rounds=3)
 
-    assert "/" not in str(kept)
-    assert kept["machine"].keys() >= {"processor", "cores", "memory_gib", "python", "built"}
-    assert kept["settings"] == {"rounds": 3}
+    assert "/" not in str(stored)
+    assert stored["machine"].keys() >= {"processor", "cores", "memory_gib", "python", "built"}
+    assert stored["settings"] == {"rounds": 3}
 
 
 def test_an_interpreter_is_told_with_how_it_was_built() -> None:

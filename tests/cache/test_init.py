@@ -258,7 +258,7 @@ BAD: dict[str, tuple[Script, bool, int]] = {
     "refusal": (answer({"error": {"message": "x"}}, 400), False, 400),
     "no answer": (cut_before_head(), False, 502),
     "cut": (stream(legacy_events("a", "b", "c"), cut_after=2), True, 200),
-    "not whole": (stream(legacy_events("a", "b")[:2], done=False), True, 200),
+    "not whole": (stream(legacy_events("a", "b")[:2], is_done=False), True, 200),
     "filtered": (answer(FILTERED), False, 200),
     "too large": (answer(legacy("x" * 3000)), False, 200),
     "too large a stream": (stream(legacy_events(*["x" * 300] * 10)), True, 200),

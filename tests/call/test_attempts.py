@@ -19,12 +19,14 @@ from tests.for_each import for_each
 TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9"), "m")
 
 
-def attempt(error: str | None = None, *, lost: bool = False, began: float | None = None) -> Attempt:
-    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost_hedge=lost, response_at=began)
+def attempt(
+    error: str | None = None, *, losses: bool = False, started_at: float | None = None
+) -> Attempt:
+    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost_hedge=losses, response_at=started_at)
 
 
 @for_each(
-    ("use", "made", "outcome", "why"),
+    ("use", "result", "outcome", "why"),
     [
         ("useful", attempt(), "success", None),
         ("cached", attempt(), "success", None),
@@ -32,15 +34,15 @@ def attempt(error: str | None = None, *, lost: bool = False, began: float | None
         ("blocked", attempt(), "blocked", "guard"),
         ("blocked", attempt(), "success", "guard"),
         ("retried", attempt("upstream_unavailable"), "success", "retry"),
-        ("abandoned", attempt("cancelled", lost=True), "success", "hedge"),
-        ("abandoned", attempt("cancelled", lost=True), "client_abort", "hedge"),
+        ("abandoned", attempt("cancelled", losses=True), "success", "hedge"),
+        ("abandoned", attempt("cancelled", losses=True), "client_abort", "hedge"),
         ("abandoned", attempt("cancelled"), "client_abort", "client_left"),
         ("abandoned", attempt(), "client_abort", "client_left"),
         ("abandoned", attempt("upstream_unavailable"), "client_abort", "upstream_broke"),
         ("abandoned", attempt("upstream_idle_timeout"), "timeout", "upstream_broke"),
         ("abandoned", attempt("request_timeout"), "client_error", "client_left"),
         ("abandoned", attempt("upstream_refused"), "client_error", None),
-        ("abandoned", attempt("upstream_refused", began=2.0), "client_error", "refused"),
+        ("abandoned", attempt("upstream_refused", started_at=2.0), "client_error", "refused"),
         ("abandoned", attempt("upstream_not_found"), "upstream_error", "upstream_broke"),
         ("abandoned", attempt("invalid_value"), "client_error", None),
         ("abandoned", attempt("guardrail_blocked"), "blocked", "guard"),
@@ -51,9 +53,9 @@ def attempt(error: str | None = None, *, lost: bool = False, began: float | None
     ],
 )
 def test_has_one_cause(
-    use: SpendUse, made: Attempt, outcome: CallOutcome, why: LossReason | None
+    use: SpendUse, result: Attempt, outcome: CallOutcome, why: LossReason | None
 ) -> None:
-    assert loss_reason(made, use, outcome) == why
+    assert loss_reason(result, use, outcome) == why
 
 
 def test_every_outcome_has_a_cause_for_what_was_abandoned() -> None:
@@ -61,15 +63,15 @@ def test_every_outcome_has_a_cause_for_what_was_abandoned() -> None:
 
 
 def test_what_an_upstream_was_at_work_for_is_counted() -> None:
-    made = attempt()
-    assert not made.is_billable
-    made.error = "cancelled"
-    assert not made.is_billable  # its request had not left
-    made.sent_at = 1.0
-    assert made.is_billable
-    for made.error in TIMED_OUT:
-        assert made.is_billable
-    made.error = "upstream_unavailable"
-    assert not made.is_billable
-    made.response_at = 2.0
-    assert made.is_billable
+    result = attempt()
+    assert not result.is_billable
+    result.error = "cancelled"
+    assert not result.is_billable  # its request had not left
+    result.sent_at = 1.0
+    assert result.is_billable
+    for result.error in TIMED_OUT:
+        assert result.is_billable
+    result.error = "upstream_unavailable"
+    assert not result.is_billable
+    result.response_at = 2.0
+    assert result.is_billable

@@ -13,72 +13,74 @@ from tests.frames import whole_frame
 
 
 def test_what_an_upstream_refused_costs_nothing_beside_the_answer_that_is_used() -> None:
-    told = record()
-    told.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).error = "upstream_unavailable"
-    begun(told, PRICE)
-    told.meter(whole_frame(legacy()))
+    event = record()
+    event.start_attempt(
+        Target(UP, "m", prices=(PRICE,)), 0, "1" * 16
+    ).error = "upstream_unavailable"
+    begun(event, PRICE)
+    event.meter(whole_frame(legacy()))
 
-    assert told.billing.tokens.total == 8
-    assert told.billing.cost == 150 * 5 + 600 * 3
+    assert event.billing.tokens.total == 8
+    assert event.billing.cost == 150 * 5 + 600 * 3
 
 
 def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> None:
-    told = record()
-    told.call = Call(HEAD, {"prompt": "x" * 40})
-    told.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).response_at = 1.0
-    begun(told, PRICE)
-    told.meter(whole_frame(legacy()))
+    event = record()
+    event.call = Call(HEAD, {"prompt": "x" * 40})
+    event.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).response_at = 1.0
+    begun(event, PRICE)
+    event.meter(whole_frame(legacy()))
 
     assert [
-        (fate.served, bill.usage.tokens.total) for _, fate, bill in told.billing.attempts if bill
+        (fate.served, bill.usage.tokens.total) for _, fate, bill in event.billing.attempts if bill
     ] == [(False, 10), (True, 8)]
-    assert told.billing.lost_cost == 150 * 10
-    assert told.billing.cost == 150 * 10 + 150 * 5 + 600 * 3
+    assert event.billing.lost_cost == 150 * 10
+    assert event.billing.cost == 150 * 10 + 150 * 5 + 600 * 3
 
 
 def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
-    told = record()
-    told.call = Call(HEAD, {"prompt": "x" * 40})
-    slow = told.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+    event = record()
+    event.call = Call(HEAD, {"prompt": "x" * 40})
+    slow = event.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
     slow.sent_at, slow.error = 1.0, "cancelled"
-    begun(told, PRICE)
-    told.meter(whole_frame(legacy()))
+    begun(event, PRICE)
+    event.meter(whole_frame(legacy()))
 
     assert slow.lost_hedge
-    assert told.billing.lost_cost == 150 * 10
+    assert event.billing.lost_cost == 150 * 10
 
 
 def test_an_upstream_that_never_accepted_costs_nothing() -> None:
-    told = record()
-    told.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+    event = record()
+    event.start_attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
 
-    assert (told.billing.cost, told.billing.source) == (0, "none")
+    assert (event.billing.cost, event.billing.source) == (0, "none")
 
 
 def test_one_unknown_price_makes_the_cost_unknown() -> None:
-    told = record()
+    event = record()
     for leg, prices in enumerate([(PRICE,), ()]):
-        begun(told, *prices, leg=leg)
-        told.meter(whole_frame(legacy(), model_call=leg))
+        begun(event, *prices, leg=leg)
+        event.meter(whole_frame(legacy(), model_call=leg))
 
-    assert told.billing.cost is None
-    assert told.billing.tokens.total == 16
+    assert event.billing.cost is None
+    assert event.billing.tokens.total == 16
 
 
 def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
-    told = record()
-    told.call = Call(HEAD, {"prompt": "x" * 40})
-    begun(told, PRICE)
-    told.meter(whole_frame({"choices": [{"text": "y" * 9}]}))
+    event = record()
+    event.call = Call(HEAD, {"prompt": "x" * 40})
+    begun(event, PRICE)
+    event.meter(whole_frame({"choices": [{"text": "y" * 9}]}))
 
-    assert told.billing.source == "partial_estimate"
-    assert (told.billing.tokens.input, told.billing.tokens.output) == (10, 3)
+    assert event.billing.source == "partial_estimate"
+    assert (event.billing.tokens.input, event.billing.tokens.output) == (10, 3)
 
 
 def test_a_price_counts_from_its_day_on() -> None:
-    told = record()
+    event = record()
     later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
-    begun(told, PRICE, later)
-    told.meter(whole_frame(legacy()))
+    begun(event, PRICE, later)
+    event.meter(whole_frame(legacy()))
 
-    assert told.billing.cost == 150 * 5 + 600 * 3
+    assert event.billing.cost == 150 * 5 + 600 * 3

@@ -38,7 +38,7 @@ def chunk(**choice: Any) -> dict[str, Any]:
 
 def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
     choices = doc.get("choices")
-    members = {name for each in choices or () if isinstance(each, dict) for name in each}
+    members = {name for item in choices or () if isinstance(item, dict) for name in item}
     if "message" in members:
         frames = [whole_frame(doc, "chat")]
     else:
@@ -171,8 +171,8 @@ def test_last_report_counts_else_estimate(
     chunks: list[Any], prompt: int, source: str, tokens: Tokens
 ) -> None:
     meter = Meter()
-    for each in chunks:
-        feed(meter, each, 1.0)
+    for item in chunks:
+        feed(meter, item, 1.0)
 
     settled = meter.settle(lambda: prompt, finished=True)
     assert (settled.source, settled.tokens) == (source, tokens)
@@ -215,10 +215,10 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 @given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))
 def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 3}
-    whole, streamed = Meter(), Meter()
+    meter, streamed = Meter(), Meter()
 
-    said = {"content": text, **tool(arguments)}
-    feed(whole, chunk(message=said, finish_reason="stop") | {"usage": usage}, 1.0)
+    fields = {"content": text, **tool(arguments)}
+    feed(meter, chunk(message=fields, finish_reason="stop") | {"usage": usage}, 1.0)
     for piece in pieces(text, cuts):
         feed(streamed, chunk(delta={"content": piece}, finish_reason=None), 1.0)
     for piece in pieces(arguments, cuts):
@@ -226,7 +226,7 @@ def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]
     feed(streamed, chunk(delta={}, finish_reason="stop"), 1.0)
     feed(streamed, {"choices": [], "usage": usage}, 1.0)
 
-    assert facts(streamed) == facts(whole)
+    assert facts(streamed) == facts(meter)
 
 
 def facts(meter: Meter) -> dict[str, Any]:

@@ -61,43 +61,43 @@ def record() -> Record:
     ],
 )
 def test_every_end_has_its_word(error: Any, outcome: str) -> None:
-    told = record()
-    told.error = error
+    event = record()
+    event.error = error
 
-    assert told.outcome == outcome
+    assert event.outcome == outcome
 
 
 def test_a_bug_is_the_proxys_own() -> None:
-    told = record()
-    told.is_internal_error = True
+    event = record()
+    event.is_internal_error = True
 
-    assert told.outcome == "proxy_error"
+    assert event.outcome == "proxy_error"
 
 
 def test_a_client_is_told_each_thing_once_and_of_a_few_things_alone() -> None:
-    told = record()
-    told.warn(["seed dropped", "seed dropped", "x" * 5_000])
-    told.warn(f"{number} dropped" for number in range(1000))
+    event = record()
+    event.warn(["seed dropped", "seed dropped", "x" * 5_000])
+    event.warn(f"{number} dropped" for number in range(1000))
 
-    assert told.warnings[:2] == ["seed dropped", "x" * MAX_NAME]
-    assert len(told.warnings) == MAX_WORDS
+    assert event.warnings[:2] == ["seed dropped", "x" * MAX_NAME]
+    assert len(event.warnings) == MAX_WORDS
 
 
-def begun(told: Record, *prices: Price, leg: int = 0) -> Attempt:
-    attempt = told.start_attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
+def begun(record: Record, *prices: Price, leg: int = 0) -> Attempt:
+    attempt = record.start_attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
     attempt.sent_at = attempt.response_at = 1.0
     attempt.finished = True
-    told.use_attempt(leg, attempt)
+    record.use_attempt(leg, attempt)
     return attempt
 
 
 def test_a_caller_in_a_trace_is_joined() -> None:
-    told = record()
+    event = record()
 
-    told.set_head(RequestHead(**{**_fields(HEAD), "parent": TraceContext("f" * 32, "e" * 16)}))
+    event.set_head(RequestHead(**{**_fields(HEAD), "parent": TraceContext("f" * 32, "e" * 16)}))
 
-    assert told.ids.trace_id == "f" * 32
-    assert told.ids.server_span == "b" * 16
+    assert event.ids.trace_id == "f" * 32
+    assert event.ids.server_span == "b" * 16
 
 
 def _fields(head: RequestHead) -> dict[str, Any]:
@@ -105,19 +105,21 @@ def _fields(head: RequestHead) -> dict[str, Any]:
 
 
 def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
-    told = record()
-    failed, beaten, cancelled = (told.start_attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3))
-    other_leg = told.start_attempt(Target(UP, "m"), 1, "1" * 16)
+    event = record()
+    failed, beaten, cancelled = (
+        event.start_attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3)
+    )
+    other_leg = event.start_attempt(Target(UP, "m"), 1, "1" * 16)
     failed.error, beaten.error, beaten.lost_hedge = "upstream_idle_timeout", "cancelled", True
-    begun(told, PRICE)
+    begun(event, PRICE)
     cancelled.error = other_leg.error = "cancelled"
 
-    told.start_guard_retry()
-    begun(told, PRICE)
-    told.attempts[-1].error = "upstream_invalid_response"
-    begun(told, PRICE).reason = "retry"
+    event.start_guard_retry()
+    begun(event, PRICE)
+    event.attempts[-1].error = "upstream_invalid_response"
+    begun(event, PRICE).reason = "retry"
 
-    assert [(fate.use, fate.loss) for _, fate, _ in told.billing.attempts] == [
+    assert [(fate.use, fate.loss) for _, fate, _ in event.billing.attempts] == [
         ("abandoned", "upstream_broke"),
         ("abandoned", "hedge"),
         ("blocked", "guard"),
@@ -140,13 +142,13 @@ async def test_work_beside_a_call_tells_how_it_ends(owner: str, expected: list[s
             raise KeyError
         ends.append("worked")
 
-    called = record()
+    calls = record()
     async with SideTasks(max_tasks=1) as side_tasks:
         if owner == "full":
-            _ = side_tasks.start(asyncio.sleep(0), called.key)
-        called.side_tasks = None if owner == "none" else side_tasks
-        await called.run_in_background(work, ends.append)
-        assert len(called.pending) == (owner in ("room", "failing"))
-        await asyncio.gather(*called.pending)
+            _ = side_tasks.start(asyncio.sleep(0), calls.key)
+        calls.side_tasks = None if owner == "none" else side_tasks
+        await calls.run_in_background(work, ends.append)
+        assert len(calls.pending) == (owner in ("room", "failing"))
+        await asyncio.gather(*calls.pending)
 
     assert ends == expected

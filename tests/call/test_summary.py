@@ -21,9 +21,13 @@ TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini
 
 def ended(*attempts: tuple[float, float], total: float) -> Record:
     record = replace(new_record(), started=100.0)
-    for begun, done in attempts:
+    for started_at, result in attempts:
         attempt = record.start_attempt(TARGET, 0, "1" * 16)
-        attempt.started, attempt.response_at, attempt.ended = 100 + begun, 100 + begun, 100 + done
+        attempt.started, attempt.response_at, attempt.ended = (
+            100 + started_at,
+            100 + started_at,
+            100 + result,
+        )
     record.ended = 100 + total
     return record
 
@@ -62,7 +66,7 @@ def test_a_call_that_reached_nothing_has_unknowns() -> None:
 def test_summary_covers_the_call(attempts: tuple[tuple[float, float], ...]) -> None:
     facts = summarize(ended(*attempts, total=1.0))
 
-    assert [each.name for each in fields(facts) if not hasattr(facts, each.name)] == []
+    assert [field.name for field in fields(facts) if not hasattr(facts, field.name)] == []
 
 
 def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
@@ -76,12 +80,12 @@ def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
 
 def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
     record = ended((0.0, 1.0), total=1.0)
-    passed = GuardResult("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
-    masked = passed._replace(verdict="masked", findings={"aws": 1})
-    record.add_guard_results("output", [passed, masked, passed, masked, passed])
+    result = GuardResult("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
+    masked = result._replace(verdict="masked", findings={"aws": 1})
+    record.add_guard_results("output", [result, masked, result, masked, result])
 
     assert summarize(record).verdicts == [
-        ("output", passed._replace(bytes=30, fields=3, seconds=1.5)),
+        ("output", result._replace(bytes=30, fields=3, seconds=1.5)),
         ("output", masked._replace(bytes=20, fields=2, seconds=1.0, findings={"aws": 2})),
     ]
 

@@ -26,25 +26,25 @@ async def forked(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[
     """Run a command with this environment and no other; give its exit code and all it said."""
     FORKS.set_forkserver_preload([__name__, *IMPORTED])  # heard where it has not begun
     with TemporaryDirectory() as folder:
-        said = Path(folder) / "said"
-        process = FORKS.Process(target=_run, args=(tuple(arguments), dict(environ), said))
+        path = Path(folder) / "said"
+        process = FORKS.Process(target=_run, args=(tuple(arguments), dict(environ), path))
         process.start()
         try:
             await asyncio.to_thread(process.join, LONGEST_S)
             assert process.exitcode is not None, f"goes on for {LONGEST_S} s: {arguments}"
-            return process.exitcode, said.read_text()
+            return process.exitcode, path.read_text()
         finally:
             process.kill()
             process.join()
             process.close()
 
 
-def _run(arguments: tuple[str, ...], environ: dict[str, str], said: Path) -> None:
+def _run(arguments: tuple[str, ...], environ: dict[str, str], path: Path) -> None:
     """Be ``python -m proxy`` in this process."""
-    heard = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(heard, 1)
-    os.dup2(heard, 2)
-    os.close(heard)
+    received = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(received, 1)
+    os.dup2(received, 2)
+    os.close(received)
     os.chdir(TOP)
     os.environ.clear()
     os.environ.update(environ)

@@ -86,11 +86,11 @@ async def serving(folder: Path, policies: str, **environ: str) -> AsyncIterator[
 
 
 async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
-    good, said = await headrace("check", "policies")
+    good, text = await headrace("check", "policies")
     (tmp_path / "x.yaml").write_text("upstream: {}\n")
     bad, complaint = await headrace("check", str(tmp_path))
 
-    assert (good, ": valid" in said) == (0, True)
+    assert (good, ": valid" in text) == (0, True)
     assert bad == 1
     assert complaint.startswith('x.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?\n')
     assert complaint.endswith(": invalid, 1 error\n")
@@ -104,33 +104,33 @@ async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> No
     (tmp_path / "x.yaml").write_text(text)
 
     assert (await headrace("check", str(tmp_path)))[0] == 1
-    code, said = await headrace("check", str(tmp_path), "--no-secrets")
+    code, fields = await headrace("check", str(tmp_path), "--no-secrets")
 
-    assert code == 0, said
-    assert ": valid" in said
+    assert code == 0, fields
+    assert ": valid" in fields
 
 
 async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(world("http://127.0.0.1:1"))
 
-    code, said = await headrace("serve", "--policies", str(tmp_path), HEADRACE_DRAIN_SECOND="5")
+    code, text = await headrace("serve", "--policies", str(tmp_path), HEADRACE_DRAIN_SECOND="5")
 
     assert code == 1
     assert (
         "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)"
-        in said
+        in text
     )
 
 
 async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("tags: {team: [support]}\nkeys: {}\n")
 
-    lenient, said = await headrace("check", str(tmp_path))
+    lenient, text = await headrace("check", str(tmp_path))
     strict, listed = await headrace("check", str(tmp_path), "--strict", "--format", "json")
     _, marked = await headrace("check", str(tmp_path), "--format", "github")
 
     assert (lenient, strict) == (0, 1)
-    assert "x.yaml:1:8: warning: tags.team: is never set" in said
+    assert "x.yaml:1:8: warning: tags.team: is never set" in text
     assert json.loads(listed)["problems"][0] == {
         "severity": "warning",
         "file": "x.yaml",
@@ -153,11 +153,11 @@ def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path
 
     drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
     (tmp_path / "keys.yaml").write_text(drawn.stdout)
-    found = check_folder(tmp_path, None)
+    report = check_folder(tmp_path, None)
 
     assert drawn.exit_code == 0
-    assert found.errors == ()
-    assert found.summary.endswith("1 key)")
+    assert report.errors == ()
+    assert report.summary.endswith("1 key)")
     assert all(name in drawn.stdout for name in chosen)
 
 
@@ -203,11 +203,11 @@ def test_a_key_with_named_deployments_needs_no_folder(tmp_path: Path) -> None:
 
 
 async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
-    code, said = await headrace("key", "support-widget")
+    code, text = await headrace("key", "support-widget")
 
     assert code == 0
-    assert said.startswith("hr-")
-    assert "sha256: " in said
+    assert text.startswith("hr-")
+    assert "sha256: " in text
 
 
 @for_each(
@@ -231,37 +231,37 @@ async def test_a_bad_start_says_why_and_fails(
     out, _ = await process.communicate()
 
     assert process.returncode != 0
-    said = out.decode()
-    assert words in said
-    assert "Traceback" not in said
+    text = out.decode()
+    assert words in text
+    assert "Traceback" not in text
 
 
 async def test_metrics_are_listed_with_the_most_series_that_they_can_have() -> None:
-    code, said = await headrace("metrics", "policies")
+    code, text = await headrace("metrics", "policies")
 
-    lines = said.splitlines()
+    lines = text.splitlines()
     assert code == 0
     assert any(line.startswith("headrace_requests_total") and "outcome" in line for line in lines)
-    most, begin = re.findall(r"\d+", lines[-1])
-    assert 0 < int(begin) < int(most) < 50_000
+    maximum, begin = re.findall(r"\d+", lines[-1])
+    assert 0 < int(begin) < int(maximum) < 50_000
 
 
 async def test_a_broken_policy_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("keys: {demo: {sha256: abc}}\n")
 
-    code, said = await headrace("serve", "--policies", str(tmp_path))
+    code, text = await headrace("serve", "--policies", str(tmp_path))
 
     assert code == 1
-    assert 'x.yaml:1:8: keys.demo: required key "deployments" is missing' in said
+    assert 'x.yaml:1:8: keys.demo: required key "deployments" is missing' in text
 
 
 async def test_the_published_key_is_not_served_beyond_this_machine() -> None:
-    code, said = await headrace(
+    code, text = await headrace(
         "serve", "--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE
     )
 
     assert code == 1
-    assert "keys.demo is the public key of the demo" in said
+    assert "keys.demo is the public key of the demo" in text
 
 
 async def test_serving_answers_and_logs_one_line_per_call(
@@ -316,18 +316,18 @@ async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_
     policies.mkdir()
     (policies / "policies.yaml").write_text(world("http://127.0.0.1:1"))
     PLACES[place](path)
-    before = path.read_bytes() if path.is_file() else None
+    data_before = path.read_bytes() if path.is_file() else None
     name, _, kind = variable.partition("=")
     ports = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
     variables = {name: f"{kind}{path}", "HEADRACE_SECRET": "0123456789abcdef"}
 
-    code, said = await headrace("serve", "--policies", str(policies), *ports, **variables)
+    code, text = await headrace("serve", "--policies", str(policies), *ports, **variables)
 
     assert code == 1
-    assert f"Error: {name}: {path} " in said
-    assert "Traceback" not in said
-    assert (path.read_bytes() if path.is_file() else None) == before
-    assert [each for each in tmp_path.iterdir() if each.name not in ("there", "policies")] == []
+    assert f"Error: {name}: {path} " in text
+    assert "Traceback" not in text
+    assert (path.read_bytes() if path.is_file() else None) == data_before
+    assert [item for item in tmp_path.iterdir() if item.name not in ("there", "policies")] == []
 
 
 async def test_a_stop_lets_running_calls_end_and_settles_them(
@@ -346,12 +346,12 @@ async def test_a_stop_lets_running_calls_end_and_settles_them(
         served.process.send_signal(signal.SIGTERM)
         stopping = await served.line("stopping")
         gate.set()
-        rest = await response.read()
+        remainder = await response.read()
         line = await served.line("call")
         code = await asyncio.wait_for(served.process.wait(), PATIENCE_S)
         stopped = await served.line("stopped")
 
-    assert rest.endswith(b"data: [DONE]\n\n")
+    assert remainder.endswith(b"data: [DONE]\n\n")
     assert stopping["drain_seconds"] == 30
     assert 0 < stopped["seconds"] < 30
     assert (line["outcome"], code) == ("success", 0)
@@ -378,7 +378,7 @@ async def test_a_stop_ends_what_does_not_end_by_itself_and_says_so(
         line = await served.line("call")
         code = await asyncio.wait_for(served.process.wait(), PATIENCE_S)
 
-    assert sorted(each.status for each in responses) == [200, 503]
+    assert sorted(response.status for response in responses) == [200, 503]
     assert (line["error"], line["outcome"], code) == ("stopping", "proxy_error", 0)
 
 
@@ -411,6 +411,6 @@ def test_no_key_is_drawn_under_a_name_that_a_check_refuses(name: str) -> None:
 
 
 def test_the_help_of_usage_lists_every_dimension() -> None:
-    said = CliRunner().invoke(main, ["usage", "--help"]).output
+    text = CliRunner().invoke(main, ["usage", "--help"]).output
 
-    assert [name for name in COLUMNS if name not in said] == []
+    assert [name for name in COLUMNS if name not in text] == []

@@ -12,25 +12,25 @@ KNOWN = ("support-chat", "search-answers")
 
 
 @pytest.mark.parametrize(
-    ("chosen", "named"),
+    ("chosen", "name"),
     [
         ((), "[support-chat, search-answers]"),
         (("search-answers",), "[search-answers]"),
         (("search-answers", "search-answers"), "[search-answers]"),
     ],
 )
-def test_the_lines_hold_the_digest_and_the_deployments(chosen: tuple[str, ...], named: str) -> None:
+def test_the_lines_hold_the_digest_and_the_deployments(chosen: tuple[str, ...], name: str) -> None:
     text, lines = new_key("widget", chosen, KNOWN)
 
     digest = hashlib.sha256(text.encode()).hexdigest()
-    assert lines == f"keys:\n  widget: {{sha256: {digest}, deployments: {named}}}"
+    assert lines == f"keys:\n  widget: {{sha256: {digest}, deployments: {name}}}"
 
 
 def test_no_two_keys_are_the_same() -> None:
     assert new_key("widget", (), KNOWN)[0] != new_key("widget", (), KNOWN)[0]
 
 
-@pytest.mark.parametrize(("chosen", "known"), [(("nowhere",), KNOWN), ((), ())])
-def test_useless_key_is_not_drawn(chosen: tuple[str, ...], known: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("chosen", "known_value"), [(("nowhere",), KNOWN), ((), ())])
+def test_useless_key_is_not_drawn(chosen: tuple[str, ...], known_value: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"does not exist|no deployment"):
-        new_key("widget", chosen, known)
+        new_key("widget", chosen, known_value)

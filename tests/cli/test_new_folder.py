@@ -53,34 +53,34 @@ MODELS = {
 
 @for_each("provider", [name for name, each in PROVIDERS.items() if each.is_priced])
 def test_the_folder_is_good_for_each_provider(provider: str, tmp_path: Path) -> None:
-    known, folder = PROVIDERS[provider], str(tmp_path / provider)
-    if known.base_url is None:
+    known_value, folder = PROVIDERS[provider], str(tmp_path / provider)
+    if known_value.base_url is None:
         assert headrace("init", folder, "--provider", provider).exit_code == 2
         return
 
-    made = headrace("init", folder, "--provider", provider, "--model", MODELS[provider])
-    checked = headrace("check", folder, "--strict", **{known.variable: "sk-upstream-secret"})
+    result = headrace("init", folder, "--provider", provider, "--model", MODELS[provider])
+    checked = headrace("check", folder, "--strict", **{known_value.variable: "sk-upstream-secret"})
     tested = headrace("test", folder, "--fail-under", "100")
 
-    assert f"export {known.variable}=..." in made.output
-    assert [each.exit_code for each in (made, checked, tested)] == [0, 0, 0], (
-        made.output + checked.output + tested.output
+    assert f"export {known_value.variable}=..." in result.output
+    assert [item.exit_code for item in (result, checked, tested)] == [0, 0, 0], (
+        result.output + checked.output + tested.output
     )
 
 
 def test_a_provider_needs_a_model(tmp_path: Path) -> None:
-    done = headrace("init", str(tmp_path / "new"), "--provider", "mistral")
+    result = headrace("init", str(tmp_path / "new"), "--provider", "mistral")
 
-    assert (done.exit_code, "--model is required for mistral" in done.stderr) == (2, True)
+    assert (result.exit_code, "--model is required for mistral" in result.stderr) == (2, True)
     assert not (tmp_path / "new").exists()
 
 
 def test_the_secret_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -> None:
-    done = headrace("init", str(tmp_path))
+    result = headrace("init", str(tmp_path))
 
-    secret = done.stderr.strip()
+    secret = result.stderr.strip()
     assert secret.startswith("hr-")
-    assert secret not in done.stdout
+    assert secret not in result.stdout
     written = "".join(file.read_text() for file in tmp_path.rglob("*.yaml"))
     assert secret not in written
     assert hashlib.sha256(secret.encode()).hexdigest() in written
@@ -94,20 +94,20 @@ def test_each_folder_gets_a_key_of_its_own(tmp_path: Path) -> None:
 def test_a_folder_with_anything_in_it_is_left_alone(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
 
-    done = headrace("init", str(tmp_path))
+    result = headrace("init", str(tmp_path))
 
-    assert done.exit_code == 1
-    assert "is not empty; choose a new or empty folder" in done.stderr
+    assert result.exit_code == 1
+    assert "is not empty; choose a new or empty folder" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_what_cannot_be_written_is_one_clear_message(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    done = headrace("init", str(tmp_path / "file" / "below"))
+    result = headrace("init", str(tmp_path / "file" / "below"))
 
-    assert done.exit_code == 1
-    assert done.stderr == f"Error: {tmp_path}/file/below: Not a directory\n"
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {tmp_path}/file/below: Not a directory\n"
 
 
 async def test_a_call_with_the_drawn_key_is_served(
@@ -147,14 +147,14 @@ def migrate(config: Path, folder: Path) -> Result:
 
 
 def test_the_example_passes_check_and_holds_no_secret(tmp_path: Path) -> None:
-    done = migrate(EXAMPLE, tmp_path / "p")
+    result = migrate(EXAMPLE, tmp_path / "p")
     checked = CliRunner().invoke(main, ["check", "--no-secrets", str(tmp_path / "p")])
 
-    assert (done.exit_code, checked.exit_code) == (0, 0), done.output + checked.output
+    assert (result.exit_code, checked.exit_code) == (0, 0), result.output + checked.output
     written = "".join(file.read_text() for file in (tmp_path / "p").iterdir())
-    assert "sk-in-the-file" not in written + done.output
-    assert done.stderr.startswith("hr-")
-    assert done.stderr.strip() not in written
+    assert "sk-in-the-file" not in written + result.output
+    assert result.stderr.startswith("hr-")
+    assert result.stderr.strip() not in written
 
 
 @pytest.mark.sockets
@@ -184,8 +184,8 @@ async def test_an_application_of_the_configuration_is_served_by_the_folder(
 
 def test_all_that_does_not_come_over_is_noted_with_its_place(tmp_path: Path) -> None:
     notes = migrate(EXAMPLE, tmp_path / "p").stdout.splitlines()
-    told = next(place for place, line in enumerate(notes) if line.startswith("Created "))
-    places = {line.partition(":")[0] for line in notes[:told]}
+    count = next(place for place, line in enumerate(notes) if line.startswith("Created "))
+    places = {line.partition(":")[0] for line in notes[:count]}
 
     assert places == {
         "model_list[0].litellm_params.api_version",
@@ -213,14 +213,14 @@ def test_all_that_does_not_come_over_is_noted_with_its_place(tmp_path: Path) -> 
 def test_a_file_that_says_no_model_writes_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
 
-    done = migrate(tmp_path / "c.yaml", tmp_path / "p")
+    result = migrate(tmp_path / "c.yaml", tmp_path / "p")
 
-    assert done.exit_code == 1
-    assert done.stderr.startswith("Error: ")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
     assert not (tmp_path / "p").exists()
 
 
 def test_a_folder_that_has_something_is_left_alone(tmp_path: Path) -> None:
-    done = migrate(EXAMPLE, Path(__file__).parent)
+    result = migrate(EXAMPLE, Path(__file__).parent)
 
-    assert (done.exit_code, "is not empty" in done.stderr) == (1, True)
+    assert (result.exit_code, "is not empty" in result.stderr) == (1, True)

@@ -10,44 +10,46 @@ from tests.cli.test_init import headrace
 from tests.prices.test_checking import GOOD
 
 
-def folder(at: Path, text: str = GOOD) -> str:
-    (at / "p.yaml").write_text(text)
-    return str(at)
+def folder(path: Path, text: str = GOOD) -> str:
+    (path / "p.yaml").write_text(text)
+    return str(path)
 
 
 async def test_show_prints_a_table_or_json(tmp_path: Path) -> None:
-    here = ("--policies", folder(tmp_path), "--at", "2026-06-01")
-    code, table = await headrace("prices", "show", *here)
-    also, said = await headrace("prices", "show", *here, "--model", "unus*", "--format", "json")
+    local_value = ("--policies", folder(tmp_path), "--at", "2026-06-01")
+    code, table = await headrace("prices", "show", *local_value)
+    also, text = await headrace(
+        "prices", "show", *local_value, "--model", "unus*", "--format", "json"
+    )
 
     assert (code, also) == (0, 0)
     assert "gpt-4o-mini" in table
-    assert [line["model"] for line in orjson.loads(said)["prices"]] == ["unused"]
+    assert [line["model"] for line in orjson.loads(text)["prices"]] == ["unused"]
 
 
 async def test_check_exits_with_1_where_something_is_doubtful(tmp_path: Path) -> None:
-    here = ("--policies", folder(tmp_path), "--at", "2026-06-01")
-    good, _ = await headrace("prices", "check", *here)
-    old, said = await headrace("prices", "check", *here, "--older-than", "5")
+    local_value = ("--policies", folder(tmp_path), "--at", "2026-06-01")
+    good, _ = await headrace("prices", "check", *local_value)
+    old, text = await headrace("prices", "check", *local_value, "--older-than", "5")
 
     assert (good, old) == (0, 1)
-    assert "the prices are 12 days old" in said
+    assert "the prices are 12 days old" in text
 
 
 async def test_an_old_table_of_the_package_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("keys: {}\n")
-    here = ("--policies", str(tmp_path), "--at", "2099-06-01")
-    _, said = await headrace("prices", "check", *here, "--older-than", "5")
+    local_value = ("--policies", str(tmp_path), "--at", "2099-06-01")
+    _, text = await headrace("prices", "check", *local_value, "--older-than", "5")
 
     assert (
-        f"{tmp_path.name}:1:1: price_table.as_of: the prices of this Headrace release are" in said
+        f"{tmp_path.name}:1:1: price_table.as_of: the prices of this Headrace release are" in text
     )
 
 
 async def test_a_folder_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
     wrong = folder(tmp_path, GOOD.replace("upstream: openai", "upstream: opnai"))
     for command in ("show", "check"):
-        code, said = await headrace("prices", command, "--policies", wrong)
+        code, text = await headrace("prices", command, "--policies", wrong)
 
         assert code == 1
-        assert 'upstream "opnai" does not exist' in said
+        assert 'upstream "opnai" does not exist' in text

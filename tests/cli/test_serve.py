@@ -16,10 +16,10 @@ def test_calls_under_way_set_off_no_search_for_garbage() -> None:
     gc.callbacks.append(note)
     gc.set_threshold(*GARBAGE)
     try:
-        kept: list[list[int]] = [[] for _ in range(UNDER_WAY)]
+        stored_items: list[list[int]] = [[] for _ in range(UNDER_WAY)]
     finally:
         gc.set_threshold(*bounds)
         gc.callbacks.remove(note)
 
-    assert len(kept) == UNDER_WAY
+    assert len(stored_items) == UNDER_WAY
     assert searched == []

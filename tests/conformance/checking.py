@@ -244,7 +244,7 @@ async def streamed_answer(
 ) -> tuple[list[Json], bool]:
     """Return the events that a client gets, and whether ``[DONE]`` ended them."""
     events = [{**each, "system_fingerprint": FINGERPRINT} for each in legacy_events(" Par", "is.")]
-    upstream.answer_with(stream(events, done=done))
+    upstream.answer_with(stream(events, is_done=done))
     status, said, headers = await ask(
         document, client, {**document.required, "stream": True, **asked}
     )

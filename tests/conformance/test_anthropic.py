@@ -100,7 +100,7 @@ async def test_full_response(to: str, client: ClientSession, upstream: ScriptedU
 async def test_stream_events(to: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
     own = to == "via-anthropic"
     events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
-    upstream.answer_with(stream(events, done=not own))
+    upstream.answer_with(stream(events, is_done=not own))
     body = {**DOCUMENT.required, "model": to, "stream": True}
     async with client.post(DOCUMENT.path, headers=DOCUMENT.credential, json=body) as response:
         raw = await response.read()

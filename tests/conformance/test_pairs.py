@@ -139,13 +139,13 @@ class Way:
         if self.upstream_responds:
             item = text_item(" Paris.")
             spoken = response_events(item_events(0, item, " Par", "is."))
-            return stream(spoken, done=False) if streamed else answer(response())
+            return stream(spoken, is_done=False) if streamed else answer(response())
         if self.upstream == "anthropic":
             spoken = message_events(text_events(0, " Par", "is."))
-            return stream(spoken, done=False) if streamed else answer(message())
+            return stream(spoken, is_done=False) if streamed else answer(message())
         if streamed:
             events = (chat_events if self.upstream_chats else legacy_events)(" Par", "is.")
-            return stream(events, done=self.upstream != "scale")
+            return stream(events, is_done=self.upstream != "scale")
         return answer(chat(" Paris.") if self.upstream_chats else legacy())
 
 

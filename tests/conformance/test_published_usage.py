@@ -79,12 +79,16 @@ def said(each: Published, *, streamed: bool) -> Script:
             return answer(message(usage=each.usage))
         first, *rest = message_events(text_events(0, " Par", "is."), usage=each.usage)
         first["message"]["usage"] = each.begun or {**each.usage, "output_tokens": 1}
-        return stream([first, *rest], done=False)
+        return stream([first, *rest], is_done=False)
     if each.upstream == "responses":
         items = [*each.more.get("output", ()), TEXT]
         made = response(*items, usage=each.usage)
         texts = item_events(len(items) - 1, TEXT, " Par", "is.")
-        return stream(response_events(texts, whole=made), done=False) if streamed else answer(made)
+        return (
+            stream(response_events(texts, document=made), is_done=False)
+            if streamed
+            else answer(made)
+        )
     if not streamed:
         return answer(chat(" Paris.", usage=each.usage))
     events = chat_events(" Par", "is.")
@@ -153,7 +157,7 @@ async def test_a_stream_that_breaks_off_costs_what_was_read_and_written_until_th
     form: str, client: str, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
     events, after = CUT[form]
-    upstream.answer_with(stream(events, done=False, cut_after=after))
+    upstream.answer_with(stream(events, is_done=False, cut_after=after))
     options = {"stream_options": {"include_usage": True}} if client == "chat" else {}
 
     try:

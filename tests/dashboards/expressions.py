@@ -80,9 +80,9 @@ def recorded() -> set[str]:
 
 
 def nodes(expr: promql.Expr) -> list[Any]:
-    found: list[Any] = []
-    promql.walk(expr, found.append)
-    return found
+    matches: list[Any] = []
+    promql.walk(expr, matches.append)
+    return matches
 
 
 def selectors(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -91,7 +91,7 @@ def selectors(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         selector = getattr(node, "vector_selector", node)
         if isinstance(selector, promql.VectorSelector):
             matchers = selector.matchers.matchers
-            yield selector.name or "", {each.name: each.value for each in matchers}
+            yield selector.name or "", {matcher.name: matcher.value for matcher in matchers}
 
 
 def grouped(text: str) -> Iterator[tuple[list[str], set[str]]]:

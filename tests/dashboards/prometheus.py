@@ -26,34 +26,34 @@ class Prometheus:
 
     url: str
 
-    def get(self, path: str, **asked: str) -> Any:
-        query = urllib.parse.urlencode(asked)
+    def get(self, path: str, **request: str) -> Any:
+        query = urllib.parse.urlencode(request)
         with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=10) as response:  # noqa: S310  # our own
             return json.load(response)["data"]
 
-    def ask(self, expr: str, at: float | None = None) -> list[Any]:
+    def ask(self, expr: str, moment: float | None = None) -> list[Any]:
         """Give the series of an expression at a moment. Fails on what Prometheus refuses."""
-        when = {"time": f"{at:.3f}"} if at is not None else {}
+        when = {"time": f"{moment:.3f}"} if moment is not None else {}
         try:
-            found = self.get("/api/v1/query", query=expr, **when)
+            result = self.get("/api/v1/query", query=expr, **when)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{expr}: {error.read().decode()}") from None
-        if found["resultType"] == "scalar":
-            return [{"metric": {}, "value": found["result"]}]
-        series: list[Any] = found["result"]
+        if result["resultType"] == "scalar":
+            return [{"metric": {}, "value": result["result"]}]
+        series: list[Any] = result["result"]
         return series
 
-    def number(self, expr: str, at: float | None = None) -> float | None:
+    def number(self, expr: str, moment: float | None = None) -> float | None:
         """Give the value of an expression that has one series, else None."""
-        found = self.ask(expr, at)
-        return float(found[0]["value"][1]) if len(found) == 1 else None
+        matches = self.ask(expr, moment)
+        return float(matches[0]["value"][1]) if len(matches) == 1 else None
 
 
-def eventually(holds: Callable[[], bool], what: str) -> None:
+def eventually(holds: Callable[[], bool], description: str) -> None:
     """Look often until it is so. Fails after a while."""
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < until, what
+        assert time.monotonic() < deadline, description
         time.sleep(0.05)
 
 

@@ -40,27 +40,27 @@ def test_a_board_is_written_byte_for_byte_as_committed(path: Path) -> None:
 
 def test_writing_in_another_process_gives_the_same_bytes() -> None:
     script = "from dashboards.build import *; print(written(BOARDS['cost']), end='')"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout == (TOP / "dashboards" / "cost.json").read_text()
+    assert process.stdout == (TOP / "dashboards" / "cost.json").read_text()
 
 
 @every_board
 def test_a_board_is_what_grafanas_own_types_say(path: Path) -> None:
-    said = json.loads(path.read_text())
-    for annotation in said["annotations"]["list"]:
+    fields = json.loads(path.read_text())
+    for annotation in fields["annotations"]["list"]:
         assert annotation.pop("expr")  # the types leave the query of an annotation open
 
-    assert [e.message for e in jsonschema_rs.validator_for(SCHEMA).iter_errors(said)] == []
+    assert [e.message for e in jsonschema_rs.validator_for(SCHEMA).iter_errors(fields)] == []
 
 
 def test_the_types_do_refuse_what_is_wrong() -> None:
-    said = json.loads(BOARDS[0].read_text())
-    said["panels"][1]["gridPos"]["w"] = "wide"
+    fields = json.loads(BOARDS[0].read_text())
+    fields["panels"][1]["gridPos"]["w"] = "wide"
 
-    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(said)
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(fields)
 
 
 @every_board
@@ -79,23 +79,23 @@ def test_every_panel_asks_a_question_and_answers_in_a_unit(path: Path) -> None:
 def test_panels_have_ids_of_their_own_and_do_not_overlap(path: Path) -> None:
     everything = board(path)["panels"]
     assert len({panel["id"] for panel in everything}) == len(everything)
-    for one, other in combinations([panel["gridPos"] for panel in everything], 2):
-        assert one["x"] + one["w"] <= 24
+    for value, other_value in combinations([panel["gridPos"] for panel in everything], 2):
+        assert value["x"] + value["w"] <= 24
         assert (
-            one["x"] + one["w"] <= other["x"]
-            or other["x"] + other["w"] <= one["x"]
-            or one["y"] + one["h"] <= other["y"]
-            or other["y"] + other["h"] <= one["y"]
-        ), (one, other)
+            value["x"] + value["w"] <= other_value["x"]
+            or other_value["x"] + other_value["w"] <= value["x"]
+            or value["y"] + value["h"] <= other_value["y"]
+            or other_value["y"] + other_value["h"] <= value["y"]
+        ), (value, other_value)
 
 
 @every_board
 def test_every_variable_lists_values_of_a_metric_and_is_used(path: Path) -> None:
-    said = board(path)
-    first, *queried = said["templating"]["list"]
-    used = {name for each in SAID for name in re.findall(r"\$(\w+)", each.expr)}
+    fields = board(path)
+    first_value, *queried = fields["templating"]["list"]
+    used = {name for item in SAID for name in re.findall(r"\$(\w+)", item.expr)}
 
-    assert (first["name"], first["type"], first["query"]) == (
+    assert (first_value["name"], first_value["type"], first_value["query"]) == (
         "datasource",
         "datasource",
         "prometheus",
@@ -115,14 +115,14 @@ def test_every_board_leads_to_the_others(path: Path) -> None:
 
 
 def test_latencies_show_exemplars() -> None:
-    shown = {
+    output = {
         panel["title"]
         for path in BOARDS
         for panel in panels(path)
         if any(target.get("exemplar") for target in panel["targets"])
     }
 
-    assert {"Duration", "Time to first text", "Overhead"} <= shown
+    assert {"Duration", "Time to first text", "Overhead"} <= output
 
 
 @every_expression
@@ -130,12 +130,12 @@ def test_an_expression_parses_and_names_what_is_declared(said: Said) -> None:
     text = said.filled()
 
     for name, labels in expressions.selectors(text):
-        known = _labels(name)
-        if known is not None:
-            assert {*labels} <= {*known, *promql.SCRAPED}, name
-    for kept, inside in expressions.grouped(text):
-        for known in filter(None, map(_labels, inside)):
-            assert {*kept} <= {*known, *promql.SCRAPED}, inside
+        known_value = _labels(name)
+        if known_value is not None:
+            assert {*labels} <= {*known_value, *promql.SCRAPED}, name
+    for stored_items, inside in expressions.grouped(text):
+        for known_value in filter(None, map(_labels, inside)):
+            assert {*stored_items} <= {*known_value, *promql.SCRAPED}, inside
 
 
 def _labels(name: str) -> tuple[str, ...] | None:
@@ -148,9 +148,11 @@ def _labels(name: str) -> tuple[str, ...] | None:
 def test_legends_and_columns_are_labels_that_the_query_keeps(path: Path) -> None:
     for panel in panels(path):
         for target in panel["targets"]:
-            kept = {label for labels, _ in expressions.grouped(_plain(target)) for label in labels}
-            shown = expressions.legends(target.get("legendFormat", ""))
-            assert shown <= {*kept, *promql.SCRAPED}, panel["title"]
+            stored = {
+                label for labels, _ in expressions.grouped(_plain(target)) for label in labels
+            }
+            output = expressions.legends(target.get("legendFormat", ""))
+            assert output <= {*stored, *promql.SCRAPED}, panel["title"]
 
 
 def _plain(target: dict[str, Any]) -> str:

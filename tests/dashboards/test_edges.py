@@ -31,11 +31,13 @@ class Play:
     panel: str = "Spent in range"
 
 
-def old(before: int, gap: str, after: int, *, spent: int = 4320) -> tuple[str, str]:
+def old(count_before: int, gap: str, count_after: int, *, spend: int = 4320) -> tuple[str, str]:
     """Return the samples of a process that began three days earlier and spends 1 USD a minute."""
-    lost = int(gap.split("x")[1])
-    costs = f"{spent}+1x{before - 1} {gap} {spent + before + lost}+1x{after}"
-    return costs, f"-259200x{before - 1} {gap} -259200x{after}"
+    lost_count = int(gap.split("x")[1])
+    costs = (
+        f"{spend}+1x{count_before - 1} {gap} {spend + count_before + lost_count}+1x{count_after}"
+    )
+    return costs, f"-259200x{count_before - 1} {gap} -259200x{count_after}"
 
 
 PLAYS = (
@@ -97,14 +99,14 @@ PLAYS = (
 
 @for_each("play", PLAYS, ids=lambda play: play.name)
 def test_a_panel_says_what_was_spent_in_its_range(play: Play, tmp_path: Path) -> None:
-    shown = PANELS[f"cost: {play.panel} A"].filled(range=f"{play.shown}m")
+    output = PANELS[f"cost: {play.panel} A"].filled(range=f"{play.shown}m")
     series = [{"series": COST, "values": play.cost}, {"series": STARTED, "values": play.started}]
     case = {
         "interval": "1m",
         "input_series": series,
         "promql_expr_test": [
             {
-                "expr": f"abs(({shown}) - {play.usd}) <= bool {play.off}",
+                "expr": f"abs(({output}) - {play.usd}) <= bool {play.off}",
                 "eval_time": f"{play.at}m",
                 "exp_samples": [{"labels": "{}", "value": 1}],
             },

@@ -36,10 +36,10 @@ class History:
     ledger: Path
     metrics: str
 
-    def ask(self, said: Said, expr: str | None = None) -> list[Any]:
-        filled = Said(said.where, expr or said.expr).filled(range="10m", rate_interval="1m")
-        for before in (" offset 1w", " offset 1d", " offset 30m", " offset 15m"):
-            filled = filled.replace(before, "")  # there is no past yet
+    def ask(self, fields: Said, expr: str | None = None) -> list[Any]:
+        filled = Said(fields.where, expr or fields.expr).filled(range="10m", rate_interval="1m")
+        for value_before in (" offset 1w", " offset 1d", " offset 30m", " offset 15m"):
+            filled = filled.replace(value_before, "")  # there is no past yet
         return self.server.ask(filled, self.last)
 
 
@@ -56,11 +56,11 @@ async def lived(folder: Path, opened: ExitStack) -> History:
     candidate.mkdir()
     async with scripted_upstream() as upstream:
         upstream.answer_with(Models())
-        said = policies(upstream.url)
-        (candidate / "policies.yaml").write_text(said.replace("max_tokens: 200", "max_tokens: 100"))
-        at = LedgerAt("sqlite", ledger)
+        text = policies(upstream.url)
+        (candidate / "policies.yaml").write_text(text.replace("max_tokens: 200", "max_tokens: 100"))
+        position = LedgerAt("sqlite", ledger)
         async with running_proxy(
-            folder / "policies", said, ledger=at, candidate=candidate
+            folder / "policies", text, ledger=position, candidate=candidate
         ) as proxy:
             target = proxy.admin.removeprefix("http://")
             server = opened.enter_context(prometheus(folder, target))
@@ -71,12 +71,12 @@ async def lived(folder: Path, opened: ExitStack) -> History:
                     calls += await drive(client, number)
                     await proxy.sink.wait(calls)
                     await scraped(server, calls)
-                    (proxy.policies / "policies.yaml").write_text(f"{said}# {number}\n")
+                    (proxy.policies / "policies.yaml").write_text(f"{text}# {number}\n")
                 async with client.get(f"{proxy.admin}/metrics") as response:
                     metrics = await response.text()
-            last = server.number("max(timestamp(headrace_build_info))")
-    assert last is not None
-    return History(server, last, ledger, metrics)
+            last_seconds = server.number("max(timestamp(headrace_build_info))")
+    assert last_seconds is not None
+    return History(server, last_seconds, ledger, metrics)
 
 
 async def scraped(server: Prometheus, calls: int) -> None:
@@ -89,7 +89,7 @@ async def scraped(server: Prometheus, calls: int) -> None:
 
 
 def test_every_expression_of_every_panel_gives_series(history: History) -> None:
-    silent = [said.where for said in expressions.of_boards() if not history.ask(said)]
+    silent = [of_board.where for of_board in expressions.of_boards() if not history.ask(of_board)]
 
     assert not silent, "\n".join(silent)
 
@@ -118,23 +118,25 @@ MONEY = {
 @pytest.mark.parametrize("title", MONEY)
 def test_the_money_shown_is_the_ledgers_to_the_nano_dollar(title: str, history: History) -> None:
     label, column = MONEY[title]
-    [shown] = [said for said in expressions.of_boards() if said.where == f"cost: {title} A"]
+    [output] = [
+        of_board for of_board in expressions.of_boards() if of_board.where == f"cost: {title} A"
+    ]
 
     nano = {
-        each["metric"].get(label, "all"): round(float(each["value"][1]) * 1e9, 1)
-        for each in history.ask(shown)
+        item["metric"].get(label, "all"): round(float(item["value"][1]) * 1e9, 1)
+        for item in history.ask(output)
     }
 
     with closing(sqlite3.connect(history.ledger)) as file:
-        kept = dict(file.execute(ATTEMPTS.format(column)).fetchall())
+        stored = dict(file.execute(ATTEMPTS.format(column)).fetchall())
     assert {name: money for name, money in nano.items() if money} == {
-        name: money for name, money in kept.items() if money
+        name: money for name, money in stored.items() if money
     }
     assert sum(nano.values()) > 0
 
 
 def test_prometheus_finds_nothing_to_mend_in_the_metrics(history: History) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [program("promtool"), "check", "metrics"],
         input=history.metrics,
         capture_output=True,
@@ -142,27 +144,27 @@ def test_prometheus_finds_nothing_to_mend_in_the_metrics(history: History) -> No
         check=False,
     )
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_latencies_lead_to_traces(history: History) -> None:
     query = "headrace_request_duration_seconds_bucket"
     start, end = f"{history.last - 60:.0f}", f"{history.last + 1:.0f}"
 
-    found = history.server.get("/api/v1/query_exemplars", query=query, start=start, end=end)
+    result = history.server.get("/api/v1/query_exemplars", query=query, start=start, end=end)
 
-    named = [each["labels"] for series in found for each in series["exemplars"]]
-    assert named
-    assert all(re.fullmatch("[0-9a-f]{32}", labels["trace_id"]) for labels in named)
+    names = [sery["labels"] for series in result for sery in series["exemplars"]]
+    assert names
+    assert all(re.fullmatch("[0-9a-f]{32}", labels["trace_id"]) for labels in names)
 
 
 def test_every_alert_and_record_has_series_to_judge(history: History) -> None:
     silent = [
-        f"{said.where}: {part}"
-        for said in expressions.of_rules()
-        for part in expressions.operands(said.expr)
+        f"{of_rule.where}: {part}"
+        for of_rule in expressions.of_rules()
+        for part in expressions.operands(of_rule.expr)
         if "headrace_ledger_drift_usd" not in part  # it is asked for every five minutes at most
-        and not history.ask(said, part)
+        and not history.ask(of_rule, part)
     ]
 
     assert not silent, "\n".join(silent)

@@ -22,11 +22,13 @@ def test_every_board_has_its_picture_of_a_modest_size() -> None:
 
 def test_its_lock_holds_hashes_and_no_address() -> None:
     locked = json.loads((PREVIEW / "package-lock.json").read_text())["packages"]
-    wanted = json.loads((PREVIEW / "package.json").read_text())["dependencies"]
+    expected = json.loads((PREVIEW / "package.json").read_text())["dependencies"]
 
-    assert all("integrity" in each for name, each in locked.items() if name)
-    assert not any("resolved" in each for each in locked.values())
-    assert all(locked[f"node_modules/{name}"]["version"] == said for name, said in wanted.items())
+    assert all("integrity" in item for name, item in locked.items() if name)
+    assert not any("resolved" in item for item in locked.values())
+    assert all(
+        locked[f"node_modules/{name}"]["version"] == fields for name, fields in expected.items()
+    )
 
 
 def test_the_policies_of_its_traffic_are_good(tmp_path: Path) -> None:

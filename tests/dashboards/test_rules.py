@@ -22,11 +22,11 @@ ALERTS: dict[str, dict[str, Any]] = {rule["alert"]: rule for _, rule in rules() 
 
 
 def promtool(*arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [program("promtool"), *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_prometheus_understands_the_rules() -> None:
@@ -41,8 +41,8 @@ def test_alerts_fire_and_stay_quiet_as_played(play: Path) -> None:
 def played() -> Iterator[tuple[str, bool]]:
     for play in PLAYS:
         for case in yaml.safe_load(play.read_text())["tests"]:
-            for each in case["alert_rule_test"]:
-                yield each["alertname"], bool(each.get("exp_alerts"))
+            for item in case["alert_rule_test"]:
+                yield item["alertname"], bool(item.get("exp_alerts"))
 
 
 @for_each("alert", ALERTS)
@@ -67,9 +67,9 @@ def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> Non
 
 
 def test_every_page_is_of_an_alert() -> None:
-    named = {Path(rule["annotations"]["runbook_url"]).name for rule in ALERTS.values()}
+    names = {Path(rule["annotations"]["runbook_url"]).name for rule in ALERTS.values()}
 
-    assert {page.name for page in PAGES.glob("*.md")} == named | {"README.md"}
+    assert {page.name for page in PAGES.glob("*.md")} == names | {"README.md"}
 
 
 @for_each("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)

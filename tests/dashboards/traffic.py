@@ -39,14 +39,14 @@ RICH = {
 
 
 def policies(upstream: str) -> str:
-    said = (Path(__file__).parent / "world.yaml").read_text()
+    text = (Path(__file__).parent / "world.yaml").read_text()
     digests = {
         "{support}": hashlib.sha256(KEY.encode()).hexdigest(),
         "{search}": hashlib.sha256(SEARCH_KEY.encode()).hexdigest(),
     }
     for name, digest in digests.items():
-        said = said.replace(name, digest)
-    return said.replace("{upstream}", upstream)
+        text = text.replace(name, digest)
+    return text.replace("{upstream}", upstream)
 
 
 class Models:
@@ -55,11 +55,11 @@ class Models:
     def __init__(self) -> None:
         self._asked = count()
 
-    async def __call__(self, asked: Asked, wire: Wire) -> None:
-        await self._script(asked)(asked, wire)
+    async def __call__(self, request: Asked, wire: Wire) -> None:
+        await self._script(request)(request, wire)
 
-    def _script(self, asked: Asked) -> Script:
-        body = asked.json
+    def _script(self, request: Asked) -> Script:
+        body = request.json
         text = str(body.get("messages") or body.get("prompt"))
         if body["model"] == "down" or (body["model"] == "flaky" and next(self._asked) % 3):
             return answer({"error": {"message": "overloaded"}}, 503)
@@ -67,33 +67,33 @@ class Models:
             return hang()
         if "refuse this" in text:
             return answer({"error": {"message": "no"}}, 400)
-        said = " It is classified." if "secret" in text else " Paris is the capital."
+        fields = " It is classified." if "secret" in text else " Paris is the capital."
         if body.get("stream"):
-            return self._streamed(asked, said, cut="break off" in text)
-        return self._whole(asked, said)
+            return self._streamed(request, fields, cut="break off" in text)
+        return self._whole(request, fields)
 
-    def _streamed(self, asked: Asked, said: str, *, cut: bool) -> Script:
-        events = chat_events if asked.path.endswith("chat/completions") else legacy_events
-        words = [f" {word}" for word in said.split()]
+    def _streamed(self, request: Asked, text: str, *, cut: bool) -> Script:
+        events = chat_events if request.path.endswith("chat/completions") else legacy_events
+        words = [f" {word}" for word in text.split()]
         return stream(events(*words), cut_after=2 if cut else None)
 
-    def _whole(self, asked: Asked, said: str) -> Script:
-        if asked.path.endswith("chat/completions"):
-            return answer(chat(said, usage=RICH), 200, *HEADROOM)
-        return answer(legacy(said, usage=RICH), 200, *HEADROOM)
+    def _whole(self, request: Asked, text: str) -> Script:
+        if request.path.endswith("chat/completions"):
+            return answer(chat(text, usage=RICH), 200, *HEADROOM)
+        return answer(legacy(text, usage=RICH), 200, *HEADROOM)
 
 
 def wave(number: int) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:
     """Give the calls of one wave: path, headers, body."""
     for name, route in ROUTES.items():
         for streamed in (False, True) if route.streams else (False,):
-            said = route.body(streamed=streamed, user=f"{name}-{number}")
-            yield route.path, {**route.credential, "x-headrace-tags": "cost_center=CC-1001"}, said
+            fields = route.body(streamed=streamed, user=f"{name}-{number}")
+            yield route.path, {**route.credential, "x-headrace-tags": "cost_center=CC-1001"}, fields
     chats = "/v1/chat/completions"
 
-    def ask(text: str, **more: Any) -> dict[str, Any]:
+    def ask(text: str, **options: Any) -> dict[str, Any]:
         messages = [{"role": "user", "content": text}]
-        return {"model": "support-chat", "messages": messages, **more}
+        return {"model": "support-chat", "messages": messages, **options}
 
     for _ in range(3):
         yield chats, BEARER, ask("What is the capital of France?")

@@ -47,20 +47,20 @@ async def printed(tmp_path: Path) -> AsyncIterator[str]:
         env={**os.environ, "HEADRACE_SECRET": SECRET},
     )
     assert process.stdout is not None
-    said = b""
+    text = b""
     async with asyncio.timeout(60):
-        while b"/metrics" not in said:
+        while b"/metrics" not in text:
             line = await process.stdout.readline()
-            assert line, said.decode()
-            said += line
+            assert line, text.decode()
+            text += line
     try:
-        yield said.decode()
+        yield text.decode()
     finally:
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(20):
-            rest = await process.stdout.read()
+            remainder = await process.stdout.read()
             code = await process.wait()
-        assert code == 0, rest.decode()
+        assert code == 0, remainder.decode()
 
 
 def commands(printed: str) -> list[str]:
@@ -85,9 +85,9 @@ async def shell(command: str) -> str:
 
 async def test_the_printed_examples_are_answered_by_the_real_model(printed: str) -> None:
     program("curl")
-    whole, chat, messages, responses, sdk, models, metrics = commands(printed)
+    full_text, chat, messages, responses, sdk, models, metrics = commands(printed)
 
-    completed = json.loads(await shell(whole))
+    completed = json.loads(await shell(full_text))
     streamed = await shell(chat)
     message = json.loads(await shell(messages))
     response = json.loads(await shell(responses))
@@ -111,14 +111,14 @@ async def test_the_printed_examples_are_answered_by_the_real_model(printed: str)
 
 
 async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
-    found = re.search(r"http://[0-9.:]+", printed)
-    assert found is not None
-    more = {"model": "support-chat", "max_tokens": 4, "temperature": 0}
-    async with aiohttp.ClientSession(base_url=found[0]) as client:
+    match = re.search(r"http://[0-9.:]+", printed)
+    assert match is not None
+    extra = {"model": "support-chat", "max_tokens": 4, "temperature": 0}
+    async with aiohttp.ClientSession(base_url=match[0]) as client:
         for name, route in ROUTES.items():
             headers = {k: v.replace(KEY, "hr-demo-key") for k, v in route.credential.items()}
             for streamed in (False, True) if route.streams else (False,):
-                body = {**route.body(streamed=streamed), **more}
+                body = {**route.body(streamed=streamed), **extra}
                 path = route.path.replace(AZURES, "/openai/deployments/support-chat")
                 async with client.post(path, headers=headers, json=body) as response:
                     raw = await response.read()
@@ -128,19 +128,19 @@ async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
 
 async def leaning(url: str) -> None:
     """Lean on a response of the demo, by the id that its client got."""
-    asked = {"model": "support-chat", "input": "Say hello.", "max_output_tokens": 4}
+    request = {"model": "support-chat", "input": "Say hello.", "max_output_tokens": 4}
     bearer = {"authorization": "Bearer hr-demo-key"}
     async with aiohttp.ClientSession(base_url=url, headers=bearer) as client:
 
         async def ask(**body: Any) -> tuple[int, Any]:
-            async with client.post("/v1/responses", json={**asked, **body}) as got:
-                return got.status, await got.json()
+            async with client.post("/v1/responses", json={**request, **body}) as response:
+                return response.status, await response.json()
 
-        _, first = await ask()
-        on, refused = await ask(previous_response_id=first["id"])
+        _, first_value = await ask()
+        on, refused = await ask(previous_response_id=first_value["id"])
         nowhere, unknown = await ask(previous_response_id="resp_1")
 
-    pin = ResponseIds.of([SECRET]).open(first["id"], "demo")
+    pin = ResponseIds.of([SECRET]).open(first_value["id"], "demo")
     assert pin is not None
     assert (pin.deployment, pin.target) == ("support-chat", "local/smol")
     assert on == 400  # the model's server has been asked: it keeps nothing
@@ -149,12 +149,12 @@ async def leaning(url: str) -> None:
 
 
 async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) -> None:
-    found = re.search(r"http://[0-9.:]+", printed)
-    assert found is not None
+    match = re.search(r"http://[0-9.:]+", printed)
+    assert match is not None
     async with (
         aiohttp.ClientSession() as client,
         client.post(
-            f"{found[0]}/inference/v1/completions",
+            f"{match[0]}/inference/v1/completions",
             headers={"Authorization": "Bearer hr-demo-key"},
             json={"model": "search-answers", "prompt": "Say hello.", "max_tokens": 5},
         ) as response,
@@ -164,4 +164,4 @@ async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) ->
     assert response.status == 200, answer
     assert answer["object"] == "text_completion"
     assert answer["choices"][0]["text"]
-    await leaning(found[0])  # it takes seconds to start the model for another test
+    await leaning(match[0])  # it takes seconds to start the model for another test

@@ -43,10 +43,10 @@ async def proxy(model: str, tmp_path: Path) -> AsyncIterator[Proxy]:
         yield running
 
 
-async def said(url: str, path: str, **more: Any) -> tuple[bytes, dict[str, str]]:
+async def said(url: str, path: str, **options: Any) -> tuple[bytes, dict[str, str]]:
     async with (
         aiohttp.ClientSession(base_url=url) as client,
-        client.post(path, headers=HEADERS, json=_without_nulls({**ASKED, **more})) as response,
+        client.post(path, headers=HEADERS, json=_without_nulls({**ASKED, **options})) as response,
     ):
         raw = await response.read()
         assert response.status == 200, raw
@@ -65,35 +65,37 @@ async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
     model: str, proxy: Proxy
 ) -> None:
     direct = message_of((await said(model, "/v1/messages", stream=True))[0])
-    own, across = [
+    own_document, crossing = [
         message_of((await said(proxy.url, "/v1/messages", stream=True, model=to))[0])
         for to in ("via-anthropic", "search-answers")
     ]
 
     assert direct["content"][0]["text"].strip()
-    for each in (own, across):
-        assert each["content"] == direct["content"]
-        assert each["stop_reason"] == direct["stop_reason"] == "max_tokens"
-        assert each["usage"]["output_tokens"] == direct["usage"]["output_tokens"]
+    for document in (own_document, crossing):
+        assert document["content"] == direct["content"]
+        assert document["stop_reason"] == direct["stop_reason"] == "max_tokens"
+        assert document["usage"]["output_tokens"] == direct["usage"]["output_tokens"]
 
 
 async def test_a_whole_answer_is_of_the_types_that_the_sdk_knows_and_says_the_same(
     model: str, proxy: Proxy, drive: Drive
 ) -> None:
-    asked = {name: value for name, value in ASKED.items() if name != "temperature"}
-    asked["extra_body"] = {"temperature": 0}  # which the SDK has no more argument for
-    steps = [{"do": "create", "with": {**asked, "model": to}} for to in MODELS]
+    request = {name: value for name, value in ASKED.items() if name != "temperature"}
+    request["extra_body"] = {"temperature": 0}  # which the SDK has no more argument for
+    steps = [{"do": "create", "with": {**request, "model": to}} for to in MODELS]
 
-    [direct] = await drive("anthropic", {"do": "create", "with": asked}, url=model)
+    [direct] = await drive("anthropic", {"do": "create", "with": request}, url=model)
     assert direct["ok"], direct
-    own, across = await drive("anthropic", *steps)
+    own_document, crossing = await drive("anthropic", *steps)
     [streamed] = await drive("anthropic", {**steps[0], "do": "stream"})
 
-    for each in (own, across, streamed):
-        assert each["ok"], each
-        assert each["text"] == direct["text"]
-        assert each["blocks"][0].removeprefix("Parsed") == "TextBlock"
-        assert each["data"]["usage"]["output_tokens"] == direct["data"]["usage"]["output_tokens"]
+    for document in (own_document, crossing, streamed):
+        assert document["ok"], document
+        assert document["text"] == direct["text"]
+        assert document["blocks"][0].removeprefix("Parsed") == "TextBlock"
+        assert (
+            document["data"]["usage"]["output_tokens"] == direct["data"]["usage"]["output_tokens"]
+        )
 
 
 MODELS = ("via-anthropic", "search-answers")
@@ -123,9 +125,9 @@ async def test_tokens_are_counted_by_the_server_and_estimated_where_it_only_chat
     path = "/v1/messages/count_tokens"
 
     direct, _ = await said(model, path, **body)
-    own, warned = await said(proxy.url, path, model="via-anthropic", **body)
+    own_data, warned = await said(proxy.url, path, model="via-anthropic", **body)
     _, estimated = await said(proxy.url, path, model="search-answers", **body)
 
-    assert own == direct
+    assert own_data == direct
     assert "x-headrace-warning" not in warned
     assert "input_tokens estimated" in estimated["x-headrace-warning"]

@@ -43,9 +43,9 @@ async def test_a_damaged_model_is_reported(size: int, tmp_path: Path) -> None:
     damaged = tmp_path / "model.gguf"
     damaged.write_bytes(Path(path).read_bytes()[:size])
 
-    said, code = await first_line(damaged)
+    text, code = await first_line(damaged)
 
-    assert said == "cannot load model.gguf: `make clean run` installs it again"
+    assert text == "cannot load model.gguf: `make clean run` installs it again"
     assert code == 1
 
 

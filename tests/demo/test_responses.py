@@ -24,26 +24,26 @@ ASKED: dict[str, Any] = {
 }
 
 
-async def asked(url: str, **more: Any) -> bytes:
+async def asked(url: str, **options: Any) -> bytes:
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
         aiohttp.ClientSession(base_url=url, headers=headers) as client,
-        client.post("/v1/responses", json={**ASKED, **more}) as answered,
+        client.post("/v1/responses", json={**ASKED, **options}) as answered,
     ):
         raw = await answered.read()
         assert answered.status == 200, raw
         return raw
 
 
-def text_of(whole: dict[str, Any]) -> str:
-    parts = [part for item in whole["output"] for part in item.get("content") or ()]
+def text_of(document: dict[str, Any]) -> str:
+    parts = [part for item in document["output"] for part in item.get("content") or ()]
     return "".join(part["text"] for part in parts if part["type"] == "output_text")
 
 
 async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
     model: str, proxy: Proxy
 ) -> None:
-    direct, own, across = [
+    direct, own_value, crossing = [
         events_of(await asked(url, stream=True, model=to))[-1][1]["response"]
         for url, to in (
             (model, "smol"),
@@ -52,12 +52,12 @@ async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
         )
     ]
 
-    whole = json.loads(await asked(proxy.url, model="support-chat"))
+    full_value = json.loads(await asked(proxy.url, model="support-chat"))
 
     assert text_of(direct).strip()
-    for each in (own, across, whole):
-        assert text_of(each) == text_of(direct)
-        assert each["usage"]["output_tokens"] == direct["usage"]["output_tokens"]
+    for item in (own_value, crossing, full_value):
+        assert text_of(item) == text_of(direct)
+        assert item["usage"]["output_tokens"] == direct["usage"]["output_tokens"]
 
 
 @pytest.mark.parametrize("sdk", ["openai", "openai-async"])
@@ -68,7 +68,7 @@ async def test_the_sdks_own_helper_reads_a_stream_without_numbers(
     assert not any("output_index" in data or "sequence_number" in data for _, data in direct)
     asks = {"do": "respond-stream", "with": {**ASKED, "model": "support-chat"}}
 
-    [seen] = await drive(sdk, asks)
+    [observed] = await drive(sdk, asks)
 
-    assert seen["ok"], seen
-    assert seen["text"] == text_of(direct[-1][1]["response"])
+    assert observed["ok"], observed
+    assert observed["text"] == text_of(direct[-1][1]["response"])

@@ -124,8 +124,10 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("moment", ["before-ready", "after-ready"])
 async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path: Path) -> None:
-    kept = {"HEADRACE_LEDGER": f"sqlite:{tmp_path / 'usage.db'}"} if moment == "after-ready" else {}
-    async with demo(tmp_path, RUNTIMES[moment], **kept) as running:
+    stored = (
+        {"HEADRACE_LEDGER": f"sqlite:{tmp_path / 'usage.db'}"} if moment == "after-ready" else {}
+    )
+    async with demo(tmp_path, RUNTIMES[moment], **stored) as running:
         await running.wait_for("/metrics")
         if moment == "after-ready":
             os.kill(model_pid(tmp_path), signal.SIGILL)
@@ -140,8 +142,8 @@ async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path:
     assert running.printed.count(reason) == 1
     assert "Traceback" not in running.printed
     assert re.search(r"\nsupport-chat +1 +1 +16 +\$0\.00000033 ", running.printed)
-    assert ("The ledger was temporary" in running.printed) == (not kept)
-    assert (tmp_path / "usage.db").exists() == bool(kept)
+    assert ("The ledger was temporary" in running.printed) == (not stored)
+    assert (tmp_path / "usage.db").exists() == bool(stored)
     assert not list(tmp_path.glob("headrace-demo-*"))
 
 
@@ -170,8 +172,8 @@ TAKEN = [
 def test_a_taken_port_is_reported_before_anything_starts(
     command: str, option: str, source: str, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as taken_items:
+        port = taken_items.getsockname()[1]
         policies = policies_with(tmp_path, port if option == "model" else free_port())
         addresses = {"--listen": FREE, "--admin-listen": FREE, option: f"127.0.0.1:{port}"}
         options = [
@@ -189,7 +191,7 @@ def test_a_taken_port_is_reported_before_anything_starts(
 
 @pytest.mark.parametrize(("text", "message"), ENDS.values(), ids=ENDS)
 async def test_every_end_of_the_model_is_one_line(text: str, message: str) -> None:
-    said: list[str] = []
+    values: list[str] = []
     address = Address("127.0.0.1", free_port())
     ready_s = 0.2 if text == WAIT else 20
 
@@ -197,19 +199,19 @@ async def test_every_end_of_the_model_is_one_line(text: str, message: str) -> No
         return script(text)
 
     async with (
-        running_upstream(address, said.append, command, ready_s),
+        running_upstream(address, values.append, command, ready_s),
         aiohttp.ClientSession() as client,
         client.post(f"http://{address}/v1/completions", json={}) as response,
     ):
         choice = (await response.json())["choices"][0]
 
     assert choice["text"] == TEXT
-    assert said[1:] == [f"The local model {message}. {SIMULATED}"]
+    assert values[1:] == [f"The local model {message}. {SIMULATED}"]
 
 
 async def test_an_address_that_is_taken_meanwhile_is_an_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = Address("127.0.0.1", taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken_items:
+        address = Address("127.0.0.1", taken_items.getsockname()[1])
 
         with pytest.raises(OSError, match="in use"):
             async with running_upstream(address, lambda _: None, lambda _: script("sys.exit(1)")):

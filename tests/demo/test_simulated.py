@@ -29,18 +29,18 @@ def prompt(route: Route) -> dict[str, object]:
 
 async def test_every_route_is_answered(tmp_path: Path) -> None:
     assert "simulated" in TEXT
-    whole, short = TEXT, " ".join(TEXT.split()[:3])
+    full_value, short = TEXT, " ".join(TEXT.split()[:3])
     calls = 0
     async with (
-        running_simulation(Address("127.0.0.1", 0)) as at,
-        running_proxy(tmp_path / "p", world(f"http://{at}")) as proxy,
+        running_simulation(Address("127.0.0.1", 0)) as address,
+        running_proxy(tmp_path / "p", world(f"http://{address}")) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         for name, route in ROUTES.items():
             cases = [
                 (streamed, bound, text)
                 for streamed in ((False, True) if route.streams else (False,))
-                for bound, text in (({}, whole), (length(route), short))
+                for bound, text in (({}, full_value), (length(route), short))
             ]
             for streamed, bound, text in cases:
                 extra = prompt(route) | bound

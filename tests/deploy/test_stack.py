@@ -49,7 +49,7 @@ def test_what_the_specification_does_not_know_is_refused() -> None:
 
 
 def test_every_image_has_a_version() -> None:
-    images = [said["image"] for said in SERVICES.values() if "image" in said]
+    images = [service["image"] for service in SERVICES.values() if "image" in service]
 
     assert len(images) == len(SERVICES) - 1
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
@@ -63,40 +63,40 @@ def test_what_is_mounted_is_there(service: str, mount: str) -> None:
 
 
 def test_ports_are_published_on_this_machine_alone() -> None:
-    published = [port for said in SERVICES.values() for port in said.get("ports", ())]
+    published = [port for service in SERVICES.values() for port in service.get("ports", ())]
 
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
 def test_the_proxy_takes_what_it_is_told() -> None:
-    known = (TOP / "proxy" / "settings.py").read_text()
+    known_text = (TOP / "proxy" / "settings.py").read_text()
     [command] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     serve, *flags = json.loads(command)
-    options = {name for each in COMMANDS[serve].params for name in each.opts}
+    options = {name for param in COMMANDS[serve].params for name in param.opts}
 
     for name in SERVICES["headrace"]["environment"]:
-        assert name == "OPENAI_API_KEY" or f'"{name}"' in known, name
+        assert name == "OPENAI_API_KEY" or f'"{name}"' in known_text, name
     assert {flag for flag in flags if flag.startswith("--")} <= options
     assert "/etc/headrace/policies" in flags
 
 
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
-    said = (DEPLOY / "prometheus.yaml").read_text()
-    here = tmp_path / "prometheus.yaml"
+    text = (DEPLOY / "prometheus.yaml").read_text()
+    path = tmp_path / "prometheus.yaml"
     (tmp_path / "token").write_text("x")
-    said = said.replace("/run/secrets/admin_token", str(tmp_path / "token"))
-    here.write_text(said.replace("/etc/prometheus/rules", str(RULES[0].parent)))
+    text = text.replace("/run/secrets/admin_token", str(tmp_path / "token"))
+    path.write_text(text.replace("/etc/prometheus/rules", str(RULES[0].parent)))
 
-    done = subprocess.run(
-        [program("promtool"), "check", "config", str(here)],
+    process = subprocess.run(
+        [program("promtool"), "check", "config", str(path)],
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
-    assert f"SUCCESS: {len(RULES)} rule files found" in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert f"SUCCESS: {len(RULES)} rule files found" in process.stdout
 
 
 def test_prometheus_scrapes_the_admin_port_under_the_name_that_rules_know() -> None:
@@ -112,22 +112,22 @@ def test_prometheus_scrapes_the_admin_port_under_the_name_that_rules_know() -> N
 def test_the_admin_port_is_reached_by_others_with_its_token_alone() -> None:
     [admin] = re.findall(r'"--admin-listen", "([^"]+)"', DOCKERFILE)
     [job] = read("prometheus.yaml")["scrape_configs"]
-    said = SERVICES["headrace"]
+    fields = SERVICES["headrace"]
 
     assert address(admin).loopback
-    assert "--admin-listen=0.0.0.0:8081" in said["command"]
-    assert said["environment"]["HEADRACE_ADMIN_HOSTS"] == "headrace"
+    assert "--admin-listen=0.0.0.0:8081" in fields["command"]
+    assert fields["environment"]["HEADRACE_ADMIN_HOSTS"] == "headrace"
     assert job["authorization"]["credentials_file"].endswith(SERVICES["prometheus"]["secrets"][0])
-    assert "HEADRACE_ADMIN_TOKEN" in said["environment"]
-    kept = Path(COMPOSE["secrets"]["admin_token"]["file"]).name
-    assert f"deploy/{kept}" in (TOP / ".gitignore").read_text().split()
+    assert "HEADRACE_ADMIN_TOKEN" in fields["environment"]
+    stored_text = Path(COMPOSE["secrets"]["admin_token"]["file"]).name
+    assert f"deploy/{stored_text}" in (TOP / ".gitignore").read_text().split()
 
 
 def test_grafana_has_its_sources_and_all_dashboards() -> None:
     prometheus, tempo = read("grafana/datasources.yaml")["datasources"]
     [provider] = read("grafana/dashboards.yaml")["providers"]
     mounted = [mount.split(":") for mount in SERVICES["grafana"]["volumes"]]
-    boards = {Path(each[1]) for each in mounted if each[0].endswith(".json")}
+    boards = {Path(item[1]) for item in mounted if item[0].endswith(".json")}
     [exemplars] = prometheus["jsonData"]["exemplarTraceIdDestinations"]
 
     assert exemplars == {"name": "trace_id", "datasourceUid": tempo["uid"]}
@@ -137,13 +137,15 @@ def test_grafana_has_its_sources_and_all_dashboards() -> None:
 
 def test_spans_find_their_way_from_the_proxy_to_tempo() -> None:
     collector, tempo = read("collector.yaml"), read("tempo.yaml")
-    told = SERVICES["headrace"]["environment"]["HEADRACE_OTLP_ENDPOINT"]
-    heard = address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
-    sent = address(collector["exporters"]["otlp"]["endpoint"])
-    taken = address(tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"])
+    event = SERVICES["headrace"]["environment"]["HEADRACE_OTLP_ENDPOINT"]
+    received = address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
+    sent_value = address(collector["exporters"]["otlp"]["endpoint"])
+    taken_items = address(
+        tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
+    )
 
-    assert told == f"http://collector:{heard.port}"
-    assert (sent.host, sent.port) == ("tempo", taken.port)
+    assert event == f"http://collector:{received.port}"
+    assert (sent_value.host, sent_value.port) == ("tempo", taken_items.port)
     assert read("grafana/datasources.yaml")["datasources"][1]["url"] == (
         f"http://tempo:{tempo['server']['http_listen_port']}"
     )

@@ -144,9 +144,9 @@ def without_ids(event: Json) -> Json:
 
 async def test_each_event_has_the_sealed_id_and_no_other(there: House) -> None:
     whole = response(text_item("Paris."), previous_response_id="resp_1")
-    events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), whole=whole)
+    events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), document=whole)
     first = await there.id_of()
-    there.upstream.answer_with(stream(events, done=False))
+    there.upstream.answer_with(stream(events, is_done=False))
 
     status, streamed = await there.ask(stream=True, previous_response_id=first)
 
@@ -167,9 +167,9 @@ async def test_each_event_has_the_sealed_id_and_no_other(there: House) -> None:
 async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, there: House) -> None:
     item = text_item("Write to ann@example.com.")
     whole = response(item, previous_response_id="resp_1")
-    events = response_events(item_events(0, item, "Write to ann@", "example.com."), whole=whole)
+    events = response_events(item_events(0, item, "Write to ann@", "example.com."), document=whole)
     first = await there.id_of(model="guarded")
-    script = stream(events, done=False) if stream_it else answer(whole)
+    script = stream(events, is_done=False) if stream_it else answer(whole)
     there.upstream.answer_with(script)
 
     status, body = await there.ask(model="guarded", previous_response_id=first, stream=stream_it)
@@ -198,8 +198,8 @@ async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, there: 
         there.upstream.answer_with(answer(response(id=name)))
         ids.append(await there.id_of(model="kept", input=name))
     whole = response(text_item("x"), id="resp_3")
-    events = response_events(item_events(0, text_item("x"), "x"), whole=whole)
-    there.upstream.answer_with(stream(events, done=False) if stream_it else answer(whole))
+    events = response_events(item_events(0, text_item("x"), "x"), document=whole)
+    there.upstream.answer_with(stream(events, is_done=False) if stream_it else answer(whole))
 
     asked: list[tuple[int, Json]] = []
     for previous in (ids[0], ids[0], ids[1], None):

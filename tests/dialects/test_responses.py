@@ -84,14 +84,14 @@ WHOLE = response(text_item("Let me see."), CALLED, instructions="Be brief.", new
 STREAM = response_events(
     item_events(0, text_item("Let me see."), "Let me ", "see."),
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
-    whole=WHOLE,
+    document=WHOLE,
 )
 
 
 async def test_a_stream_of_the_same_form_passes_byte_by_byte(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
-    upstream.answer_with(stream(STREAM, done=False))
+    upstream.answer_with(stream(STREAM, is_done=False))
 
     status, raw, _ = await ask(client, stream=True)
 
@@ -159,7 +159,7 @@ async def test_a_response_that_failed_is_an_error(
 async def test_stream_failure_event(client: ClientSession, upstream: ScriptedUpstream) -> None:
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
     upstream.answer_with(
-        stream([*STREAM[:6], {"type": "response.failed", "response": failed}], done=False)
+        stream([*STREAM[:6], {"type": "response.failed", "response": failed}], is_done=False)
     )
 
     _, raw, _ = await ask(client, stream=True)

@@ -22,8 +22,8 @@ last reads as any time-out to connect."""
 def kinds(kind: type[ProxyError]) -> Iterator[type[ProxyError]]:
     if kind.__module__.startswith("proxy."):
         yield kind
-    for each in kind.__subclasses__():
-        yield from kinds(each)
+    for item in kind.__subclasses__():
+        yield from kinds(item)
 
 
 def test_every_error_that_a_client_can_meet_stands_once_in_the_table() -> None:
@@ -44,9 +44,11 @@ def test_the_page_of_errors_is_the_same_from_every_entry() -> None:
     entry = "from proxy import guards, pipeline, server; from tools import docs; "
     pages = {
         subprocess.run(  # our own words
-            [sys.executable, "-c", f"{before}print(*docs.codes())"], check=True, capture_output=True
+            [sys.executable, "-c", f"{value_before}print(*docs.codes())"],
+            check=True,
+            capture_output=True,
         ).stdout
-        for before in ("from tools import docs; ", entry)
+        for value_before in ("from tools import docs; ", entry)
     }
 
     assert len(pages) == 1

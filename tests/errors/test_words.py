@@ -71,9 +71,9 @@ def test_one_is_told_from_several(count: int, words: str) -> None:
 
 
 def test_several_may_be_another_phrase() -> None:
-    said = [counted(count, "line is none", "lines are none") for count in (1, 2)]
+    values = [counted(count, "line is none", "lines are none") for count in (1, 2)]
 
-    assert said == ["1 line is none", "2 lines are none"]
+    assert values == ["1 line is none", "2 lines are none"]
 
 
 def test_no_message_counts_by_hand() -> None:
@@ -81,5 +81,5 @@ def test_no_message_counts_by_hand() -> None:
     texts = {file: file.read_text() for file in PRODUCT.rglob("*.py")}
 
     assert {
-        file: found for file, text in texts.items() if (found := re.findall(BY_HAND, text))
+        file: matches for file, text in texts.items() if (matches := re.findall(BY_HAND, text))
     } == {}

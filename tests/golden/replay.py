@@ -65,12 +65,12 @@ POLICIES = {
 INSTEAD = "Instead."
 _FROM_FALLBACK: dict[str, Script] = {
     "chat": stream(chat_events(INSTEAD)),
-    "messages": stream(message_events(text_events(0, INSTEAD)), done=False),
+    "messages": stream(message_events(text_events(0, INSTEAD)), is_done=False),
     "responses": stream(
         response_events(
-            item_events(0, text_item(INSTEAD), INSTEAD), whole=response(text_item(INSTEAD))
+            item_events(0, text_item(INSTEAD), INSTEAD), document=response(text_item(INSTEAD))
         ),
-        done=False,
+        is_done=False,
     ),
     "completions": stream(legacy_events(INSTEAD)),
 }

@@ -62,7 +62,7 @@ class Form:
         """Answer with a text and with a tool's arguments: in these pieces where it is streamed."""
         if not streamed:
             return answer(self.whole("".join(texts), "".join(arguments)))
-        return stream(self.events(texts, arguments), done=self.name == "chat")
+        return stream(self.events(texts, arguments), is_done=self.name == "chat")
 
     async def send(
         self,
@@ -190,7 +190,7 @@ FORMS = (
         events=lambda texts, arguments: response_events(
             item_events(0, text_item("".join(texts)), *texts),
             item_events(1, {**CALLED, "arguments": "".join(arguments)}, *arguments),
-            whole=_responses_whole("".join(texts), "".join(arguments)),
+            document=_responses_whole("".join(texts), "".join(arguments)),
         ),
         whole=_responses_whole,
         read=_read_responses,

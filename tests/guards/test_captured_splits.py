@@ -106,13 +106,13 @@ def chat_pieces(one: str, two: str, streamed: bool) -> Script:
 def blocks(one: str, two: str, streamed: bool) -> Script:
     if streamed:
         events = message_events(text_events(0, one), text_events(1, two))
-        return stream(events, done=False)
+        return stream(events, is_done=False)
     return answer(message({**TEXT, "text": one}, {**TEXT, "text": two}))
 
 
 def block_pieces(one: str, two: str, streamed: bool) -> Script:
     if streamed:
-        return stream(message_events(text_events(0, one, two)), done=False)
+        return stream(message_events(text_events(0, one, two)), is_done=False)
     return answer(message({**TEXT, "text": one + two}))
 
 
@@ -122,13 +122,13 @@ def items(one: str, two: str, streamed: bool) -> Script:
     if not streamed:
         return answer(whole)
     events = (item_events(0, first, one), item_events(1, second, two))
-    return stream(response_events(*events, whole=whole), done=False)
+    return stream(response_events(*events, document=whole), is_done=False)
 
 
 def item_parts(one: str, two: str, streamed: bool) -> Script:
     item = text_item(one + two)
     if streamed:
-        return stream(response_events(item_events(0, item, one, two)), done=False)
+        return stream(response_events(item_events(0, item, one, two)), is_done=False)
     part = item["content"][0]
     item["content"] = [{**part, "text": one}, {**part, "text": two}]
     return answer(response(item))

@@ -271,7 +271,7 @@ async def test_no_route_shows_what_blocks(
     if "input" in route.said:  # the upstream has an endpoint for it, too
         item = text_item(text)
         whole = response(item)
-        events = response_events(item_events(0, item, *text), whole=whole)
+        events = response_events(item_events(0, item, *text), document=whole)
     upstream.answer_with(stream(events) if streamed else answer(whole))
     guards = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
     async with guarded(tmp_path, upstream, guards) as (_, client):

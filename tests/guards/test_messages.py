@@ -146,7 +146,7 @@ async def test_a_stream_is_masked_however_it_is_cut_and_its_blocks_stay_in_order
         text_events(4, *pieces(sentence, size)),
         reason="tool_use",
     )
-    upstream.answer_with(stream(script, done=False))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -200,7 +200,7 @@ async def test_blocks_and_citations_stay_whole_under_guards(
         ),
         block_events(5, {**CALLED, "input": {}}),
     )  # fmt: skip
-    upstream.answer_with(stream(script, done=False))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -217,7 +217,7 @@ async def test_a_citation_is_masked(tmp_path: Path, upstream: ScriptedUpstream) 
     script = message_events(
         block_events(0, {"type": "text", "text": ""}, event), block_events(1, block)
     )
-    upstream.answer_with(stream(script, done=False))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -238,7 +238,7 @@ async def test_the_summary_of_a_compaction_is_masked(
     begun = {"type": "compaction", "content": None}
     script = message_events(block_events(0, begun, delta), text_events(1, "Paris."))
     whole = message(SUMMARY, {"type": "text", "text": "Paris."})
-    upstream.answer_with(stream(script, done=False) if streamed else answer(whole))
+    upstream.answer_with(stream(script, is_done=False) if streamed else answer(whole))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=streamed)
@@ -271,7 +271,7 @@ async def test_what_nothing_had_to_change_is_what_it_was_under_guards(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script = message_events(text_events(0, "It is ", "Paris."))
-    upstream.answer_with(stream(script, done=False))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -286,7 +286,7 @@ async def test_a_blocked_stream_ends_with_an_error(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script = message_events(text_events(0, "A ", "hip", "po."))
-    upstream.answer_with(stream(script, done=False))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -327,7 +327,7 @@ def hidden_in(kind: str, size: int) -> list[Json]:
 async def test_no_block_of_a_stream_hides_anything(
     kind: str, size: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream(message_events(hidden_in(kind, size)), done=False))
+    upstream.answer_with(stream(message_events(hidden_in(kind, size)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -359,7 +359,7 @@ async def test_deltas_of_another_kind_in_a_block_hide_nothing(
 ) -> None:
     texts = [(member, EMAIL[:4]), (other, "x "), (member, f"{EMAIL[4:]}.")]
     deltas = [{"type": f"{name}_delta", name: text} for name, text in texts]
-    upstream.answer_with(stream(message_events(block_events(0, block, *deltas)), done=False))
+    upstream.answer_with(stream(message_events(block_events(0, block, *deltas)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -378,7 +378,7 @@ async def test_blocks_that_take_turns_hide_nothing_from_a_chat_client(
         delta_of(1, "text_delta", text=f"{EMAIL[4:]}."),
     ]
     ends = [{"type": "content_block_stop", "index": at} for at in (0, 1)]
-    upstream.answer_with(stream(message_events([*starts, *said, *ends]), done=False))
+    upstream.answer_with(stream(message_events([*starts, *said, *ends]), is_done=False))
     headers = {**BEARER, "x-headrace-deployment": "via-anthropic"}
     asked = {"messages": [{"role": "user", "content": "Hi"}], "model": "m", "stream": True}
 
@@ -408,7 +408,7 @@ async def test_a_number_that_a_tool_is_asked_is_masked_whole_and_in_a_stream(
     block = {**PAYS, "type": kind}
     delta = {"type": "input_json_delta", "partial_json": json.dumps(PAYS["input"])}
     events = message_events(block_events(0, {**block, "input": {}}, delta), reason="tool_use")
-    upstream.answer_with(stream(events, done=False) if streamed else answer(message(block)))
+    upstream.answer_with(stream(events, is_done=False) if streamed else answer(message(block)))
 
     async with guarded(tmp_path, upstream, f"output: [{CARDS}]") as (_, client):
         status, raw = await ask(client, stream=streamed)
@@ -441,7 +441,7 @@ async def test_a_number_with_which_a_block_begins_is_masked(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     events = message_events(block_events(0, {**PAYS, "type": "server_tool_use"}))
-    upstream.answer_with(stream(events, done=False))
+    upstream.answer_with(stream(events, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{CARDS}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -468,7 +468,7 @@ async def test_the_end_of_a_stream_is_one_event_under_guards(
     begun["message"]["container"] = {"id": "c_1", "expires_at": "2026"}
     ended |= {"delta": end, "context_management": {"applied_edits": [{"type": "cleared"}]}}
     odd = {"type": "nobody_knows", "says": "it", "and": ["that"]}
-    upstream.answer_with(stream([begun, *events, odd, ended, stop], done=False))
+    upstream.answer_with(stream([begun, *events, odd, ended, stop], is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -484,7 +484,7 @@ async def test_the_end_of_a_stream_is_masked(tmp_path: Path, upstream: ScriptedU
     *events, ended, stop = message_events(text_events(0, "It is ", "Paris."))
     ended["delta"] = {"stop_reason": "refusal", "stop_details": {"explanation": f"Ask {EMAIL}"}}
     odd = {"type": "nobody_knows", "says": EMAIL}
-    upstream.answer_with(stream([*events, odd, ended, stop], done=False))
+    upstream.answer_with(stream([*events, odd, ended, stop], is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)

@@ -133,8 +133,8 @@ async def test_a_stream_is_masked_each_time_it_says_a_text_however_it_is_cut(
         item_events(1, call, *pieces(call["arguments"], size)),
         item_events(2, items[2], *pieces(text, size)),
     )
-    script = response_events(*events, whole=response(*items))
-    upstream.answer_with(stream(script, done=False))
+    script = response_events(*events, document=response(*items))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -162,9 +162,9 @@ async def test_a_stream_that_nothing_had_to_change_says_the_same_under_guards(
     ]
     item = text_item("It is Paris.")
     script = response_events(
-        searched, item_events(1, item, "It is ", "Paris."), whole=response(search, item)
+        searched, item_events(1, item, "It is ", "Paris."), document=response(search, item)
     )
-    upstream.answer_with(stream(script, done=False))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -180,7 +180,7 @@ async def test_what_a_tool_of_the_provider_says_is_masked(
     call: Json = {"id": "mcp_1", "type": "mcp_call", "name": "f", "server_label": "a"}
     call |= {"arguments": "{}", "output": f"It is {EMAIL}."}
     done = {"type": "response.output_item.done", "output_index": 0, "item": call}
-    upstream.answer_with(stream(response_events([done], whole=response(call)), done=False))
+    upstream.answer_with(stream(response_events([done], document=response(call)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -195,7 +195,7 @@ async def test_a_text_that_only_its_end_says_is_masked(
 ) -> None:
     item = text_item(f"Write to {EMAIL}.")
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
-    upstream.answer_with(stream(response_events([done], whole=response(item)), done=False))
+    upstream.answer_with(stream(response_events([done], document=response(item)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -208,8 +208,8 @@ async def test_a_blocked_stream_ends_with_an_error(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     item = text_item("A hippo.")
-    script = response_events(item_events(0, item, "A ", "hip", "po."), whole=response(item))
-    upstream.answer_with(stream(script, done=False))
+    script = response_events(item_events(0, item, "A ", "hip", "po."), document=response(item))
+    upstream.answer_with(stream(script, is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -228,7 +228,7 @@ async def test_an_answer_that_repeats_its_question_has_the_clients_values(
         item = text_item(body["input"])
         whole = response(item, instructions=body["instructions"])
         events = item_events(0, item, *pieces(body["input"], 5))
-        script = stream(response_events(events, whole=whole), done=False)
+        script = stream(response_events(events, document=whole), is_done=False)
         await (script if streamed else answer(whole))(asked, wire)
 
     upstream.answer_with(echo)
@@ -260,7 +260,7 @@ def calls_in_turns() -> list[Json]:
     )
     other = item_events(1, OTHER, '{"place":', ' "Paris"}')
     turns = [begun, deltas[0], *other[:2], deltas[1], *other[2:], done, ended]
-    return response_events(turns, whole=response(PAYS, OTHER))
+    return response_events(turns, document=response(PAYS, OTHER))
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["whole", "cut short"])
@@ -269,7 +269,7 @@ async def test_a_value_is_masked_though_items_take_turns_in_it(
     client: str, ended: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     events = calls_in_turns()
-    upstream.answer_with(stream(events if ended else events[:6], done=False))
+    upstream.answer_with(stream(events if ended else events[:6], is_done=False))
     ways: dict[str, tuple[str, Json, dict[str, str]]] = {
         "responses": ("/v1/responses", ASKED, BEARER),
         "chat": ("/v1/chat/completions", {"model": "smol-responses", "messages": [USER]}, BEARER),

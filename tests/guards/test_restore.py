@@ -239,7 +239,7 @@ def thinking(form: Form, asked: Asked, streamed: bool) -> Any:
         ]
         deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
         events = message_events(block_events(0, begun, *deltas), text_events(1, "Fine."))
-        return stream(events, done=False) if streamed else answer(message(sealed, FINE))
+        return stream(events, is_done=False) if streamed else answer(message(sealed, FINE))
     summary = [{"type": "summary_text", "text": thought}]
     item = {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "c2VhbGVk"}
     whole = response(item, text_item("Fine."))
@@ -248,8 +248,8 @@ def thinking(form: Form, asked: Asked, streamed: bool) -> Any:
         for when in ("added", "done")
     ]
     said = item_events(1, text_item("Fine."), "Fine.")
-    events = response_events(ended, said, whole=whole)
-    return stream(events, done=False) if streamed else answer(whole)
+    events = response_events(ended, said, document=whole)
+    return stream(events, is_done=False) if streamed else answer(whole)
 
 
 def returned(form: Form, raw: bytes, streamed: bool) -> list[Json]:

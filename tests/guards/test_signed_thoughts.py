@@ -126,7 +126,7 @@ CHANGED = {**THINKING, "thinking": f"Tell {EMAIL}."}
 async def test_thought_of_the_last_turn_returns_unchanged(
     streamed: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream(EVENTS, done=False) if streamed else answer(SAID))
+    upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(SAID))
     rules = f"input: [{{guard: pii, entities: [email], action: {action}}}]"
     headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
     async with guarded(tmp_path, upstream, rules) as (_, client):

@@ -121,7 +121,7 @@ def responses_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
             made = events_in_parts(at, item, begun, kind, size)
         items.append(item)
         events.append(made)
-    return response_events(*events, whole=response(*items))
+    return response_events(*events, document=response(*items))
 
 
 def block(at: int, kind: str, text: str, size: int) -> list[Json]:
@@ -274,7 +274,7 @@ async def test_guard_changes_only_text_of_deltas(
     async with guarded(tmp_path, upstream, RULES[rule]) as (_, client):
         for size in SIZES:
             events = script(order, text, size)
-            upstream.answer_with(stream(events, done=family == "chat"))
+            upstream.answer_with(stream(events, is_done=family == "chat"))
             async with client.post(path, headers=headers, json={**body, "stream": True}) as got:
                 raw = await got.read()
             assert got.status == 200, raw
@@ -298,8 +298,8 @@ async def test_text_without_deltas_is_masked_in_place(
         {"type": "response.output_item.done", "output_index": at, "item": item}
         for at, item in enumerate(items if at_end == "item" else items[:1])
     ]
-    events = response_events(done, whole=response(*items))
-    upstream.answer_with(stream(events, done=False))
+    events = response_events(done, document=response(*items))
+    upstream.answer_with(stream(events, is_done=False))
 
     async with (
         guarded(tmp_path, upstream, RULES["mask"]) as (_, client),

@@ -20,9 +20,9 @@ LONGEST_S = 300
 
 def recipe(title: str) -> str:
     """Return a recipe of CONTRIBUTING.md by its title."""
-    _, _, rest = (TOP / "CONTRIBUTING.md").read_text().partition(f"\n### {title}\n")
-    assert rest, f"there is no recipe for {title}"
-    return re.split(r"\n##+ ", rest)[0]
+    _, _, remainder = (TOP / "CONTRIBUTING.md").read_text().partition(f"\n### {title}\n")
+    assert remainder, f"there is no recipe for {title}"
+    return re.split(r"\n##+ ", remainder)[0]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Copy:
     def add_import(self, path: str, statement: str) -> None:
         """Import something, after all that is imported."""
         imports = [
-            each for each in self._tree(path).body if isinstance(each, ast.Import | ast.ImportFrom)
+            item for item in self._tree(path).body if isinstance(item, ast.Import | ast.ImportFrom)
         ]
         self._insert(path, _end(imports[-1]), statement)
 
@@ -57,66 +57,66 @@ class Copy:
             if isinstance(each, ast.Assign | ast.AnnAssign) and _name(each) == table
         ]
         assert value is not None
-        last = next(each for each in map(_last, ast.walk(value)) if each is not None)
-        self._put(path, last, f", {item}")
+        last_value = next(each for each in map(_last, ast.walk(value)) if each is not None)
+        self._put(path, last_value, f", {item}")
 
-    def add_argument(self, path: str, called: str, argument: str) -> None:
+    def add_argument(self, path: str, name: str, argument: str) -> None:
         """Give an argument by its name, to the only call of a name."""
         [keywords] = [
-            each.keywords
-            for each in ast.walk(self._tree(path))
-            if isinstance(each, ast.Call)
-            and isinstance(each.func, ast.Name)
-            and each.func.id == called
+            t.keywords
+            for t in ast.walk(self._tree(path))
+            if isinstance(t, ast.Call) and isinstance(t.func, ast.Name) and t.func.id == name
         ]
         self._put(path, keywords[-1], f", {argument}")
 
     def add_field(self, path: str, owner: str, *lines: str) -> None:
         """Put a field after those that a class has."""
-        [found] = [
-            each
-            for each in self._tree(path).body
-            if isinstance(each, ast.ClassDef) and each.name == owner
+        [result] = [
+            item
+            for item in self._tree(path).body
+            if isinstance(item, ast.ClassDef) and item.name == owner
         ]
-        fields = [at for at, each in enumerate(found.body) if isinstance(each, ast.AnnAssign)]
-        last, behind = found.body[fields[-1]], found.body[fields[-1] + 1 :]
-        if behind and isinstance(behind[0], ast.Expr):  # its docstring
-            last = behind[0]
-        self._insert(path, _end(last), *(f"    {line}" for line in lines))
+        fields = [
+            index for index, item in enumerate(result.body) if isinstance(item, ast.AnnAssign)
+        ]
+        last_value, following = result.body[fields[-1]], result.body[fields[-1] + 1 :]
+        if following and isinstance(following[0], ast.Expr):  # its docstring
+            last_value = following[0]
+        self._insert(path, _end(last_value), *(f"    {line}" for line in lines))
 
     def add_at_end(self, path: str, function: str, *lines: str) -> None:
         """Put lines at the end of the outermost function of a name, before what it returns."""
-        found = next(
-            each
-            for each in ast.walk(self._tree(path))  # level by level
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == function
+        result = next(
+            t
+            for t in ast.walk(self._tree(path))  # level by level
+            if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef) and t.name == function
         )
-        last = found.body[-1]
-        at = last.lineno - 1 if isinstance(last, ast.Return) else _end(last)
-        self._insert(path, at, *(" " * last.col_offset + line for line in lines))
+        last_value = result.body[-1]
+        index = last_value.lineno - 1 if isinstance(last_value, ast.Return) else _end(last_value)
+        self._insert(path, index, *(" " * last_value.col_offset + line for line in lines))
 
     def _tree(self, path: str) -> ast.Module:
         return ast.parse(self.read(path))
 
-    def _insert(self, path: str, at: int, *added: str) -> None:
+    def _insert(self, path: str, index: int, *added: str) -> None:
         """Write lines after so many of a file."""
         file = self._written(path)
         lines = file.read_text().splitlines()
-        file.write_text("\n".join((*lines[:at], *added, *lines[at:], "")))
+        file.write_text("\n".join((*lines[:index], *added, *lines[index:], "")))
 
-    def _put(self, path: str, after: ast.expr | ast.keyword, text: str) -> None:
+    def _put(self, path: str, value_after: ast.expr | ast.keyword, text: str) -> None:
         """Write a text where something ends."""
-        assert after.end_lineno is not None
-        file, number = self._written(path), after.end_lineno - 1
+        assert value_after.end_lineno is not None
+        file, number = self._written(path), value_after.end_lineno - 1
         lines = file.read_text().splitlines(keepends=True)
-        line, at = lines[number].encode(), after.end_col_offset  # in bytes
-        assert at is not None
-        lines[number] = (line[:at] + text.encode() + line[at:]).decode()
+        line, index = lines[number].encode(), value_after.end_col_offset  # in bytes
+        assert index is not None
+        lines[number] = (line[:index] + text.encode() + line[index:]).decode()
         file.write_text("".join(lines))
 
     def _written(self, path: str) -> Path:
-        named = path.replace(self.name, "NAME")
-        assert f"`{named}`" in self.recipe, f"the recipe does not speak of {named}"
+        name = path.replace(self.name, "NAME")
+        assert f"`{name}`" in self.recipe, f"the recipe does not speak of {name}"
         return self.at / path
 
     def read(self, path: str) -> str:
@@ -126,7 +126,7 @@ class Copy:
         """Return what Python prints for a module and its arguments, run in the copy."""
         command = [sys.executable, "-m", *arguments]
         environ = {**os.environ, "PYTHONPATH": str(self.at)}
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=self.at,
             env=environ,
@@ -135,8 +135,8 @@ class Copy:
             timeout=LONGEST_S,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     def test(self, *arguments: str) -> str:
         """Run tests of the copy. Return what pytest prints."""
@@ -164,10 +164,10 @@ def _last(node: ast.AST) -> ast.expr | None:
             return None
 
 
-def copied(at: Path, title: str, name: str) -> Copy:
+def copied(path: Path, title: str, name: str) -> Copy:
     """Return a copy in which the recipe of that title is to be followed for ``name``."""
     for part in PARTS:
-        shutil.copytree(TOP / part, at / part, ignore=shutil.ignore_patterns("node_modules"))
+        shutil.copytree(TOP / part, path / part, ignore=shutil.ignore_patterns("node_modules"))
     for file in FILES:
-        shutil.copy2(TOP / file, at / file)
-    return Copy(at, recipe(title), name)
+        shutil.copy2(TOP / file, path / file)
+    return Copy(path, recipe(title), name)

@@ -29,13 +29,17 @@ class ProviderAnswer:
     thought: bool = False
 
 
-def streamed(each: ProviderAnswer) -> Script:
+def streamed(answer: ProviderAnswer) -> Script:
     """Return what streams an answer as it is."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream; charset=utf-8", "transfer-encoding: chunked"))
-        for one in each.events:
-            raw = one if isinstance(one, bytes) else event(json.dumps(one).encode())
+        for single_event in answer.events:
+            raw = (
+                single_event
+                if isinstance(single_event, bytes)
+                else event(json.dumps(single_event).encode())
+            )
             await wire.send(piece(raw))
         await wire.send(piece(event(b"[DONE]")), b"0\r\n\r\n")
 
@@ -57,16 +61,22 @@ class Words:
 
 
 def whole(words: Words, used: Json, finish: Json | None = None) -> Json:
-    said = {"role": "assistant", "content": " Paris.", **words.message}
-    ended = {"index": 0, "message": said, "finish_reason": "stop", **words.choice, **(finish or {})}
+    fields = {"role": "assistant", "content": " Paris.", **words.message}
+    ended = {
+        "index": 0,
+        "message": fields,
+        "finish_reason": "stop",
+        **words.choice,
+        **(finish or {}),
+    }
     top = {"object": "chat.completion", "created": 1_763_000_000, **words.top}
     return {**top, "choices": [ended], "usage": used}
 
 
-def chunk(words: Words, delta: Json, finish: str | None = None, **more: Any) -> Json:
+def chunk(words: Words, delta: Json, finish: str | None = None, **options: Any) -> Json:
     choice = {"index": 0, "delta": {**words.delta, **delta}, "finish_reason": finish}
     top = {**words.top, "object": "chat.completion.chunk", "created": 1_763_000_000}
-    return {**top, "choices": [{**choice, **words.choice}], **more}
+    return {**top, "choices": [{**choice, **words.choice}], **options}
 
 
 def bare(words: Words, used: Json) -> Json:
@@ -74,9 +84,9 @@ def bare(words: Words, used: Json) -> Json:
     return {**chunk(words, {}), "choices": [], "usage": used}
 
 
-def counted(prompt: int, completion: int, **more: Any) -> Json:
+def counted(prompt: int, completion: int, **options: Any) -> Json:
     total = {"total_tokens": prompt + completion}
-    return {"prompt_tokens": prompt, "completion_tokens": completion, **total, **more}
+    return {"prompt_tokens": prompt, "completion_tokens": completion, **total, **options}
 
 
 def _bedrock() -> ProviderAnswer:
@@ -86,8 +96,8 @@ def _bedrock() -> ProviderAnswer:
         {"refusal": None},
     )
     used = counted(12, 4)
-    said = [chunk(words, {"role": "assistant"}), chunk(words, {"content": " Paris."})]
-    events = [*said, chunk(words, {}, "stop"), bare(words, used)]
+    values = [chunk(words, {"role": "assistant"}), chunk(words, {"content": " Paris."})]
+    events = [*values, chunk(words, {}, "stop"), bare(words, used)]
     return ProviderAnswer(whole(words, used), events, Tokens(12, output=4))
 
 
@@ -115,11 +125,11 @@ def _mistral() -> ProviderAnswer:
 
 def _mistral_thinking() -> ProviderAnswer:
     words = Words({"id": "cmpl-e5cd", "model": "magistral-medium-latest"})
-    first, second = THOUGHT[:9], THOUGHT[9:]
-    thoughts = [{"type": "text", "text": first}, {"type": "text", "text": second}]
+    first_string, second = THOUGHT[:9], THOUGHT[9:]
+    thoughts = [{"type": "text", "text": first_string}, {"type": "text", "text": second}]
     thinking = {"type": "thinking", "thinking": thoughts, "closed": True}
     source = {"type": "reference", "reference_ids": [1]}
-    said = [thinking, {"type": "text", "text": " Paris."}, source]
+    fields = [thinking, {"type": "text", "text": " Paris."}, source]
     used = counted(10, 40)
     events = [
         chunk(words, {"role": "assistant", "content": ""}),
@@ -129,7 +139,7 @@ def _mistral_thinking() -> ProviderAnswer:
         chunk(words, {"content": "is."}),
         chunk(words, {"content": ""}, "stop", usage=used),
     ]
-    answered = whole(Words(words.top, message={"content": said, "tool_calls": None}), used)
+    answered = whole(Words(words.top, message={"content": fields, "tool_calls": None}), used)
     return ProviderAnswer(answered, events, Tokens(10, output=40), thought=True)
 
 
@@ -160,11 +170,11 @@ def _xai() -> ProviderAnswer:
         "prompt_tokens_details": {"text_tokens": 32, "image_tokens": 0, "cached_tokens": 6},
         "completion_tokens_details": {"reasoning_tokens": 94, "audio_tokens": 0},
     }
-    early = {**used, "completion_tokens": 1, "total_tokens": 127}
+    early_value = {**used, "completion_tokens": 1, "total_tokens": 127}
     plain = Words(words.top)
     events = [
         chunk(plain, {"role": "assistant", "reasoning_content": THOUGHT}),
-        chunk(plain, {"content": " Par"}, usage=early),
+        chunk(plain, {"content": " Par"}, usage=early_value),
         chunk(plain, {"content": "is."}),
         chunk(plain, {}, "stop"),
         bare(plain, used),

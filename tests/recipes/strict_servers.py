@@ -34,20 +34,20 @@ def openai_error(status: int, message: str) -> Refusal:
 
 
 def _assistants(body: Json) -> Iterator[tuple[int, Json]]:
-    for at, message in enumerate(body["messages"]):
+    for index, message in enumerate(body["messages"]):
         if message["role"] == "assistant":
-            yield at, message
+            yield index, message
 
 
 def mistral(body: Json) -> Refusal | None:
-    known = COMMON | {
+    known_names = COMMON | {
         *("frequency_penalty", "metadata", "n", "parallel_tool_calls", "prediction"),
         *("presence_penalty", "random_seed", "reasoning_effort"),
     }
-    extra: list[list[Any]] = [["body", name] for name in body if name not in known]
-    for at, message in _assistants(body):
+    extra: list[list[Any]] = [["body", name] for name in body if name not in known_names]
+    for index, message in _assistants(body):
         members = message.keys() - {"role", "content", "tool_calls", "prefix"}
-        extra += [["body", "messages", at, "assistant", name] for name in sorted(members)]
+        extra += [["body", "messages", index, "assistant", name] for name in sorted(members)]
     if extra:
         problem = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
         detail = [{**problem, "loc": place, "input": None} for place in extra]
@@ -65,13 +65,13 @@ def mistral(body: Json) -> Refusal | None:
 
 
 def _roles(body: Json, *roles: str) -> Refusal | None:
-    for at, message in enumerate(body["messages"]):
+    for index, message in enumerate(body["messages"]):
         if message["role"] not in roles:
             expected = ", ".join(f"`{role}`" for role in roles)
             return openai_error(
                 400,
                 "Failed to deserialize the JSON body into the target type: "
-                f"messages[{at}].role: unknown variant `{message['role']}`, expected one of "
+                f"messages[{index}].role: unknown variant `{message['role']}`, expected one of "
                 f"{expected} at line 1 column 85",
             )
     return None
@@ -89,12 +89,12 @@ def deepseek(body: Json) -> Refusal | None:
 
 
 def kimi(body: Json) -> Refusal | None:
-    for at, message in _assistants(body):
+    for index, message in _assistants(body):
         if message.get("tool_calls") and not message.get("reasoning_content"):
             return openai_error(
                 400,
                 "thinking is enabled but reasoning_content is missing in assistant tool call "
-                f"message at index {at}",
+                f"message at index {index}",
             )
     return _roles(body, "system", "user", "assistant", "tool")
 
@@ -104,16 +104,16 @@ def _google_error(message: str) -> Refusal:
 
 
 def google(body: Json) -> Refusal | None:
-    known = COMMON | {"max_completion_tokens", "n", "reasoning_effort", "stream_options"}
-    known |= {"parallel_tool_calls"}
-    unknown = [name for name in body if name not in known]
+    known_names = COMMON | {"max_completion_tokens", "n", "reasoning_effort", "stream_options"}
+    known_names |= {"parallel_tool_calls"}
+    unknown = [name for name in body if name not in known_names]
     if unknown:
         words = (
             f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
             for name in unknown
         )
         return _google_error("\n".join(words))
-    for at, message in _assistants(body):
+    for index, message in _assistants(body):
         for call in (message.get("tool_calls") or ())[:1]:
             signed = call.get("extra_content", {}).get("google", {}).get("thought_signature")
             if signed is None:
@@ -121,7 +121,7 @@ def google(body: Json) -> Refusal | None:
                     "Function call is missing a thought_signature in functionCall parts. This is "
                     "required for tools to work correctly, and missing thought_signature may lead "
                     "to degraded model performance. Additional data, function call "
-                    f"`default_api:{call['function']['name']}` , position {at}."
+                    f"`default_api:{call['function']['name']}` , position {index}."
                 )
             if signed not in (SIGNATURE, "skip_thought_signature_validator"):
                 return _google_error("Corrupted thought signature.")
@@ -129,38 +129,38 @@ def google(body: Json) -> Refusal | None:
 
 
 def groq(body: Json) -> Refusal | None:
-    known = COMMON | {
+    known_names = COMMON | {
         *("frequency_penalty", "max_completion_tokens", "metadata", "n", "parallel_tool_calls"),
         *("presence_penalty", "reasoning_effort", "seed", "service_tier", "stream_options", "user"),
     }
     members = {"type": "invalid_request_error"}
     for name in body:
-        if name not in known:
+        if name not in known_names:
             return 400, {"error": {"message": f"property '{name}' is unsupported", **members}}
-    for at, message in _assistants(body):
+    for index, message in _assistants(body):
         for name in message.keys() - {"role", "content", "tool_calls", "name"}:
             text = (
-                f"'messages.{at}' : for 'role:assistant' the following must be "
-                f"satisfied[('messages.{at}' : property '{name}' is unsupported)]"
+                f"'messages.{index}' : for 'role:assistant' the following must be "
+                f"satisfied[('messages.{index}' : property '{name}' is unsupported)]"
             )
             return 400, {"error": {"message": text, **members}}
     return None
 
 
 def cerebras(body: Json) -> Refusal | None:
-    known = COMMON | {
+    known_names = COMMON | {
         *("logprobs", "max_completion_tokens", "parallel_tool_calls", "reasoning_effort", "seed"),
         *("service_tier", "top_logprobs", "user"),
     }
-    unknown = [f"body.{name}" for name in body if name not in known]
-    for at, message in _assistants(body):
+    unknown = [f"body.{name}" for name in body if name not in known_names]
+    for index, message in _assistants(body):
         members = message.keys() - {"role", "content", "tool_calls", "name"}
-        unknown += [f"messages.{at}.assistant.{name}" for name in sorted(members)]
+        unknown += [f"messages.{index}.assistant.{name}" for name in sorted(members)]
     if not unknown:
         return None
     text = "\n".join(f"{place}: property '{place}' is unsupported" for place in unknown)
-    beside = {"type": "invalid_request_error", "param": "validation_error"}
-    return 400, {"message": text, **beside, "code": "wrong_api_format"}
+    extra = {"type": "invalid_request_error", "param": "validation_error"}
+    return 400, {"message": text, **extra, "code": "wrong_api_format"}
 
 
 def together(body: Json) -> Refusal | None:
@@ -200,15 +200,15 @@ class Provider:
 
     taken: list[Json] = field(default_factory=list)
 
-    async def script(self, asked: Asked, wire: Wire) -> None:
-        await self._reply(asked)(asked, wire)
+    async def script(self, request: Asked, wire: Wire) -> None:
+        await self._reply(request)(request, wire)
 
-    def _reply(self, asked: Asked) -> Script:
-        _, name, path = asked.path.split("/", 2)
+    def _reply(self, request: Asked) -> Script:
+        _, name, path = request.path.split("/", 2)
         server = SERVERS[name]
         if path != "v1/chat/completions":
             return answer({"detail": "Not Found"}, 404)
-        body = json.loads(asked.body)
+        body = json.loads(request.body)
         refused = server.refuses(body)
         if refused is not None:
             return answer(refused[1], refused[0])
@@ -236,8 +236,8 @@ def _finish(message: Json) -> str:
 
 
 def _whole(message: Json) -> Script:
-    said = {"role": "assistant", **message}
-    choice = {"index": 0, "message": said, "finish_reason": _finish(message)}
+    fields = {"role": "assistant", **message}
+    choice = {"index": 0, "message": fields, "finish_reason": _finish(message)}
     return answer({**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE})
 
 
@@ -248,10 +248,10 @@ def _streamed(message: Json) -> Script:
         deltas += [{"reasoning_content": part} for part in (thought[:9], thought[9:])]
     if message.get("content"):
         deltas += [{"content": message["content"]}]
-    for at, call in enumerate(message.get("tool_calls", ())):
-        deltas.append({"tool_calls": [{"index": at, **call}]})
+    for index, call in enumerate(message.get("tool_calls", ())):
+        deltas.append({"tool_calls": [{"index": index, **call}]})
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for delta in deltas:
             await wire.send(piece(event(_chunk(delta, None))))

@@ -31,7 +31,7 @@ def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
     copy.add_at_end(
         "proxy/policy/decide/__init__.py",
         "_decide",
-        "notice = reach.deployment.acme_notice",
+        "notice = deployment.acme_notice",
         "warnings += (notice,) if notice else ()",
     )
     copy.add_at_end(

@@ -61,7 +61,9 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def targets(snapshot: Snapshot) -> dict[str, Target]:
-    every = (each for found in snapshot.deployments.values() for each in found.routes.targets)
+    every = (
+        item for deployment in snapshot.deployments.values() for item in deployment.routes.targets
+    )
     return {target.upstream.name: target for target in every}
 
 
@@ -105,20 +107,20 @@ def test_each_provider_of_the_page_has_an_answer_here() -> None:
     assert ANSWERS.keys() == BASES.keys()
 
 
-def text_of(raw: bytes, member: str, *, whole: bool) -> str:
+def text_of(raw: bytes, member: str, *, is_whole: bool) -> str:
     """Return what a client of OpenAI's reads of a chat under a member of its messages."""
-    if whole:
+    if is_whole:
         return json.loads(raw)["choices"][0]["message"].get(member) or ""
     lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: {")]
     choices = [choice for line in lines for choice in json.loads(line)["choices"]]
     return "".join(choice["delta"].get(member) or "" for choice in choices)
 
 
-async def ask(proxy: Proxy, target: Target, path: str, **more: Any) -> bytes:
-    said = {"messages": [{"role": "user", "content": "France?"}]}
+async def ask(proxy: Proxy, target: Target, path: str, **options: Any) -> bytes:
+    fields = {"messages": [{"role": "user", "content": "France?"}]}
     if path in ("/v1/completions", "/v1/responses"):
-        said = {}
-    body = {"model": target.model, **said, **more}
+        fields = {}
+    body = {"model": target.model, **fields, **options}
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
         aiohttp.ClientSession(base_url=proxy.url) as client,
@@ -129,50 +131,50 @@ async def ask(proxy: Proxy, target: Target, path: str, **more: Any) -> bytes:
         return raw
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize("is_whole", [True, False], ids=["is_whole", "streamed"])
 @pytest.mark.parametrize("name", BASES)
 async def test_its_answers_are_read_counted_and_priced(
     name: str,
-    whole: bool,
+    is_whole: bool,
     serving: Proxy,
     targets: dict[str, Target],
     upstream: ScriptedUpstream,
 ) -> None:
-    each, target = ANSWERS[name], targets[name]
-    upstream.answer_with(answer(each.whole) if whole else streamed(each))
+    item, target = ANSWERS[name], targets[name]
+    upstream.answer_with(answer(item.whole) if is_whole else streamed(item))
 
-    raw = await ask(serving, target, "/v1/chat/completions", stream=not whole)
+    raw = await ask(serving, target, "/v1/chat/completions", stream=not is_whole)
 
-    assert text_of(raw, "content", whole=whole) == " Paris."
-    assert text_of(raw, "reasoning_content", whole=whole) == (THOUGHT if each.thought else "")
-    [asked] = upstream.requests
-    assert asked.path == f"/{BASES[name][0].split('/', 3)[3]}/chat/completions"
+    assert text_of(raw, "content", is_whole=is_whole) == " Paris."
+    assert text_of(raw, "reasoning_content", is_whole=is_whole) == (THOUGHT if item.thought else "")
+    [request] = upstream.requests
+    assert request.path == f"/{BASES[name][0].split('/', 3)[3]}/chat/completions"
     [record] = await serving.sink.wait()
     assert record.head is not None
     assert (record.outcome, record.billing.source) == ("success", "provider")
-    assert record.billing.tokens == each.tokens
-    rates = dict(zip(TOKEN_TYPES, each.tokens.counts(), strict=True))
+    assert record.billing.tokens == item.tokens
+    rates = dict(zip(TOKEN_TYPES, item.tokens.counts(), strict=True))
     price = price_on(target.prices, record.head.received_at.date())
     assert price is not None
     micro = sum(count * (price.rate(kind) or 0) for kind, count in rates.items())
     assert record.billing.cost == round(micro * 1000)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize("is_whole", [True, False], ids=["is_whole", "streamed"])
 @pytest.mark.parametrize("name", BASES)
 async def test_a_client_of_messages_reads_its_answers(
     name: str,
-    whole: bool,
+    is_whole: bool,
     serving: Proxy,
     targets: dict[str, Target],
     upstream: ScriptedUpstream,
 ) -> None:
-    each = ANSWERS[name]
-    upstream.answer_with(answer(each.whole) if whole else streamed(each))
+    item = ANSWERS[name]
+    upstream.answer_with(answer(item.whole) if is_whole else streamed(item))
 
-    raw = await ask(serving, targets[name], "/v1/messages", stream=not whole, max_tokens=99)
+    raw = await ask(serving, targets[name], "/v1/messages", stream=not is_whole, max_tokens=99)
 
-    if whole:
+    if is_whole:
         message = json.loads(raw)
         texts = [block["text"] for block in message["content"] if block["type"] == "text"]
     else:
@@ -183,18 +185,18 @@ async def test_a_client_of_messages_reads_its_answers(
     assert "".join(texts) == " Paris."
     used = message["usage"]
     counts = [used["input_tokens"], used.get("cache_read_input_tokens", 0), used["output_tokens"]]
-    tokens = each.tokens
+    tokens = item.tokens
     assert counts == [tokens.input, tokens.cached_input, tokens.completion_total]
 
 
-def spoken(path: str, raw: bytes, *, whole: bool) -> tuple[str, str]:
+def spoken(path: str, raw: bytes, *, is_whole: bool) -> tuple[str, str]:
     """Return what an answer in a form of its own thinks and says."""
-    if not whole:
+    if not is_whole:
         events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
         if path == "/v1/completions":
-            choices = [each for event in events for each in event["choices"]]
-            thoughts = [each.get("reasoning_content", "") for each in choices]
-            return "".join(thoughts), "".join(each["text"] for each in choices)
+            choices = [item for event in events for item in event["choices"]]
+            thoughts = [item.get("reasoning_content", "") for item in choices]
+            return "".join(thoughts), "".join(item["text"] for item in choices)
         kinds = {"thinking": "thinking_delta", "text": "text_delta"}
         if path == "/v1/messages":
             deltas = [event["delta"] for event in events if "delta" in event]
@@ -216,13 +218,13 @@ def spoken(path: str, raw: bytes, *, whole: bool) -> tuple[str, str]:
 @pytest.fixture
 async def by_chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     text = at(upstream.url)
-    asked = text.replace("{upstream: mistral,", "{upstream: mistral, endpoint: chat,")
-    assert asked != text
-    async with running_proxy(tmp_path / "by_chat", asked) as running:
+    prompt = text.replace("{upstream: mistral,", "{upstream: mistral, endpoint: chat,")
+    assert prompt != text
+    async with running_proxy(tmp_path / "by_chat", prompt) as running:
         yield running
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize("is_whole", [True, False], ids=["is_whole", "streamed"])
 @pytest.mark.parametrize(
     ("path", "question"),
     [
@@ -234,17 +236,17 @@ async def by_chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[P
 async def test_any_client_reads_what_a_model_of_mistral_thinks(
     path: str,
     question: dict[str, Any],
-    whole: bool,
+    is_whole: bool,
     by_chat: Proxy,
     targets: dict[str, Target],
     upstream: ScriptedUpstream,
 ) -> None:
-    each = MISTRAL_THINKING
-    upstream.answer_with(answer(each.whole) if whole else streamed(each))
+    item = MISTRAL_THINKING
+    upstream.answer_with(answer(item.whole) if is_whole else streamed(item))
 
-    raw = await ask(by_chat, targets["mistral"], path, stream=not whole, **question)
+    raw = await ask(by_chat, targets["mistral"], path, stream=not is_whole, **question)
 
-    assert spoken(path, raw, whole=whole) == (THOUGHT, " Paris.")
+    assert spoken(path, raw, is_whole=is_whole) == (THOUGHT, " Paris.")
 
 
 async def test_a_client_of_chat_gets_the_parts_of_mistral_as_they_are(

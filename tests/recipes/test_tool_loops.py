@@ -61,11 +61,11 @@ class Agent:
     ) -> tuple[int, bytes]:
         headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
         name = deployment.rpartition("-")[0]
-        asked = {**body, "model": SERVERS[name].model, "stream": stream}
+        request = {**body, "model": SERVERS[name].model, "stream": stream}
         if stream and client is CLIENTS["chat"]:
-            asked["stream_options"] = {"include_usage": True}
-        async with self._session.post(client.path, headers=headers, json=asked) as got:
-            return got.status, await got.read()
+            request["stream_options"] = {"include_usage": True}
+        async with self._session.post(client.path, headers=headers, json=request) as response:
+            return response.status, await response.read()
 
     async def ask(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Json:
         status, raw = await self.send(client, deployment, body, stream=stream)
@@ -73,8 +73,8 @@ class Agent:
         return client.read_stream(events(raw)) if stream else client.read(raw)
 
     async def loop(self, client: Client, deployment: str, *, stream: bool) -> Json:
-        called = await self.ask(client, deployment, client.first, stream=stream)
-        second = client.second(client.first, called)
+        calls = await self.ask(client, deployment, client.first, stream=stream)
+        second = client.second(client.first, calls)
         return await self.ask(client, deployment, second, stream=stream)
 
 
@@ -99,31 +99,31 @@ async def test_tool_loop_ends_with_an_answer(
     answered = await agent.loop(client, f"{name}-{guards}", stream=form == "streamed")
 
     assert client.text(answered) == ANSWER
-    first, second = agent.taken
-    bounds = {"max_tokens", "max_completion_tokens"} & first.keys()
+    first_document, second = agent.taken
+    bounds = {"max_tokens", "max_completion_tokens"} & first_document.keys()
     assert server.bound in bounds or bounds == {"max_tokens"}
-    assert [QUESTION in str(body["messages"]) for body in (first, second)] == [True, True]
-    *_, called, result = second["messages"]
-    [call] = called["tool_calls"]
+    assert [QUESTION in str(body["messages"]) for body in (first_document, second)] == [True, True]
+    *_, calls, result = second["messages"]
+    [call] = calls["tool_calls"]
     assert (result["content"], result["tool_call_id"]) == (RESULT, call["id"])
     assert (call["id"], call["function"]["arguments"]) == (
         server.call_id,
         '{"of": "France"}' if dialect != "messages" else '{"of":"France"}',
     )
     if name in ("deepseek", "moonshotai"):
-        assert called["reasoning_content"] == THOUGHT
+        assert calls["reasoning_content"] == THOUGHT
     if server.signs:
         assert call["extra_content"] == {"google": {"thought_signature": SIGNATURE}}
 
 
-@for_each(("first", "second", "dialect"), [*product(SERVERS, SERVERS, CLIENTS)])
+@for_each(("first_text", "second", "dialect"), [*product(SERVERS, SERVERS, CLIENTS)])
 async def test_another_provider_can_finish_a_loop(
-    first: str, second: str, dialect: str, agent: Agent
+    first_text: str, second: str, dialect: str, agent: Agent
 ) -> None:
     client = CLIENTS[dialect]
 
-    called = await agent.ask(client, f"{first}-guarded", client.first, stream=False)
-    next_body = client.second(client.first, called)
+    calls = await agent.ask(client, f"{first_text}-guarded", client.first, stream=False)
+    next_body = client.second(client.first, calls)
     answered = await agent.ask(client, f"{second}-guarded", next_body, stream=False)
 
     assert client.text(answered) == ANSWER

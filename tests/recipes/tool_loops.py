@@ -40,21 +40,28 @@ def _joined_chat(chunks: list[Json]) -> Json:
         for choice in chunk["choices"]:
             delta = dict(choice["delta"])
             for part in delta.pop("tool_calls", None) or ():
-                begun = {name: value for name, value in part.items() if name != "index"}
-                known = calls.setdefault(part["index"], {**begun, "function": {"arguments": ""}})
-                known["function"] |= {k: v for k, v in part["function"].items() if k == "name"}
-                known["function"]["arguments"] += part["function"].get("arguments") or ""
+                started = {name: value for name, value in part.items() if name != "index"}
+                known_values = calls.setdefault(
+                    part["index"], {**started, "function": {"arguments": ""}}
+                )
+                known_values["function"] |= {
+                    k: v for k, v in part["function"].items() if k == "name"
+                }
+                known_values["function"]["arguments"] += part["function"].get("arguments") or ""
             for name in ("content", "reasoning_content"):
                 if delta.get(name):
                     message[name] = message.get(name, "") + delta[name]
     return message | ({"tool_calls": [*calls.values()]} if calls else {})
 
 
-def _second_chat(first: Json, message: Json) -> Json:
+def _second_chat(first_document: Json, message: Json) -> Json:
     [call] = message["tool_calls"]
     result = {"role": "tool", "tool_call_id": call["id"], "content": RESULT}
-    said = {name: value for name, value in message.items() if value is not None}
-    return {**first, "messages": [*first["messages"], {"content": "", **said}, result]}
+    fields = {name: value for name, value in message.items() if value is not None}
+    return {
+        **first_document,
+        "messages": [*first_document["messages"], {"content": "", **fields}, result],
+    }
 
 
 CHAT = Client(
@@ -84,35 +91,38 @@ CHAT = Client(
 # Messages
 
 
-def _joined_messages(found: list[Json]) -> Json:
+def _joined_messages(matches: list[Json]) -> Json:
     blocks: list[Json] = []
-    for event in found:
+    for event in matches:
         if event["type"] == "content_block_start":
             blocks.append({**event["content_block"], "written": ""})
         elif event["type"] == "content_block_delta":
             delta, block = event["delta"], blocks[-1]
-            for name, into in (
+            for name, target in (
                 ("text", "text"),
                 ("thinking", "thinking"),
                 ("partial_json", "written"),
                 ("signature", "signature"),
             ):
-                block[into] = block.get(into, "") + delta.get(name, "")
-    wanted = {"text": {"text"}, "thinking": {"thinking", "signature"}}
+                block[target] = block.get(target, "") + delta.get(name, "")
+    expected = {"text": {"text"}, "thinking": {"thinking", "signature"}}
     for block in blocks:
         written = block.pop("written")
         if block["type"] == "tool_use":
             block["input"] = json.loads(written)
-        for name in block.keys() - wanted.get(block["type"], {"id", "name", "input"}) - {"type"}:
+        for name in block.keys() - expected.get(block["type"], {"id", "name", "input"}) - {"type"}:
             del block[name]
     return {"content": blocks}
 
 
-def _second_messages(first: Json, message: Json) -> Json:
+def _second_messages(first_document: Json, message: Json) -> Json:
     [call] = [block for block in message["content"] if block["type"] == "tool_use"]
     result = {"type": "tool_result", "tool_use_id": call["id"], "content": RESULT}
-    said = {"role": "assistant", "content": message["content"]}
-    return {**first, "messages": [*first["messages"], said, {"role": "user", "content": [result]}]}
+    fields = {"role": "assistant", "content": message["content"]}
+    return {
+        **first_document,
+        "messages": [*first_document["messages"], fields, {"role": "user", "content": [result]}],
+    }
 
 
 MESSAGES = Client(
@@ -136,15 +146,15 @@ MESSAGES = Client(
 # Responses
 
 
-def _completed(found: list[Json]) -> Json:
-    [last] = [event["response"] for event in found if event["type"] == "response.completed"]
-    return dict(last)
+def _completed(matches: list[Json]) -> Json:
+    [last_value] = [event["response"] for event in matches if event["type"] == "response.completed"]
+    return dict(last_value)
 
 
-def _second_responses(first: Json, answered: Json) -> Json:
+def _second_responses(first_document: Json, answered: Json) -> Json:
     [call] = [item for item in answered["output"] if item["type"] == "function_call"]
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": RESULT}
-    return {**first, "input": [*first["input"], *answered["output"], result]}
+    return {**first_document, "input": [*first_document["input"], *answered["output"], result]}
 
 
 RESPONSES = Client(

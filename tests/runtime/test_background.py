@@ -69,15 +69,15 @@ class Clock:
             yield
 
 
-@pytest.mark.parametrize(("is_busy", "rest"), [(True, 1.0), (False, 0.0)])
-async def test_background_work_rests_between_calls(is_busy: bool, rest: float) -> None:
+@pytest.mark.parametrize(("is_busy", "remainder"), [(True, 1.0), (False, 0.0)])
+async def test_background_work_rests_between_calls(is_busy: bool, remainder: float) -> None:
     long, short = Clock(3 * STEPS_S), Clock(STEPS_S / 2)
 
     for clock in (long, short):
         await between_calls(clock.steps(4), lambda: is_busy, clock.now, clock.sleep)
 
-    assert long.slept == pytest.approx([rest * 3 * STEPS_S] * 4)
-    assert short.slept == pytest.approx([rest * STEPS_S] * 2)
+    assert long.slept == pytest.approx([remainder * 3 * STEPS_S] * 4)
+    assert short.slept == pytest.approx([remainder * STEPS_S] * 2)
 
 
 async def test_work_between_calls_ends_with_who_owns_it() -> None:

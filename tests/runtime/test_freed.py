@@ -53,30 +53,30 @@ def collecting() -> Iterator[None]:
 @pytest.mark.parametrize(("count", "left_out"), [(MIN_FROZEN // 10, False), (2 * MIN_FROZEN, True)])
 def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     gc.collect()
-    before = gc.get_freeze_count()
+    count_before = gc.get_freeze_count()
     rounds: list[object] = []
     gc.callbacks.append(lambda phase, info: rounds.append(phase))
     try:
         with uncollected():
-            kept = [[number] for number in range(count)]
+            stored_items = [[number] for number in range(count)]
     finally:
         gc.callbacks.pop()
 
     assert (len(rounds), gc.isenabled()) == (0, True)
-    assert (gc.get_freeze_count() - before > count) == left_out
-    assert len(kept) == count
+    assert (gc.get_freeze_count() - count_before > count) == left_out
+    assert len(stored_items) == count
 
 
 @pytest.mark.usefixtures("collecting")
 def test_it_goes_on_without_rounds_where_there_were_none() -> None:
-    before = gc.get_freeze_count()
+    count_before = gc.get_freeze_count()
     gc.disable()
     with uncollected():
-        kept = [[number] for number in range(2 * MIN_FROZEN)]
+        stored_items = [[number] for number in range(2 * MIN_FROZEN)]
 
     assert not gc.isenabled()
-    assert gc.get_freeze_count() == before
-    assert len(kept) == 2 * MIN_FROZEN
+    assert gc.get_freeze_count() == count_before
+    assert len(stored_items) == 2 * MIN_FROZEN
 
 
 def failing(error: Exception, cause: Exception | None = None) -> None:
@@ -89,12 +89,12 @@ def failing(error: Exception, cause: Exception | None = None) -> None:
 
 
 def test_neither_its_own_frames_nor_those_of_what_it_came_of_are_kept() -> None:
-    kept, cause = ValueError("second"), KeyError("first")
+    stored, cause = ValueError("second"), KeyError("first")
     with pytest.raises(ValueError, match="second"):
-        failing(kept, cause)
-    assert kept.__cause__ is cause
+        failing(stored, cause)
+    assert stored.__cause__ is cause
 
-    drop_tracebacks(kept)
+    drop_tracebacks(stored)
 
-    for each in (kept, cause):
-        assert (each.__traceback__, each.__context__, each.__cause__) == (None, None, None)
+    for error in (stored, cause):
+        assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)

@@ -34,13 +34,13 @@ async def test_what_the_work_raises_comes_through(size: int) -> None:
 
 
 async def test_one_who_asks_for_much_holds_another_up_for_one_piece_of_work() -> None:
-    done: list[str] = []
+    result: list[str] = []
     with ThreadPoolExecutor(1, "bodies") as executor:
         offload = Offload(executor, Turns(1))
         async with asyncio.TaskGroup() as group:
             for caller in ["greedy"] * 50 + ["other"]:
-                work = partial(done.append, caller)
+                work = partial(result.append, caller)
                 group.create_task(offload.run(LARGE_BYTES + 1, work, caller))
 
-    assert len(done) == 51
-    assert done.index("other") <= 1
+    assert len(result) == 51
+    assert result.index("other") <= 1

@@ -196,7 +196,7 @@ def test_the_page_lists_each_variable_as_it_is_used() -> None:
     for name in sorted(names):
         value = VALID.get(name, "1")
         warnings = otel_settings(ENDPOINT | METRICS | {name: value}).warnings
-        patterns = [(len(each), row) for row in rows for each in row if fnmatch(name, each)]
+        patterns = [(len(item), row) for row in rows for item in row if fnmatch(name, item)]
         assert patterns, name
-        is_unused = max(patterns, key=lambda each: each[0])[1] is rows[-1]
+        is_unused = max(patterns, key=lambda item: item[0])[1] is rows[-1]
         assert warnings == ((f"{name} has no effect",) if is_unused else ()), name

@@ -27,8 +27,8 @@ PATIENCE_S = 20
 
 
 @asynccontextmanager
-async def connected(at: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
-    server = connect(at.urls, timeout_s, cluster=at.cluster)
+async def connected(position: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
+    server = connect(position.urls, timeout_s, cluster=position.cluster)
     try:
         yield server
     finally:
@@ -62,14 +62,14 @@ async def test_a_server_speaks_tls_and_knows_its_users(certificate: Path) -> Non
     options = (*secured(certificate), "--tls-port", str(port))
     with running_server(certificate / "redis", *options) as server:
         server.told("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get", "+set")
-        place, known = f"localhost:{port}", f"?ssl_ca_certs={certificate}/cert.pem"
+        place, known_text = f"localhost:{port}", f"?ssl_ca_certs={certificate}/cert.pem"
 
-        async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0{known}")) as mine:
+        async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0{known_text}")) as mine:
             await mine.run("headrace:a", "SET", "headrace:a", "kept")
             assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
             with pytest.raises(NoPermissionError):
                 await mine.run("other", "GET", "other")
-        async with connected(redis_at(f"rediss://limits:wrong@{place}/0{known}")) as wrong:
+        async with connected(redis_at(f"rediss://limits:wrong@{place}/0{known_text}")) as wrong:
             with pytest.raises(AuthenticationError):
                 await wrong.run("headrace:a", "GET", "headrace:a")
         async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0")) as strange:
@@ -99,8 +99,8 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
         ports = {"tls": port, "free": servers.free_port()}
         ports["silent"] = silent.getsockname()[1]
         for expected, form in CAUSES.items():
-            at = redis_at(form.format(word=WORD, folder=certificate, **ports))
-            store = RedisStore(connect(at.urls, 1.0, cluster=at.cluster), time.time)
+            position = redis_at(form.format(word=WORD, folder=certificate, **ports))
+            store = RedisStore(connect(position.urls, 1.0, cluster=position.cluster), time.time)
             async with store:
                 with pytest.raises(StoreUnavailable) as caught:
                     await store.ping()
@@ -112,11 +112,11 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
 @for_each("scheme", ["rediss", "rediss+cluster"])
 @for_each("option", ["ssl_ca_certs", "ssl_certfile", "ssl_certfile=KNOWN&ssl_keyfile"])
 def test_missing_certificate_fails(option: str, scheme: str, certificate: Path) -> None:
-    known = f"{certificate}/cert.pem"
-    at = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known)}=/missing.pem"
+    known_text = f"{certificate}/cert.pem"
+    place = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known_text)}=/missing.pem"
 
     with pytest.raises(ValueError, match=r"^cannot load ") as caught:
-        connect(redis_at(at).urls, 1.0)
+        connect(redis_at(place).urls, 1.0)
 
     assert "/missing.pem: No such file or directory" in str(caught.value)
     assert WORD not in str(caught.value)
@@ -132,13 +132,13 @@ async def test_a_cluster_speaks_tls_and_knows_its_users(certificate: Path) -> No
         servers.wait_until(lambda: member.says("cluster_state:ok"), "a cluster")
         rights = ("~headrace:*", "+get", "+set", "+command", "+cluster|slots")
         member.told("ACL", "SETUSER", "limits", "on", f">{WORD}", *rights)
-        known = f"?ssl_ca_certs={certificate}/cert.pem"
+        known_text = f"?ssl_ca_certs={certificate}/cert.pem"
 
-        at = redis_at(f"rediss+cluster://limits:{WORD}@localhost:{port}{known}")
-        async with connected(at) as mine:
+        position = redis_at(f"rediss+cluster://limits:{WORD}@localhost:{port}{known_text}")
+        async with connected(position) as mine:
             await mine.run("headrace:a", "SET", "headrace:a", "kept")
             assert await mine.run("headrace:a", "GET", "headrace:a") == b"kept"
-        async with connected(redis_at(at.urls[0].replace(WORD, "wrong"))) as wrong:
+        async with connected(redis_at(position.urls[0].replace(WORD, "wrong"))) as wrong:
             with pytest.raises(REDIS_ERRORS):
                 await wrong.run("headrace:a", "GET", "headrace:a")
     finally:
@@ -152,15 +152,15 @@ async def test_a_cluster_is_found_by_any_of_its_servers(cluster: Cluster) -> Non
                 name = f"{member.port}:{number}"
                 assert await server.run(name, "SET", name, number)
 
-    kept = [int(member.told("DBSIZE")) for member in cluster.members]
-    assert sum(kept) == 60
-    assert all(kept)
+    stored_items = [int(member.told("DBSIZE")) for member in cluster.members]
+    assert sum(stored_items) == 60
+    assert all(stored_items)
 
 
 async def test_a_cluster_is_found_though_some_of_its_servers_are_away(cluster: Cluster) -> None:
-    away = f"127.0.0.1:{servers.free_port()}"
+    absent = f"127.0.0.1:{servers.free_port()}"
     async with connected(
-        redis_at(f"redis+cluster://{away},127.0.0.1:{cluster.members[0].port}")
+        redis_at(f"redis+cluster://{absent},127.0.0.1:{cluster.members[0].port}")
     ) as s:
         assert await s.run("a", "SET", "a", 1) is True
 
@@ -172,25 +172,25 @@ async def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
             await server.run(name, "SET", name, 1)
         owner = cluster.owner("{s}")
         to = next(member for member in cluster.members if member is not owner)
-        done = 0
+        result = 0
 
         async def count() -> None:
-            nonlocal done
+            nonlocal result
             while True:
                 await server.run("{s}:kept", "EVAL", SECOND, 1, "{s}:kept")
-                done += 1
+                result += 1
 
         counting = asyncio.ensure_future(count())
-        await eventually(lambda: done > 10)
+        await eventually(lambda: result > 10)
         await asyncio.to_thread(cluster.move, "{s}", to)
-        moved = done
-        await eventually(lambda: done > moved + 10)
+        moved = result
+        await eventually(lambda: result > moved + 10)
         counting.cancel()
         with suppress(asyncio.CancelledError):
             await counting
 
         assert cluster.owner("{s}") is to
-        assert int(await server.run("{s}:kept", "GET", "{s}:kept")) - 1 - done in (0, 1)
+        assert int(await server.run("{s}:kept", "GET", "{s}:kept")) - 1 - result in (0, 1)
 
 
 async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
@@ -202,19 +202,19 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
         owner.kill()
 
         async with asyncio.timeout(PATIENCE_S):
-            found = None
-            while found is None:
+            result = None
+            while result is None:
                 with suppress(*REDIS_ERRORS):
-                    found = await server.run("{s}", "GET", "{s}")
+                    result = await server.run("{s}", "GET", "{s}")
                 await asyncio.sleep(0.05)
 
-    assert found == b"kept"
+    assert result == b"kept"
 
 
 @for_each("scheme", ["redis", "redis+cluster"])
-@for_each("said", ["?colour=green", "?socket_timeout=soon"])
-def test_what_a_url_may_not_say_is_told_without_quoting_it(scheme: str, said: str) -> None:
-    at = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{said}")
-    with pytest.raises(ValueError, match="option after the") as told:
-        connect(at.urls, 1.0, cluster=at.cluster)
-    assert WORD not in str(told.value)
+@for_each("text", ["?colour=green", "?socket_timeout=soon"])
+def test_what_a_url_may_not_say_is_told_without_quoting_it(scheme: str, text: str) -> None:
+    position = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{text}")
+    with pytest.raises(ValueError, match="option after the") as info:
+        connect(position.urls, 1.0, cluster=position.cluster)
+    assert WORD not in str(info.value)

@@ -46,9 +46,9 @@ def spooled(
     idle: Callable[[], float] | None = None,
     finish: Callable[[], None] | None = None,
 ) -> Spool[bytes]:
-    made = Spool(bounds, desk.write, desk.dropped, desk.failures.append, idle, finish)
-    desk.spool = made
-    return made
+    spool = Spool(bounds, desk.write, desk.dropped, desk.failures.append, idle, finish)
+    desk.spool = spool
+    return spool
 
 
 def items(count: int) -> list[bytes]:
@@ -108,24 +108,24 @@ def test_an_item_at_which_the_writer_breaks_is_dropped_and_the_others_go_on() ->
 
 
 def test_what_the_writer_says_nothing_of_is_given_again() -> None:
-    given: list[list[bytes]] = []
-    again = threading.Event()
+    values: list[list[bytes]] = []
+    event = threading.Event()
 
     def write(batch: list[bytes]) -> None:
-        given.append(batch)
-        if len(given) == 1:
+        values.append(batch)
+        if len(values) == 1:
             spool.done(1)
             return
         spool.done(len(batch))
-        again.set()
+        event.set()
 
     desk = Desk()
     spool: Spool[bytes] = Spool(SMALL, write, desk.dropped, desk.failures.append)
     spool.put(b"a", b"b", b"c")
-    assert again.wait(10)
+    assert event.wait(10)
     spool.close(10)
 
-    assert given == [[b"a", b"b", b"c"], [b"b", b"c"]]
+    assert values == [[b"a", b"b", b"c"], [b"b", b"c"]]
     assert desk.losses == {}
 
 
@@ -134,8 +134,8 @@ def test_a_stop_waits_for_what_is_under_way_and_counts_the_rest_once() -> None:
     spool = spooled(desk)
     spool.put(*items(10))
     assert desk.asked.wait(10)
-    late = threading.Timer(0.2, desk.open.set)
-    late.start()
+    timer = threading.Timer(0.2, desk.open.set)
+    timer.start()
     spool.close(0.01, grace_s=10)
     spool.close(0.01)
 

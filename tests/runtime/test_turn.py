@@ -36,13 +36,13 @@ async def test_others_run_while_it_rests_and_then_another_turn_begins() -> None:
     clock = Ticks()
     turn = LoopTurn(clock)
     turn.begin()
-    others = asyncio.Event()
-    asyncio.get_running_loop().call_soon(others.set)
+    other_event = asyncio.Event()
+    asyncio.get_running_loop().call_soon(other_event.set)
     assert worked(turn, clock, 2 * TURN_S)
 
     await turn.rest()
 
-    assert others.is_set()
+    assert other_event.is_set()
     assert not worked(turn, clock, TURN_S / 2)
 
 
@@ -54,25 +54,25 @@ async def rounds(turns: LoopTurns, caller: str, went_on: list[str], *, times: in
 
 async def test_of_one_caller_s_work_one_piece_goes_on_in_a_round() -> None:
     turns, went_on = LoopTurns(), list[str]()
-    many = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
-    other = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
+    tasks = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
+    other_task = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
 
-    await other
+    await other_task
 
     assert went_on.count("search") <= 4  # fifty times as many where all go on at once
-    await asyncio.gather(*many)
+    await asyncio.gather(*tasks)
     assert went_on.count("search") == 150
 
 
 async def test_work_that_was_cancelled_as_it_rested_holds_up_nobody() -> None:
     turns, went_on = LoopTurns(), list[str]()
-    left = asyncio.ensure_future(rounds(turns, "search", went_on))
+    remaining = asyncio.ensure_future(rounds(turns, "search", went_on))
     stays = asyncio.ensure_future(rounds(turns, "search", went_on))
     await asyncio.sleep(0)
-    left.cancel()
+    remaining.cancel()
 
     await stays
 
     assert went_on == ["search"]
-    await asyncio.gather(left, return_exceptions=True)
-    assert left.cancelled()
+    await asyncio.gather(remaining, return_exceptions=True)
+    assert remaining.cancelled()

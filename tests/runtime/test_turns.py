@@ -84,13 +84,13 @@ async def test_charges_of_idle_turns_are_forgotten() -> None:
 
 def test_places_of_all_callers_are_bounded_and_each_has_one() -> None:
     places = Places(32)
-    taken: list[int] = []
+    taken_items: list[int] = []
     for caller in range(100):
-        taken.append(0)
+        taken_items.append(0)
         while not places.is_full(caller):
             places.take(caller)
-            taken[caller] += 1
+            taken_items[caller] += 1
 
-    assert (taken[:3], min(taken), sum(taken)) == ([32, 16, 10], 1, 187)
+    assert (taken_items[:3], min(taken_items), sum(taken_items)) == ([32, 16, 10], 1, 187)
     places.give_back(99)
     assert not places.is_full("another")

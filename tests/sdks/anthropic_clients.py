@@ -13,42 +13,42 @@ def anthropic(base: str, key: str, step: Step) -> Step:
     from anthropic import Anthropic
 
     client = Anthropic(base_url=base, api_key=key, **{"max_retries": 0, **step.get("client", {})})
-    said = step["with"]
+    fields = step["with"]
     if step["do"] == "count":
-        return {"ok": True, "text": "", "data": plain(client.messages.count_tokens(**said))}
+        return {"ok": True, "text": "", "data": plain(client.messages.count_tokens(**fields))}
     if step["do"] == "models":  # all pages, one after the other
         return {
             "ok": True,
             "text": "",
-            "data": [plain(each) for each in client.models.list(**said)],
+            "data": [plain(item) for item in client.models.list(**fields)],
         }
     if step["do"] == "model":
-        return {"ok": True, "text": "", "data": plain(client.models.retrieve(said["model"]))}
+        return {"ok": True, "text": "", "data": plain(client.models.retrieve(fields["model"]))}
     if step["do"] == "raw":
-        with client.messages.create(stream=True, **said) as events:
-            seen = []
+        with client.messages.create(stream=True, **fields) as events:
+            observed = []
             for event in events:
-                seen.append(plain(event))
-                if len(seen) == step.get("leave"):
+                observed.append(plain(event))
+                if len(observed) == step.get("leave"):
                     break
-        return {"ok": True, "text": "", "data": seen}
+        return {"ok": True, "text": "", "data": observed}
     if step["do"] == "stream":
-        with client.messages.stream(**said) as stream:
+        with client.messages.stream(**fields) as stream:
             kinds = [event.type for event in stream]
-            answer, shown = stream.get_final_message(), stream.response.headers
-        return {**message(answer), "kinds": kinds, "request_id": shown.get("request-id")}
-    made = client.beta.messages if step["do"] == "beta" else client.messages
-    return message(made.create(**said))
+            answer, output = stream.get_final_message(), stream.response.headers
+        return {**message(answer), "kinds": kinds, "request_id": output.get("request-id")}
+    result = client.beta.messages if step["do"] == "beta" else client.messages
+    return message(result.create(**fields))
 
 
 def message(answer: Any) -> Step:
     """Give an answer of Messages, and what of it is of no type that the SDK knows."""
     data = plain(answer)
-    said = "".join(block.get("text") or "" for block in data["content"])
+    string = "".join(block.get("text") or "" for block in data["content"])
     blocks = [type(block).__name__ for block in answer.content]
     return {
         "ok": True,
-        "text": said,
+        "text": string,
         "data": data,
         "blocks": blocks,
         "request_id": getattr(answer, "_request_id", None),
@@ -64,8 +64,8 @@ def anthropic_async(base: str, key: str, step: Step) -> Step:
                 return message(await client.messages.create(**step["with"]))
             async with client.messages.stream(**step["with"]) as stream:
                 kinds = [event.type async for event in stream]
-                shown = stream.response.headers.get("request-id")
+                output = stream.response.headers.get("request-id")
                 answer = await stream.get_final_message()
-                return {**message(answer), "kinds": kinds, "request_id": shown}
+                return {**message(answer), "kinds": kinds, "request_id": output}
 
     return asyncio.run(run())

@@ -95,7 +95,7 @@ def node_drivers() -> Iterator[Drivers]:
 def needs(*installed: Path) -> None:
     """Skip a test on a machine on which something is not installed, but never where all has to be
     tested."""
-    if not all(each.exists() for each in installed):
+    if not all(path.exists() for path in installed):
         assert not os.environ.get("CI"), "the SDKs are not installed: make test installs them"
         pytest.skip("the SDKs are not installed: make test installs them")
 

@@ -33,7 +33,7 @@ THOUGHT = "France, hm."
 
 def says(api: str, text: str, *, streamed: bool = False) -> Script:
     if streamed:
-        return stream(events_of(api, text[:4], text[4:]), done=api == "chat")
+        return stream(events_of(api, text[:4], text[4:]), is_done=api == "chat")
     if api == "chat":
         return answer(chat(text))
     if api == "messages":
@@ -47,17 +47,17 @@ def events_of(api: str, *pieces: str) -> list[Json]:
     if api == "messages":
         return message_events(text_events(0, *pieces))
     item = text_item("".join(pieces))
-    return response_events(item_events(0, item, *pieces), whole=response(item))
+    return response_events(item_events(0, item, *pieces), document=response(item))
 
 
 def stays(api: str) -> Script:
     """Stream the beginning of a text, and then nothing until the other side leaves."""
-    begun = events_of(api, *["word "] * 9)[:9]
+    started = events_of(api, *["word "] * 9)[:9]
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(*(piece(event(each)) for each in begun))
-        await asked.closed.wait()
+        await wire.send(*(piece(event(document)) for document in started))
+        await request.closed.wait()
 
     return script
 
@@ -81,9 +81,9 @@ def chat_calls(streamed: bool) -> Script:
         {"index": 0, "function": {"arguments": ARGUMENTS[:9]}},
         {"index": 0, "function": {"arguments": ARGUMENTS[9:]}},
     ]
-    deltas = [{"index": 0, "delta": {"tool_calls": [each]}} for each in pieces]
+    deltas = [{"index": 0, "delta": {"tool_calls": [piece]}} for piece in pieces]
     end["choices"][0]["finish_reason"] = "tool_calls"
-    return stream([begin, *({**begin, "choices": [each]} for each in deltas), end, used])
+    return stream([begin, *({**begin, "choices": [piece]} for piece in deltas), end, used])
 
 
 def messages_calls(streamed: bool, thinking: bool) -> Script:
@@ -92,16 +92,16 @@ def messages_calls(streamed: bool, thinking: bool) -> Script:
     if not streamed:
         blocks = [thought] * thinking + [{**call, "input": {"place": "Paris"}}]
         return answer(message(*blocks, stop_reason="tool_use"))
-    begun = {"type": "thinking", "thinking": "", "signature": ""}
-    told = {"type": "thinking_delta", "thinking": THOUGHT}
+    started = {"type": "thinking", "thinking": "", "signature": ""}
+    event = {"type": "thinking_delta", "thinking": THOUGHT}
     signed = {"type": "signature_delta", "signature": SEALED}
     pieces = [
-        {"type": "input_json_delta", "partial_json": each}
-        for each in (ARGUMENTS[:9], ARGUMENTS[9:])
+        {"type": "input_json_delta", "partial_json": string}
+        for string in (ARGUMENTS[:9], ARGUMENTS[9:])
     ]
-    events = [block_events(0, begun, told, signed)] * thinking
+    events = [block_events(0, started, event, signed)] * thinking
     events.append(block_events(len(events), {**call, "input": {}}, *pieces))
-    return stream(message_events(*events, reason="tool_use"), done=False)
+    return stream(message_events(*events, reason="tool_use"), is_done=False)
 
 
 def responses_calls(streamed: bool, thinking: bool) -> Script:
@@ -110,12 +110,12 @@ def responses_calls(streamed: bool, thinking: bool) -> Script:
     thought["encrypted_content"] = SEALED
     call: Json = {"id": "fc_1", "type": "function_call", "status": "completed"}
     call |= {"call_id": "call_1", "name": "look_up", "arguments": ARGUMENTS}
-    whole = response(*[thought] * thinking, call)
+    document = response(*[thought] * thinking, call)
     if not streamed:
-        return answer(whole)
+        return answer(document)
     items = [thought_events(thought)] * thinking
     items.append(item_events(len(items), call, ARGUMENTS[:9], ARGUMENTS[9:]))
-    return stream(response_events(*items, whole=whole), done=False)
+    return stream(response_events(*items, document=document), is_done=False)
 
 
 def thought_events(item: Json) -> list[Json]:

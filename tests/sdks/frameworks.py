@@ -31,8 +31,8 @@ CITY = {
 PLACE = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
 
 
-def done(text: str, usage: tuple[int, int] | None, **more: Any) -> Step:
-    return {"ok": True, "text": text, "usage": usage, **more}
+def done(text: str, usage: tuple[int, int] | None, **options: Any) -> Step:
+    return {"ok": True, "text": text, "usage": usage, **options}
 
 
 def on_loop(did: Did) -> Step:
@@ -86,20 +86,20 @@ async def agent_of_openai(base: str, key: str, step: Step) -> Step:
     )
     picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
     content = [{"type": "input_text", "text": ASKED}, {**picture, "detail": "auto"}]
-    asked: Any = [{"role": "user", "content": content}] if does == "look" else ASKED
+    request: Any = [{"role": "user", "content": content}] if does == "look" else ASKED
     if step.get("stream"):
-        run = agents.Runner.run_streamed(agent, asked)
-        seen = 0
+        run = agents.Runner.run_streamed(agent, request)
+        observed = 0
         async for event in run.stream_events():
-            seen += event.type == "raw_response_event"
-            if seen == step.get("leave"):
+            observed += event.type == "raw_response_event"
+            if observed == step.get("leave"):
                 run.cancel()
     else:
-        run = await agents.Runner.run(agent, asked)
+        run = await agents.Runner.run(agent, request)
     used = run.context_wrapper.usage
-    said = run.final_output
-    typed = said.model_dump() if isinstance(said, BaseModel) else None
-    return done(str(said), (used.input_tokens, used.output_tokens), typed=typed)
+    fields = run.final_output
+    typed = fields.model_dump() if isinstance(fields, BaseModel) else None
+    return done(str(fields), (used.input_tokens, used.output_tokens), typed=typed)
 
 
 def pydantic_openai(base: str, key: str, step: Step) -> Step:
@@ -154,30 +154,30 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
         return FOUND
 
     # What a model can do it knows by the names of models, and of ours it has to be told.
-    own = "retries" in step or does in ("typed", "think")
+    is_own = "retries" in step or does in ("typed", "think")
     agent: Any = Agent(
-        model() if own else f"{provider}:{step['to']}",
+        model() if is_own else f"{provider}:{step['to']}",
         instructions="Be brief.",
         tools=[look_up] if does in ("loop", "think") else [],
         output_type=NativeOutput(City) if does == "typed" else str,
         model_settings=thinks[provider] if does == "think" else {},
     )
     picture = BinaryContent(base64.b64decode(PICTURE), media_type="image/png")
-    asked = [ASKED, picture] if does == "look" else ASKED
+    request = [ASKED, picture] if does == "look" else ASKED
     if not step.get("stream"):
-        run = await agent.run(asked)
-        said = run.output
+        run = await agent.run(request)
+        fields = run.output
     else:
-        async with agent.run_stream(asked) as run:
+        async with agent.run_stream(request) as run:
             if step.get("leave"):
                 await anext(aiter(run.stream_text(delta=True, debounce_by=None)))
                 return done("", None)
-            said = await run.get_output()
+            fields = await run.get_output()
     used = run.usage
-    typed = said.model_dump() if isinstance(said, BaseModel) else None
+    typed = fields.model_dump() if isinstance(fields, BaseModel) else None
     parts = [part for turn in run.all_messages() for part in turn.parts]
     thought = "".join(part.content for part in parts if part.part_kind == "thinking")
-    return done(str(said), (used.input_tokens, used.output_tokens), typed=typed, thought=thought)
+    return done(str(fields), (used.input_tokens, used.output_tokens), typed=typed, thought=thought)
 
 
 def anthropic_runner(base: str, key: str, step: Step) -> Step:
@@ -198,7 +198,7 @@ def anthropic_runner(base: str, key: str, step: Step) -> Step:
     turns = [turn.get_final_message() if step.get("stream") else turn for turn in runner]
     used = [(turn.usage.input_tokens, turn.usage.output_tokens) for turn in turns]
     text = "".join(block.text for block in turns[-1].content if block.type == "text")
-    return done(text, (sum(each[0] for each in used), sum(each[1] for each in used)))
+    return done(text, (sum(item[0] for item in used), sum(item[1] for item in used)))
 
 
 def litellm_chat(base: str, key: str, step: Step) -> Step:
@@ -217,7 +217,7 @@ def litellm_call(provider: str, base: str, key: str, step: Step) -> Step:
     options: Step = {"model": f"{provider}/{step['to']}", "api_base": base, "api_key": key}
     options |= litellm_options(step)
     turns: list[Any] = [{"role": "user", "content": litellm_content(step["do"])}]
-    said, thought, used = "", "", (0, 0)
+    fields, thought, used = "", "", (0, 0)
     for _ in range(2 if "tools" in options else 1):
         answer = litellm.completion(messages=turns, **options)
         if step.get("stream"):
@@ -226,14 +226,14 @@ def litellm_call(provider: str, base: str, key: str, step: Step) -> Step:
                 return done("", None)
             answer = litellm.stream_chunk_builder(chunks, messages=turns)
         message = answer.choices[0].message
-        said = message.content or ""
+        fields = message.content or ""
         thought += getattr(message, "reasoning_content", None) or ""
         used = used[0] + answer.usage.prompt_tokens, used[1] + answer.usage.completion_tokens
         turns.append(message)
         calls = message.tool_calls or ()
         turns += [{"role": "tool", "tool_call_id": call.id, "content": FOUND} for call in calls]
-    typed = json.loads(said) if step["do"] == "typed" else None
-    return done(said, used, typed=typed, thought=thought)
+    typed = json.loads(fields) if step["do"] == "typed" else None
+    return done(fields, used, typed=typed, thought=thought)
 
 
 def litellm_content(does: str) -> Any:

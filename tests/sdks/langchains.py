@@ -8,12 +8,12 @@ from tests.sdks.results import Step, plain
 def langchain(base: str, key: str, step: Step) -> Step:
     from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 
-    said = {**step["with"], "base_url": f"{base}/v1", "api_key": key, "max_retries": 0}
+    fields = {**step["with"], "base_url": f"{base}/v1", "api_key": key, "max_retries": 0}
     if step["do"] == "embeddings":
-        made = OpenAIEmbeddings(check_embedding_ctx_length=False, **said)
-        return {"ok": True, "text": "", "data": made.embed_documents(["hello"])}
-    stream = said.pop("stream", False)
-    model = OpenAI(**said) if step["do"] == "completion" else ChatOpenAI(**said)
+        result = OpenAIEmbeddings(check_embedding_ctx_length=False, **fields)
+        return {"ok": True, "text": "", "data": result.embed_documents(["hello"])}
+    stream = fields.pop("stream", False)
+    model = OpenAI(**fields) if step["do"] == "completion" else ChatOpenAI(**fields)
     parts = list(model.stream(step["say"])) if stream else [model.invoke(step["say"])]
     texts = [part if isinstance(part, str) else str(part.content) for part in parts]
     return {"ok": True, "text": "".join(texts), "data": texts}
@@ -38,9 +38,9 @@ def langchain_responses(base: str, key: str, step: Step) -> Step:
 def langchain_anthropic(base: str, key: str, step: Step) -> Step:
     from langchain_anthropic import ChatAnthropic
 
-    said = {"max_retries": 0, **step["with"]}
-    stream = said.pop("stream", False)
-    model = ChatAnthropic(base_url=base, api_key=key, **said)
+    fields = {"max_retries": 0, **step["with"]}
+    stream = fields.pop("stream", False)
+    model = ChatAnthropic(base_url=base, api_key=key, **fields)
     if step.get("tools"):
         model = model.bind_tools(step["tools"])
     if not stream:
@@ -51,7 +51,7 @@ def langchain_anthropic(base: str, key: str, step: Step) -> Step:
     return {
         "ok": True,
         "text": answer.text if isinstance(answer.text, str) else answer.text(),
-        "calls": [[each["name"], each["args"]] for each in answer.tool_calls],
+        "calls": [[tool_call["name"], tool_call["args"]] for tool_call in answer.tool_calls],
         "data": plain(answer),
         "usage": answer.usage_metadata,
     }

@@ -16,17 +16,17 @@ def answered(answer: Any, step: Step) -> Step:
 
 def openai_like(client: Any, step: Step) -> Step:
     """The calls that all SDKs made by the same generator share."""
-    said = step["with"]
+    fields = step["with"]
     if step["do"] == "completion":
-        return answered(client.completions.create(**said), step)
+        return answered(client.completions.create(**fields), step)
     if step["do"] == "chat":
-        return answered(client.chat.completions.create(**said), step)
+        return answered(client.chat.completions.create(**fields), step)
     if step["do"] == "embeddings":
-        return whole(client.embeddings.create(**said))
+        return whole(client.embeddings.create(**fields))
     if step["do"] == "models":
         return whole(client.models.list())
     if step["do"] == "model":
-        return whole(client.models.retrieve(said["model"]))
+        return whole(client.models.retrieve(fields["model"]))
     raise ValueError(step["do"])
 
 
@@ -48,8 +48,8 @@ def azure_async(base: str, key: str, step: Step) -> Step:
         async with AsyncAzureOpenAI(
             azure_endpoint=base, azure_ad_token=key, api_version="2024-10-21", max_retries=0
         ) as client:
-            made = client.chat.completions if step["do"] == "chat" else client.completions
-            answer = await made.create(**step["with"])
+            result = client.chat.completions if step["do"] == "chat" else client.completions
+            answer = await result.create(**step["with"])
             if step["with"].get("stream"):
                 return streamed([chunk async for chunk in answer])
             return whole(answer)
@@ -70,8 +70,8 @@ def openai(base: str, key: str, step: Step) -> Step:
         return response(client.responses.create(**step["with"]))
     if step["do"] == "respond-raw":
         events = client.responses.create(stream=True, **step["with"])
-        seen = [(type(event).__name__, plain(event)) for event in events]
-        return {"ok": True, "text": "", "data": seen}
+        observed = [(type(event).__name__, plain(event)) for event in events]
+        return {"ok": True, "text": "", "data": observed}
     if step["do"] == "respond-stream":
         with client.responses.stream(**step["with"]) as stream:
             kinds = [event.type for event in stream]
@@ -108,20 +108,20 @@ def openai_async(base: str, key: str, step: Step) -> Step:
 
     async def run() -> Step:
         async with AsyncOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0) as client:
-            said = step["with"]
+            fields = step["with"]
             if step["do"] == "respond":
-                return response(await client.responses.create(**said))
+                return response(await client.responses.create(**fields))
             if step["do"] == "respond-stream":
-                async with client.responses.stream(**said) as stream:
+                async with client.responses.stream(**fields) as stream:
                     kinds = [event.type async for event in stream]
                     return {**response(await stream.get_final_response()), "kinds": kinds}
             if step["do"] == "chat-stream":
-                async with client.chat.completions.stream(**said) as chunks:
+                async with client.chat.completions.stream(**fields) as chunks:
                     kinds = [event.type async for event in chunks]
                     return {**whole(await chunks.get_final_completion()), "kinds": kinds}
-            made = client.chat.completions if step["do"] == "chat" else client.completions
-            answer = await made.create(**said)
-            if said.get("stream"):
+            result = client.chat.completions if step["do"] == "chat" else client.completions
+            answer = await result.create(**fields)
+            if fields.get("stream"):
                 return streamed([chunk async for chunk in answer])
             return whole(answer)
 

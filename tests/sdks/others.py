@@ -12,10 +12,10 @@ Step = dict[str, Any]
 
 def called(client: Any, step: Step) -> Step:
     """Call a method, and give what it returns: of bytes how many there are, and their digest."""
-    said = dict(step["with"])
-    if "file" in said:
-        said["file"] = ("heard.wav", said["file"].encode(), "audio/wav")
-    answer = attrgetter(step["method"])(client)(*step.get("of", ()), **said)
+    fields = dict(step["with"])
+    if "file" in fields:
+        fields["file"] = ("heard.wav", fields["file"].encode(), "audio/wav")
+    answer = attrgetter(step["method"])(client)(*step.get("of", ()), **fields)
     kind = type(answer).__name__
     if hasattr(answer, "iter_bytes"):
         data = answer.read()
@@ -24,6 +24,6 @@ def called(client: Any, step: Step) -> Step:
     if isinstance(answer, str):
         return {"ok": True, "kind": kind, "data": answer, "text": ""}
     if step["do"] == "call-stream":
-        events = [each.model_dump(mode="json") for each in answer]
+        events = [item.model_dump(mode="json") for item in answer]
         return {"ok": True, "kind": kind, "data": events, "text": ""}
     return {"ok": True, "kind": kind, "data": answer.model_dump(mode="json"), "text": ""}

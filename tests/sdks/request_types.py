@@ -79,7 +79,7 @@ def members_of(kind: Any) -> list[tuple[str, Any]]:
     if typing_extensions.is_typeddict(kind):
         return [*get_type_hints(kind, include_extras=True).items()]
     fields = getattr(kind, "model_fields", {})
-    return [(each.alias or name, each.annotation) for name, each in fields.items()]
+    return [(item.alias or name, item.annotation) for name, item in fields.items()]
 
 
 def marked(kind: Any) -> Any:
@@ -96,11 +96,11 @@ def sample(kind: Any) -> Any:
     kind, args = unwrapped(kind), get_args(unwrapped(kind))
     if members := members_of(kind):
         is_total = getattr(kind, "__total__", False)
-        apart = OPTIONAL if is_total else REQUIRED
+        separate = OPTIONAL if is_total else REQUIRED
         return {
             name: sample(member)
             for name, member in members
-            if (get_origin(member) in apart) is not is_total or name == "type"
+            if (get_origin(member) in separate) is not is_total or name == "type"
         }
     if get_origin(kind) is Literal:
         return args[0]

@@ -18,11 +18,11 @@ def plain(value: Any) -> Any:
 
 def text_of(data: Any) -> str:
     """Join the texts of all choices of an answer or chunk, legacy or chat."""
-    said = ""
+    fields = ""
     for choice in (data or {}).get("choices") or ():
         part = choice.get("message") or choice.get("delta") or choice
-        said += part.get("content") or part.get("text") or ""
-    return said
+        fields += part.get("content") or part.get("text") or ""
+    return fields
 
 
 def whole(answer: Any) -> Step:
@@ -33,8 +33,8 @@ def whole(answer: Any) -> Step:
 def streamed(chunks: list[Any]) -> Step:
     all_data = [plain(chunk) for chunk in chunks]
     usages = [data.get("usage") for data in all_data if data.get("usage")]
-    said = "".join(map(text_of, all_data))
-    return {"ok": True, "text": said, "usage": usages[-1] if usages else None, "data": all_data}
+    text = "".join(map(text_of, all_data))
+    return {"ok": True, "text": text, "usage": usages[-1] if usages else None, "data": all_data}
 
 
 def document_of(response: Any) -> Any:

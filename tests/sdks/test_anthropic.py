@@ -33,9 +33,9 @@ PICTURE: Json = {
 }
 
 
-def step(do: str, to: str = "via-anthropic", **said: Any) -> dict[str, Any]:
+def step(do: str, to: str = "via-anthropic", **fields: Any) -> dict[str, Any]:
     body = {"model": to, "max_tokens": 64, "messages": [{"role": "user", "content": "Where?"}]}
-    return {"do": do, "with": {**body, **said}}
+    return {"do": do, "with": {**body, **fields}}
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
@@ -43,37 +43,37 @@ def step(do: str, to: str = "via-anthropic", **said: Any) -> dict[str, Any]:
 async def test_it_reads_whole_and_streamed_answers(
     sdk: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    own = to == "via-anthropic"
-    whole_one = answer(message() if own else chat(" Paris."))
-    events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
-    upstream.then(whole_one, stream(events, done=not own))
+    is_own = to == "via-anthropic"
+    whole_one = answer(message() if is_own else chat(" Paris."))
+    events = message_events(text_events(0, " Par", "is.")) if is_own else chat_events(" Par", "is.")
+    upstream.then(whole_one, stream(events, is_done=not is_own))
 
-    whole, streamed = await drive(sdk, step("create", to), step("stream", to))
+    full_value, streamed = await drive(sdk, step("create", to), step("stream", to))
 
-    for each in (whole, streamed):
-        assert (each["ok"], each["text"], each["blocks"]) == (
+    for document in (full_value, streamed):
+        assert (document["ok"], document["text"], document["blocks"]) == (
             True,
             " Paris.",
-            ["TextBlock" if each is whole else "ParsedTextBlock"],
-        ), each
-        assert each["data"]["stop_reason"] == "end_turn"
-        usage = each["data"]["usage"]
+            ["TextBlock" if document is full_value else "ParsedTextBlock"],
+        ), document
+        assert document["data"]["stop_reason"] == "end_turn"
+        usage = document["data"]["usage"]
         assert (usage["input_tokens"], usage["output_tokens"]) == (5, 3)
     records = await proxy.sink.wait(2)
     assert [record.outcome for record in records] == ["success", "success"]
-    assert [whole["request_id"], streamed["request_id"]] == [r.request_id for r in records]
+    assert [full_value["request_id"], streamed["request_id"]] == [r.request_id for r in records]
 
 
 async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
     cited = {"type": "text", "text": "It is Paris.", "citations": [CITED]}
     blocks = THOUGHT, SERVER, FOUND, cited, CALLED
-    upstream.then(answer(message(*blocks, stop_reason="tool_use")), stream(STREAM, done=False))
+    upstream.then(answer(message(*blocks, stop_reason="tool_use")), stream(STREAM, is_done=False))
 
-    whole, streamed = await drive("anthropic", step("create"), step("stream"))
+    full_value, streamed = await drive("anthropic", step("create"), step("stream"))
 
-    for each in (whole, streamed):
-        assert each["ok"], each
-        kinds = [name.removeprefix("Parsed") for name in each["blocks"]]
+    for document in (full_value, streamed):
+        assert document["ok"], document
+        kinds = [name.removeprefix("Parsed") for name in document["blocks"]]
         assert kinds == [
             "ThinkingBlock",
             "ServerToolUseBlock",
@@ -81,48 +81,53 @@ async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
             "TextBlock",
             "ToolUseBlock",
         ]
-        thought, search, _, text, call = each["data"]["content"]
+        thought, search, _, text, call = document["data"]["content"]
         assert (thought["thinking"], thought["signature"]) == ("France, hm.", "c2lnbmVk")
         assert call["input"] == {"place": "Paris"}
         assert text["citations"][0]["cited_text"] == "Paris"
         assert search["name"] == "web_search"
-        assert each["data"]["stop_reason"] == "tool_use"
+        assert document["data"]["stop_reason"] == "tool_use"
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 async def test_tool_loop_with_picture(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    said = {"name": "look_up", "arguments": '{"place": "Paris"}'}
-    call = {"id": "toolu_1", "type": "function", "function": said}
-    told = {"role": "assistant", "content": None, "tool_calls": [call]}
-    calling = chat(choices=[{"index": 0, "message": told, "finish_reason": "tool_calls"}])
-    own = to == "via-anthropic"
-    upstream.then(answer(message(CALLED, stop_reason="tool_use") if own else calling))
-    upstream.then(answer(message() if own else chat(" Paris.")))
-    first = [{"role": "user", "content": [{"type": "text", "text": "Where?"}, PICTURE]}]
+    fields = {"name": "look_up", "arguments": '{"place": "Paris"}'}
+    call = {"id": "toolu_1", "type": "function", "function": fields}
+    event = {"role": "assistant", "content": None, "tool_calls": [call]}
+    calling = chat(choices=[{"index": 0, "message": event, "finish_reason": "tool_calls"}])
+    is_own = to == "via-anthropic"
+    upstream.then(answer(message(CALLED, stop_reason="tool_use") if is_own else calling))
+    upstream.then(answer(message() if is_own else chat(" Paris.")))
+    first_value = [{"role": "user", "content": [{"type": "text", "text": "Where?"}, PICTURE]}]
     tools = {"tools": [TOOL], "tool_choice": {"type": "auto"}}
 
-    [asked] = await drive("anthropic", step("create", to, messages=first, **tools))
+    [request] = await drive("anthropic", step("create", to, messages=first_value, **tools))
 
-    assert (asked["data"]["stop_reason"], asked["blocks"]) == ("tool_use", ["ToolUseBlock"]), asked
-    block = asked["data"]["content"][0]
+    assert (request["data"]["stop_reason"], request["blocks"]) == ("tool_use", ["ToolUseBlock"]), (
+        request
+    )
+    block = request["data"]["content"][0]
     assert (block["name"], block["input"]) == ("look_up", {"place": "Paris"})
     result = {"type": "tool_result", "tool_use_id": block["id"], "content": "It is in France."}
     turns = [
-        *first,
-        {"role": "assistant", "content": asked["data"]["content"]},
+        *first_value,
+        {"role": "assistant", "content": request["data"]["content"]},
         {"role": "user", "content": [result]},
     ]
     [done] = await drive("anthropic", step("create", to, messages=turns, **tools))
 
     assert done["text"] == " Paris.", done
-    sent = upstream.requests[-1].json
-    if own:
-        assert sent["messages"][0]["content"][1] == PICTURE
-        assert sent["messages"][2]["content"] == [result]
+    sent_value = upstream.requests[-1].json
+    if is_own:
+        assert sent_value["messages"][0]["content"][1] == PICTURE
+        assert sent_value["messages"][2]["content"] == [result]
     else:
-        assert sent["messages"][0]["content"][1]["type"] == "image_url"
-        assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"]
-        assert sent["messages"][2]["content"] == "It is in France."
+        assert sent_value["messages"][0]["content"][1]["type"] == "image_url"
+        assert (
+            sent_value["messages"][1]["tool_calls"][0]["id"]
+            == sent_value["messages"][2]["tool_call_id"]
+        )
+        assert sent_value["messages"][2]["content"] == "It is in France."
 
 
 async def test_raises_sdk_error(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
@@ -147,16 +152,16 @@ async def test_raises_sdk_error(drive: Drive, upstream: ScriptedUpstream, proxy:
     assert ("InternalServerError" in failing["mro"], failing["status"]) == (True, 502)
     assert ("NotFoundError" in unknown["mro"], unknown["status"]) == (True, 404)
     assert ("AuthenticationError" in stranger["mro"], stranger["status"]) == (True, 401)
-    for each in (wrong, busied, limited, failing, unknown, stranger):
-        document = each["document"]
-        assert document["request_id"] == each["request_id"]
+    for item in (wrong, busied, limited, failing, unknown, stranger):
+        document = item["document"]
+        assert document["request_id"] == item["request_id"]
         assert document["error"].keys() == {"type", "message"}
 
 
 async def test_broken_stream_raises(drive: Drive, upstream: ScriptedUpstream) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    upstream.then(stream([*STREAM[:4], busy], done=False))
-    upstream.then(stream(STREAM, done=False, cut_after=5))
+    upstream.then(stream([*STREAM[:4], busy], is_done=False))
+    upstream.then(stream(STREAM, is_done=False, cut_after=5))
 
     failed, cut = await drive("anthropic", step("stream"), step("stream"))
 
@@ -165,12 +170,12 @@ async def test_broken_stream_raises(drive: Drive, upstream: ScriptedUpstream) ->
 
 
 async def test_leaving_closes(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
-    many = message_events(text_events(0, *["word "] * 2000))
-    upstream.answer_with(stream(many, done=False))
+    items = message_events(text_events(0, *["word "] * 2000))
+    upstream.answer_with(stream(items, is_done=False))
 
-    [left] = await drive("anthropic", {**step("raw"), "leave": 4})
+    [remaining] = await drive("anthropic", {**step("raw"), "leave": 4})
 
-    assert len(left["data"]) == 4
+    assert len(remaining["data"]) == 4
     [record] = await proxy.sink.wait()
     assert record.outcome in ("client_abort", "success")
 
@@ -191,49 +196,54 @@ async def test_counts_new_tokens(drive: Drive, upstream: ScriptedUpstream, proxy
     counted = step("count")
     del counted["with"]["max_tokens"]
 
-    told, beta, estimated = await drive(
+    event, beta, estimated = await drive(
         "anthropic",
         counted,
         step("beta", betas=["context-1m-2025-08-07"], metadata={"user_id": "u1"}),
         {"do": "count", "with": {**counted["with"], "model": "support-chat"}},
     )
 
-    assert told["data"] == {"input_tokens": 14}
+    assert event["data"] == {"input_tokens": 14}
     assert estimated["data"]["input_tokens"] > 0
     assert beta["ok"], beta
-    sent = upstream.requests[-1]
-    assert sent.headers["anthropic-beta"] == "context-1m-2025-08-07"
-    assert sent.json["metadata"] == {"user_id": "u1"}
+    sent_value = upstream.requests[-1]
+    assert sent_value.headers["anthropic-beta"] == "context-1m-2025-08-07"
+    assert sent_value.json["metadata"] == {"user_id": "u1"}
     assert len(upstream.requests) == 2
     assert [record.cost for record in (r.billing for r in await proxy.sink.wait(3))][::2] == [0, 0]
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 async def test_langchain_reads_all(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    own = to == "via-anthropic"
-    events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
-    upstream.then(answer(message() if own else chat(" Paris.")), stream(events, done=not own))
-    if own:
-        upstream.then(stream(STREAM, done=False))
+    is_own = to == "via-anthropic"
+    events = message_events(text_events(0, " Par", "is.")) if is_own else chat_events(" Par", "is.")
+    upstream.then(
+        answer(message() if is_own else chat(" Paris.")), stream(events, is_done=not is_own)
+    )
+    if is_own:
+        upstream.then(stream(STREAM, is_done=False))
     body: Json = {"model": to, "max_tokens": 64}
-    said: Json = {"say": "Where?", "do": "chat", "with": body}
-    streamed = {**said, "with": {**body, "stream": True}}
+    fields: Json = {"say": "Where?", "do": "chat", "with": body}
+    streamed = {**fields, "with": {**body, "stream": True}}
 
     results = await drive(
-        "langchain-anthropic", said, streamed, *([{**streamed, "tools": [TOOL]}] if own else [])
+        "langchain-anthropic",
+        fields,
+        streamed,
+        *([{**streamed, "tools": [TOOL]}] if is_own else []),
     )
 
-    assert [each["ok"] for each in results] == [True] * len(results), results
-    assert [each["text"] for each in results[:2]] == [" Paris."] * 2
+    assert [result["ok"] for result in results] == [True] * len(results), results
+    assert [result["text"] for result in results[:2]] == [" Paris."] * 2
     assert results[0]["usage"]["input_tokens"] == 5
     assert results[0]["usage"]["output_tokens"] == results[1]["usage"]["output_tokens"] == 3
-    if own:
+    if is_own:
         assert results[2]["calls"] == [["look_up", {"place": "Paris"}]]
 
 
 @pytest.mark.parametrize("limit", [{}, {"limit": 2}])
 async def test_pages_through_models(limit: dict[str, int], drive: Drive) -> None:
-    listed, one, missing = await drive(
+    listed, document, missing = await drive(
         "anthropic",
         {"do": "models", "with": limit},
         {"do": "model", "with": {"model": "anthropic/anthropic-model"}},
@@ -244,7 +254,7 @@ async def test_pages_through_models(limit: dict[str, int], drive: Drive) -> None
     assert {"anthropic-model", "gpt-4o-mini", "compare"} < set(names)
     assert len(names) == len(set(names))
     assert names.index("compare") < names.index("anthropic-model")
-    assert (one["data"]["type"], one["data"]["display_name"]) == (
+    assert (document["data"]["type"], document["data"]["display_name"]) == (
         "model",
         "anthropic/anthropic-model",
     )

@@ -26,51 +26,51 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
         yield running
 
 
-def step(method: str, *of: str, **said: Any) -> Json:
-    return {"do": "call", "method": method, "of": of, "with": said}
+def step(method: str, *of: str, **fields: Any) -> Json:
+    return {"do": "call", "method": method, "of": of, "with": fields}
 
 
 async def test_pythons_has_a_whole_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(*map(answer, (TALK, PAGE)))
-    [made] = await drive("openai", step("conversations.create", **ITEMS, extra_headers=TO))
-    assert made["ok"], made
-    given = made["data"]["id"]
-    [added] = await drive("openai", step("conversations.items.create", given, **ITEMS))
+    [document] = await drive("openai", step("conversations.create", **ITEMS, extra_headers=TO))
+    assert document["ok"], document
+    value = document["data"]["id"]
+    [added] = await drive("openai", step("conversations.items.create", value, **ITEMS))
     item = added["data"]["data"][0]["id"]
     upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, ASKED, TALK, GONE)))
 
-    seen = await drive(
+    observed = await drive(
         "openai",
-        {"do": "respond", "with": {**TURN, "conversation": given}},
-        step("conversations.retrieve", given),
-        step("conversations.update", given, metadata={"a": "b"}),
-        step("conversations.items.list", given, limit=1, order="asc"),
-        step("conversations.items.retrieve", item, conversation_id=given),
-        step("conversations.items.delete", item, conversation_id=given),
-        step("conversations.delete", given),
+        {"do": "respond", "with": {**TURN, "conversation": value}},
+        step("conversations.retrieve", value),
+        step("conversations.update", value, metadata={"a": "b"}),
+        step("conversations.items.list", value, limit=1, order="asc"),
+        step("conversations.items.retrieve", item, conversation_id=value),
+        step("conversations.items.delete", item, conversation_id=value),
+        step("conversations.delete", value),
         step("conversations.retrieve", "conv_1"),
     )
 
-    assert all(each["ok"] for each in seen[:-1]), seen
-    turn, read, changed, listed, one, left, gone, unknown = seen
-    assert (turn["text"], turn["data"]["conversation"]) == (" Paris.", {"id": given})
-    assert [each["data"]["id"] for each in (read, changed, left, gone)] == [given] * 4
-    assert [each["kind"] for each in (read, one, gone)] == [
+    assert all(each["ok"] for each in observed[:-1]), observed
+    turn, read, changed, listed, single_document, remaining, removed, unknown = observed
+    assert (turn["text"], turn["data"]["conversation"]) == (" Paris.", {"id": value})
+    assert [each["data"]["id"] for each in (read, changed, remaining, removed)] == [value] * 4
+    assert [each["kind"] for each in (read, single_document, removed)] == [
         *("Conversation", "Message", "ConversationDeletedResource")
     ]
-    assert [each["id"] for each in (*listed["data"]["data"], one["data"])] == [item] * 2
+    assert [each["id"] for each in (*listed["data"]["data"], single_document["data"])] == [item] * 2
     assert (unknown["exception"], unknown["param"]) == ("NotFoundError", "conversation_id")
-    at = "/v1/conversations"
+    position = "/v1/conversations"
     assert [(each.method, each.path) for each in upstream.requests] == [
-        ("POST", at),
-        ("POST", f"{at}/conv_1/items"),
+        ("POST", position),
+        ("POST", f"{position}/conv_1/items"),
         ("POST", "/v1/responses"),
-        ("GET", f"{at}/conv_1"),
-        ("POST", f"{at}/conv_1"),
-        ("GET", f"{at}/conv_1/items?limit=1&order=asc"),
-        ("GET", f"{at}/conv_1/items/msg_a1"),
-        ("DELETE", f"{at}/conv_1/items/msg_a1"),
-        ("DELETE", f"{at}/conv_1"),
+        ("GET", f"{position}/conv_1"),
+        ("POST", f"{position}/conv_1"),
+        ("GET", f"{position}/conv_1/items?limit=1&order=asc"),
+        ("GET", f"{position}/conv_1/items/msg_a1"),
+        ("DELETE", f"{position}/conv_1/items/msg_a1"),
+        ("DELETE", f"{position}/conv_1"),
     ]
 
 
@@ -85,12 +85,12 @@ async def test_nodes_has_one_too(drive: Drive, upstream: ScriptedUpstream) -> No
         ["responses.create", {**TURN, "conversation": "conv_1"}],
     ]
 
-    [done] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
+    [result] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
 
-    assert done["ok"], done
-    made, turn, listed, read, gone, unknown = done["results"]
-    given = made["id"]
-    assert (turn["output_text"], turn["conversation"]) == (" Paris.", {"id": given})
-    assert [each["id"][:4] for each in listed["data"]] == ["msg_"]
-    assert (read["id"], gone["id"], gone["deleted"]) == (given, given, True)
+    assert result["ok"], result
+    made, turn, listed, read, removed, unknown = result["results"]
+    value = made["id"]
+    assert (turn["output_text"], turn["conversation"]) == (" Paris.", {"id": value})
+    assert [item["id"][:4] for item in listed["data"]] == ["msg_"]
+    assert (read["id"], removed["id"], removed["deleted"]) == (value, value, True)
     assert unknown == {"status": 404, "param": "conversation"}

@@ -29,10 +29,10 @@ SDKS = (*OPENAIS, "portkey", "fireworks", "scale", "scale-beta")
 SCALE = ("scale", "scale-beta")
 
 
-def step(do: str, **said: Any) -> dict[str, Any]:
+def step(do: str, **fields: Any) -> dict[str, Any]:
     """One call: the model names a deployment, which every dialect may do."""
     body = {"messages": MESSAGES} if do == "chat" else {"prompt": "The capital of France is"}
-    return {"do": do, "with": {"model": "support-chat", **body, **said}}
+    return {"do": do, "with": {"model": "support-chat", **body, **fields}}
 
 
 EVERY = [pytest.param(sdk, do, id=f"{sdk}-{do}") for sdk in SDKS for do in ("completion", "chat")]
@@ -48,11 +48,11 @@ async def test_an_sdk_reads_whole_and_streamed_answers(
         answer(chat(" Paris.") if do == "chat" else legacy()), stream(events(" Par", "is."))
     )
 
-    whole, streamed = await drive(sdk, step(do), step(do, stream=True))
+    document, streamed = await drive(sdk, step(do), step(do, stream=True))
 
-    assert (whole["ok"], whole["text"]) == (True, " Paris."), whole
+    assert (document["ok"], document["text"]) == (True, " Paris."), document
     assert (streamed["ok"], streamed["text"]) == (True, " Paris."), streamed
-    assert whole["data"]["usage"]["total_tokens"] == 8
+    assert document["data"]["usage"]["total_tokens"] == 8
     assert [record.outcome for record in await proxy.sink.wait(2)] == ["success", "success"]
 
 
@@ -93,22 +93,22 @@ async def test_an_sdk_notices_a_stream_that_was_cut(
 async def test_reports_usage(sdk: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is.")))
 
-    silent, asked = await drive(
+    silent, request = await drive(
         sdk,
         step("completion", stream=True),
         step("completion", stream=True, extra_body={"stream_options": {"include_usage": True}}),
     )
 
-    assert asked["usage"]["total_tokens"] == 8
+    assert request["usage"]["total_tokens"] == 8
     assert (silent["usage"] is not None) == (sdk == "fireworks")
-    assert all(each.json["stream_options"]["include_usage"] for each in upstream.requests)
+    assert all(item.json["stream_options"]["include_usage"] for item in upstream.requests)
 
 
 async def test_openai_reads_embeddings_and_ids(drive: Drive, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     upstream.then(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
 
-    embedded, listed, one, missing, identified = await drive(
+    embedded, listed, document, missing, identified = await drive(
         "openai",
         {
             "do": "embeddings",
@@ -122,7 +122,7 @@ async def test_openai_reads_embeddings_and_ids(drive: Drive, upstream: ScriptedU
 
     assert embedded["data"]["data"][0]["embedding"] == [0.5]
     assert {"gpt-4o-mini", "compare"} < {model["id"] for model in listed["data"]["data"]}
-    assert one["data"]["id"] == "openai/gpt-4o-mini"
+    assert document["data"]["id"] == "openai/gpt-4o-mini"
     assert (missing["exception"], missing["status"]) == ("NotFoundError", 404)
     assert identified["request_id"].startswith("req_")
 
@@ -150,8 +150,8 @@ async def test_azure_names(drive: Drive, upstream: ScriptedUpstream, proxy: Prox
     assert responded["ok"], responded
     assert "gpt-4o-mini" in {model["id"] for model in listed["data"]["data"]}
     assert (missing["exception"], missing["status"]) == ("NotFoundError", 404)
-    assert [asked.json["model"] for asked in upstream.requests] == ["gpt-4o-mini"] * 3
-    assert all("api-key" not in asked.headers for asked in upstream.requests)
+    assert [request.json["model"] for request in upstream.requests] == ["gpt-4o-mini"] * 3
+    assert all("api-key" not in request.headers for request in upstream.requests)
     routes = [record.head.route for record in await proxy.sink.wait(5)]
     assert routes[0] == "/openai/deployments/{deployment}/chat/completions"
 
@@ -183,9 +183,9 @@ async def test_portkey_keys_stay(drive: Drive, upstream: ScriptedUpstream, proxy
     [served] = await drive("portkey", {**step("completion"), "client": options})
 
     assert served["ok"], served
-    [asked] = upstream.requests
-    assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
-    assert not [name for name in asked.headers if name.startswith("x-portkey")]
+    [request] = upstream.requests
+    assert request.headers["authorization"] == "Bearer sk-upstream-secret"
+    assert not [name for name in request.headers if name.startswith("x-portkey")]
     [record] = await proxy.sink.wait()
     assert record.plan.tags == {"env": "prod", "team": "support", "feature": "search-box"}
 
@@ -194,35 +194,39 @@ async def test_langchain_nulls_pass(drive: Drive, upstream: ScriptedUpstream) ->
     upstream.then(answer(legacy()), stream(legacy_events(" Par", "is.")), answer(chat(" Paris.")))
     model = {"model": "support-chat"}
 
-    whole, streamed, chatted = await drive(
+    document, streamed, chatted = await drive(
         "langchain",
         {"do": "completion", "say": "Hello", "with": model},
         {"do": "completion", "say": "Hello", "with": {**model, "stream": True}},
         {"do": "chat", "say": "Hello", "with": model},
     )
 
-    assert [each["text"] for each in (whole, streamed, chatted)] == [" Paris."] * 3
+    assert [item["text"] for item in (document, streamed, chatted)] == [" Paris."] * 3
     assert upstream.requests[0].json["prompt"] == ["Hello"]
 
 
 async def test_multimodel_has_choice_per_model(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"first": answer(legacy(" one")), "second": answer({}, 503)}
-    said = {"prompt": "Once", "max_tokens": 5}
+    fields = {"prompt": "Once", "max_tokens": 5}
 
-    both, single, bare, none = await drive(
+    pair, single, bare, nothing = await drive(
         "thiggle",
-        {"do": "completion", "with": {**said, "model": ["first", "second"]}},
-        {"do": "completion", "with": {**said, "model": ["first"]}},
-        {"do": "completion", "with": {**said, "model": "first"}},
-        {"do": "completion", "with": {**said, "model": ["second"]}},
+        {"do": "completion", "with": {**fields, "model": ["first", "second"]}},
+        {"do": "completion", "with": {**fields, "model": ["first"]}},
+        {"do": "completion", "with": {**fields, "model": "first"}},
+        {"do": "completion", "with": {**fields, "model": ["second"]}},
     )
 
-    first, second = both["data"]["choices"]
-    assert (first["model"], first["text"], first["finish_reason"]) == ("first", " one", "stop")
+    first_value, second = pair["data"]["choices"]
+    assert (first_value["model"], first_value["text"], first_value["finish_reason"]) == (
+        "first",
+        " one",
+        "stop",
+    )
     assert (second["model"], second["finish_reason"]) == ("second", "error")
-    assert both["data"]["usage"]["total_tokens"] == first["usage"]["total_tokens"] == 8
+    assert pair["data"]["usage"]["total_tokens"] == first_value["usage"]["total_tokens"] == 8
     assert single["data"]["choices"][0]["text"] == bare["data"]["choices"][0]["text"] == " one"
-    assert none["exception"] == "HTTPError"
+    assert nothing["exception"] == "HTTPError"
 
 
 async def test_enkrypt_findings(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
@@ -247,22 +251,22 @@ async def test_enkrypt_findings(drive: Drive, upstream: ScriptedUpstream, proxy:
 
 async def test_restores_masked(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(echoing(2))
-    asked = "Write to jane@example.com"
-    said = {"messages": [{"role": "user", "content": asked}]}
+    request = "Write to jane@example.com"
+    fields = {"messages": [{"role": "user", "content": request}]}
     pii = "{guard: pii, entities: [email], action: mask, restore: true}"
     async with guarded(tmp_path, upstream, f"input: [{pii}]") as (proxy, _):
-        streamed, whole = await drive(
-            "openai", step("chat", stream=True, **said), step("chat", **said), url=proxy.url
+        streamed, document = await drive(
+            "openai", step("chat", stream=True, **fields), step("chat", **fields), url=proxy.url
         )
 
-    assert [b"jane" in each.body for each in upstream.requests] == [False, False]
-    assert (streamed["text"], whole["text"]) == (asked, asked)
-    [call] = whole["data"]["choices"][0]["message"]["tool_calls"]
-    deltas = [each["choices"][0]["delta"] for each in streamed["data"] if each["choices"]]
+    assert [b"jane" in item.body for item in upstream.requests] == [False, False]
+    assert (streamed["text"], document["text"]) == (request, request)
+    [call] = document["data"]["choices"][0]["message"]["tool_calls"]
+    deltas = [item["choices"][0]["delta"] for item in streamed["data"] if item["choices"]]
     calls = [delta["tool_calls"][0] for delta in deltas if delta.get("tool_calls")]
-    arguments = "".join(each["function"]["arguments"] for each in calls)
-    for each in (call["function"]["arguments"], arguments):
-        assert json.loads(each) == {"said": [asked]}
+    arguments = "".join(item["function"]["arguments"] for item in calls)
+    for item in (call["function"]["arguments"], arguments):
+        assert json.loads(item) == {"said": [request]}
 
 
 FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"
@@ -287,10 +291,10 @@ async def test_portkey_hooks(drive: Drive, upstream: ScriptedUpstream, tmp_path:
 
 async def test_enkrypt_detects(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
-    said = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
-    said["client"] = {"return_error": True}
+    fields = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
+    fields["client"] = {"return_error": True}
     async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as (proxy, _):
-        flagged, blocked = await drive("enkrypt", said, said, url=proxy.url)
+        flagged, blocked = await drive("enkrypt", fields, fields, url=proxy.url)
 
     def summary(result: dict[str, Any]) -> Any:
         return result["data"]["enkrypt_policy_detections"]["output_guardrails"]["summary"]

@@ -62,8 +62,8 @@ def served(result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def step(do: str, to: str, **more: Any) -> dict[str, Any]:
-    return {"do": do, "to": to, **more}
+def step(do: str, to: str, **options: Any) -> dict[str, Any]:
+    return {"do": do, "to": to, **options}
 
 
 @every_upstream
@@ -73,10 +73,10 @@ async def test_it_reads_whole_and_streamed_answers(
 ) -> None:
     upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
 
-    whole, streamed = await drive(client, step("ask", to), step("ask", to, stream=True))
+    full_value, streamed = await drive(client, step("ask", to), step("ask", to, stream=True))
 
-    for each in map(served, (whole, streamed)):
-        assert (each["text"], each["usage"]) == (" Paris.", [5, 3])
+    for document in map(served, (full_value, streamed)):
+        assert (document["text"], document["usage"]) == (" Paris.", [5, 3])
     records = await proxy.sink.wait(2)
     assert [record.outcome for record in records] == ["success"] * 2
     assert [record.billing.tokens.total for record in records] == [8, 8]
@@ -91,14 +91,14 @@ async def test_it_runs_a_tool_and_is_told_what_that_found(
         upstream.then(calls(APIS[to], streamed=streamed))
         upstream.then(says(APIS[to], " Paris.", streamed=streamed))
 
-    seen = await drive(client, step("loop", to), step("loop", to, stream=True))
+    observed = await drive(client, step("loop", to), step("loop", to, stream=True))
 
-    for each in map(served, seen):
-        assert (each["text"], each["usage"]) == (" Paris.", [10, 6])
+    for document in map(served, observed):
+        assert (document["text"], document["usage"]) == (" Paris.", [10, 6])
     for request in upstream.requests[1::2]:
-        sent = request.body.replace(b"\\", b"").replace(b" ", b"")
-        assert ARGUMENTS.replace(" ", "").encode() in sent
-        assert FOUND.replace(" ", "").encode() in sent
+        sent_data = request.body.replace(b"\\", b"").replace(b" ", b"")
+        assert ARGUMENTS.replace(" ", "").encode() in sent_data
+        assert FOUND.replace(" ", "").encode() in sent_data
     assert len(upstream.requests) == 4
 
 
@@ -109,10 +109,10 @@ async def test_it_gets_a_document_of_its_schema_and_sends_a_picture(
 ) -> None:
     upstream.then(says(APIS[to], '{"city": "Paris"}'), says(APIS[to], " Paris."))
 
-    typed, looked = await drive(client, step("typed", to), step("look", to))
+    typed, inspection = await drive(client, step("typed", to), step("look", to))
 
     assert served(typed)["typed"] == {"city": "Paris"}
-    assert served(looked)["text"] == " Paris."
+    assert served(inspection)["text"] == " Paris."
     schema, picture = upstream.requests
     assert b'"additionalProperties"' in schema.body
     assert PICTURE.encode() in picture.body
@@ -125,11 +125,11 @@ async def test_returns_reasoning(client: str, drive: Drive, upstream: ScriptedUp
         upstream.then(calls(APIS[to], streamed=streamed, thinking=True))
         upstream.then(says(APIS[to], " Paris.", streamed=streamed))
 
-    seen = await drive(client, step("think", to), step("think", to, stream=True))
+    observed = await drive(client, step("think", to), step("think", to, stream=True))
 
-    for each in map(served, seen):
-        assert each["text"] == " Paris."
-        assert each.get("thought", THOUGHT) == THOUGHT
+    for document in map(served, observed):
+        assert document["text"] == " Paris."
+        assert document.get("thought", THOUGHT) == THOUGHT
     for request in upstream.requests[1::2]:
         assert SEALED.encode() in request.body
         assert THOUGHT.encode() in request.body
@@ -141,16 +141,19 @@ async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUp
     upstream.then(says("responses", " Paris."))
     to = "responses-only"
 
-    by_id, whole = await drive(
+    by_id, document = await drive(
         "ai-sdk-openai", step("loop", to, retries=0), step("loop", to, store=False)
     )
 
     assert (by_id["exception"], by_id["status"]) == ("APICallError", 400)
     assert "Send the item itself" in by_id["message"]
-    assert served(whole)["text"] == " Paris."
-    sent = upstream.requests[-1].json["input"]
-    assert [item.get("type") for item in sent[-2:]] == ["function_call", "function_call_output"]
-    assert "Let me see." in str(sent[:-2])
+    assert served(document)["text"] == " Paris."
+    sent_value = upstream.requests[-1].json["input"]
+    assert [item.get("type") for item in sent_value[-2:]] == [
+        "function_call",
+        "function_call_output",
+    ]
+    assert "Let me see." in str(sent_value[:-2])
 
 
 @every_client
@@ -159,16 +162,16 @@ async def test_raises_errors(client: str, drive: Drive, upstream: ScriptedUpstre
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
     wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}
     upstream.then(answer(wrong, 400))
-    asked = step("ask", to, retries=0)
+    request = step("ask", to, retries=0)
 
-    seen = await drive(client, asked, asked, asked, {**asked, "to": "nobody-has-it"})
-    seen += await drive(client, asked, key="hr-wrong")
+    observed = await drive(client, request, request, request, {**request, "to": "nobody-has-it"})
+    observed += await drive(client, request, key="hr-wrong")
 
-    statuses = [each["status"] for each in seen]
-    assert statuses == [429, 502, 400, 404, 401], [each["message"] for each in seen]
-    kinds = zip(seen, ERRORS[client], strict=True)
-    assert [kind in each["mro"] for each, kind in kinds] == [True] * 5, [
-        each["mro"] for each in seen
+    statuses = [document["status"] for document in observed]
+    assert statuses == [429, 502, 400, 404, 401], [document["message"] for document in observed]
+    kinds = zip(observed, ERRORS[client], strict=True)
+    assert [kind in document["mro"] for document, kind in kinds] == [True] * 5, [
+        document["mro"] for document in observed
     ]
 
 
@@ -180,11 +183,11 @@ async def test_it_waits_as_it_is_told_before_it_tries_again(
     upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 2"))
     upstream.then(says(APIS[to], " Paris."))
 
-    begun = time.monotonic()
-    [done] = await drive(client, step("ask", to, retries=1))
+    started_at = time.monotonic()
+    [result] = await drive(client, step("ask", to, retries=1))
 
-    assert served(done)["text"] == " Paris."
-    assert time.monotonic() - begun >= 2
+    assert served(result)["text"] == " Paris."
+    assert time.monotonic() - started_at >= 2
     outcomes = [record.outcome for record in await proxy.sink.wait(2)]
     assert outcomes == ["upstream_error", "success"]
 
@@ -196,9 +199,9 @@ async def test_its_upstream_is_closed_when_it_leaves(
     to = OWN[CLIENTS[client]]
     upstream.then(stays(APIS[to]))
 
-    [left] = await drive(client, step("ask", to, stream=True, leave=5))
+    [remaining] = await drive(client, step("ask", to, stream=True, leave=5))
 
-    served(left)
+    served(remaining)
     [record] = await proxy.sink.wait()
     assert record.outcome == "client_abort"
     async with asyncio.timeout(PATIENCE_S):

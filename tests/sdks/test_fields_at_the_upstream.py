@@ -74,7 +74,7 @@ def refers_outside(path: str) -> bool:
 
 
 async def test_drops_outside_refs(aiohttp_raw_server: AiohttpRawServer, tmp_path: Path) -> None:
-    fields = [each for each in read_fields() if refers_outside(each[0])]
+    fields = [read_field for read_field in read_fields() if refers_outside(read_field[0])]
     bodies: list[bytes] = []
 
     async def upstream(request: web.BaseRequest) -> web.Response:
@@ -82,23 +82,23 @@ async def test_drops_outside_refs(aiohttp_raw_server: AiohttpRawServer, tmp_path
         return web.json_response({"id": "conv_1", "object": "conversation", "created_at": 1})
 
     url = str((await aiohttp_raw_server(upstream)).make_url("")).rstrip("/")
-    reached, told = list[tuple[str, str]](), list[str]()
+    reached, events = list[tuple[str, str]](), list[str]()
     async with (
         running_proxy(tmp_path / "policies", policies(url), id_secrets=("a secret",)) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         headers = {"x-headrace-deployment": "responses"}
-        async with client.post("/v1/conversations", headers=headers, json={}) as got:
-            conversation = (await got.json())["id"]
+        async with client.post("/v1/conversations", headers=headers, json={}) as response:
+            conversation = (await response.json())["id"]
         for path, _, route, body in fields:
-            for deployment, place, sent in ways(route.format(id=conversation), body):
+            for deployment, place, sent_value in ways(route.format(id=conversation), body):
                 bodies.clear()
                 headers = {"x-headrace-deployment": deployment}
-                async with client.post(place, headers=headers, **sent) as got:
-                    refusal = await got.text()
+                async with client.post(place, headers=headers, **sent_value) as response:
+                    refusal = await response.text()
                 if any(CANARY.encode() in raw for raw in bodies):
                     reached.append((path, place))
-                told.append(refusal)
+                events.append(refusal)
 
     assert reached == []
-    assert sum("unless the upstream accepts" in text for text in told) > 0.98 * len(told) > 600
+    assert sum("unless the upstream accepts" in text for text in events) > 0.98 * len(events) > 600

@@ -46,9 +46,11 @@ class Tap:
             await self._changed.wait_for(lambda: sum(map(self._seen.count, KEEPALIVES)) >= count)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, out = await asyncio.open_connection("127.0.0.1", self._port)
+        context, out = await asyncio.open_connection("127.0.0.1", self._port)
         with suppress(OSError):
-            await asyncio.gather(self._carry(reader, out), self._carry(there, writer, counts=True))
+            await asyncio.gather(
+                self._carry(reader, out), self._carry(context, writer, counts=True)
+            )
 
     async def _carry(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counts: bool = False
@@ -87,23 +89,23 @@ async def test_client_reads_a_stream_with_keepalives(
 ) -> None:
     api = APIS[to]
     events, end = EVENTS[api], [event(b"[DONE]")] if api == "chat" else []
-    first, rest = events[: HEAD_EVENTS[api]], events[HEAD_EVENTS[api] :]
-    named = {"to": to} if step["do"] == "ask" else {"with": {**step.get("with", {}), "model": to}}
+    first_item, remainder = events[: HEAD_EVENTS[api]], events[HEAD_EVENTS[api] :]
+    by_name = {"to": to} if step["do"] == "ask" else {"with": {**step.get("with", {}), "model": to}}
     policies = world(upstream.url)
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
         tapped(proxy) as (tap, url),
     ):
 
-        async def script(asked: Asked, wire: Wire) -> None:
+        async def script(request: Asked, wire: Wire) -> None:
             await tap.keepalives(2)
             await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-            await wire.send(*(piece(event(each)) for each in first))
+            await wire.send(*(piece(event(document)) for document in first_item))
             await tap.keepalives(4)
-            await wire.send(*map(piece, [*map(event, rest), *end]), b"0\r\n\r\n")
+            await wire.send(*map(piece, [*map(event, remainder), *end]), b"0\r\n\r\n")
 
         upstream.answer_with(script)
-        [result] = await drive(sdk, {**step, **named}, key=proxy.key, url=url)
+        [result] = await drive(sdk, {**step, **by_name}, key=proxy.key, url=url)
 
     assert result["ok"], result["message"]
     assert result["text"] == "It is Paris."

@@ -24,27 +24,27 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 async def results(drive: Drive, *calls: list[Any]) -> list[Any]:
-    [done] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
-    assert done["ok"], done
-    made: list[Any] = done["results"]
-    return made
+    [result] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
+    assert result["ok"], result
+    results: list[Any] = result["results"]
+    return results
 
 
-def page(name: str, *, more: bool) -> Json:
+def page(name: str, *, extra: bool) -> Json:
     content = [{"type": "input_text", "text": "Where?"}]
     item = {"id": name, "type": "message", "role": "user", "content": content}
-    ends = {"first_id": name, "last_id": name, "has_more": more}
+    ends = {"first_id": name, "last_id": name, "has_more": extra}
     return {"object": "list", "data": [item], **ends}
 
 
 async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstream) -> None:
     second = response(text_item(" Lyon."), id="resp_2", previous_response_id="resp_1")
-    pages = page("msg_1", more=True), page("msg_2", more=False)
+    pages = page("msg_1", extra=True), page("msg_2", extra=False)
     deleted = {"id": "resp_1", "object": "response", "deleted": True}
     scripts = response(), second, response(), *pages, response(status="cancelled"), deleted
     upstream.then(*map(answer, scripts))
 
-    first, after, read, items, cancelled, gone, unknown = await results(
+    first_value, value_after, read, items, cancelled, removed, unknown = await results(
         drive,
         ["responses.create", {**ASKED, "store": True}],
         ["responses.create", {**ASKED, "previous_response_id": "$1"}],
@@ -55,17 +55,17 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
         ["responses.retrieve", "resp_1"],
     )
 
-    given = first["id"]
-    assert given not in ("resp_1", after["id"])
-    assert (after["output_text"], after["previous_response_id"]) == (" Lyon.", given)
-    assert (read["id"], read["output_text"]) == (given, " Paris.")
-    assert len({"msg_1", "msg_2", *(each["id"] for each in items["data"])}) == 4
-    assert (cancelled["id"], cancelled["status"]) == (given, "cancelled")
-    assert (gone["id"], gone["deleted"]) == (given, True)
+    value = first_value["id"]
+    assert value not in ("resp_1", value_after["id"])
+    assert (value_after["output_text"], value_after["previous_response_id"]) == (" Lyon.", value)
+    assert (read["id"], read["output_text"]) == (value, " Paris.")
+    assert len({"msg_1", "msg_2", *(request["id"] for request in items["data"])}) == 4
+    assert (cancelled["id"], cancelled["status"]) == (value, "cancelled")
+    assert (removed["id"], removed["deleted"]) == (value, True)
     assert unknown == {"status": 404, "param": "response_id"}
     assert upstream.requests[0].json["store"] is True
     assert upstream.requests[1].json["previous_response_id"] == "resp_1"
-    assert [(each.method, each.path) for each in upstream.requests[2:]] == [
+    assert [(request.method, request.path) for request in upstream.requests[2:]] == [
         ("GET", "/v1/responses/resp_1?include%5B%5D=reasoning.encrypted_content"),
         ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc"),
         ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc&after=msg_1"),
@@ -75,8 +75,8 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
 
 
 async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream) -> None:
-    bare = stream([without(event, *NUMBERS) for event in STREAM], done=False)
-    upstream.then(bare, bare, stream(STREAM, done=False))
+    bare = stream([without(event, *NUMBERS) for event in STREAM], is_done=False)
+    upstream.then(bare, bare, stream(STREAM, is_done=False))
 
     events, gathered, numbered = await results(
         drive,
@@ -85,7 +85,7 @@ async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream)
         ["responses.stream", ASKED],
     )
 
-    assert [each["sequence_number"] for each in events["data"]] == [*range(len(STREAM))]
-    assert [each["type"] for each in gathered["output"]] == ["message", *["function_call"] * 2]
+    assert [item["sequence_number"] for item in events["data"]] == [*range(len(STREAM))]
+    assert [item["type"] for item in gathered["output"]] == ["message", *["function_call"] * 2]
     assert gathered["output_text"] == "Let me see."
     assert gathered["output"] == numbered["output"]

@@ -35,24 +35,24 @@ def step(do: str, **body: Any) -> dict[str, Any]:
 
 
 async def test_a_conversation_goes_on_by_its_id(drive: Drive, upstream: ScriptedUpstream) -> None:
-    whole = response(text_item(" Paris."), id="resp_2", previous_response_id="resp_1")
-    events = response_events(item_events(0, text_item(" Paris."), " Par", "is."), whole=whole)
-    upstream.then(answer(response()), answer(whole), stream(events, done=False))
+    document = response(text_item(" Paris."), id="resp_2", previous_response_id="resp_1")
+    events = response_events(item_events(0, text_item(" Paris."), " Par", "is."), document=document)
+    upstream.then(answer(response()), answer(document), stream(events, is_done=False))
 
-    [first] = await drive("openai", step("respond"))
-    given = first["data"]["id"]
+    [first_document] = await drive("openai", step("respond"))
+    value = first_document["data"]["id"]
     second, third = await drive(
         "openai",
-        step("respond", previous_response_id=given),
-        step("respond-stream", previous_response_id=given),
+        step("respond", previous_response_id=value),
+        step("respond-stream", previous_response_id=value),
     )
 
-    for each in (second, third):
-        assert (each["ok"], each["text"]) == (True, " Paris."), each
-        assert each["data"]["previous_response_id"] == given
-        assert each["data"]["id"] not in (given, "resp_2")
+    for item in (second, third):
+        assert (item["ok"], item["text"]) == (True, " Paris."), item
+        assert item["data"]["previous_response_id"] == value
+        assert item["data"]["id"] not in (value, "resp_2")
     assert second["data"]["id"] == third["data"]["id"]
-    assert [each.json.get("previous_response_id") for each in upstream.requests] == [
+    assert [item.json.get("previous_response_id") for item in upstream.requests] == [
         None,
         "resp_1",
         "resp_1",
@@ -95,24 +95,28 @@ def told(item: Json, text: str) -> list[Json]:
 async def test_a_loop_of_tools_with_what_clients_do_by_default(
     sdk: str, streamed: bool, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
-    said, last = text_item("Let me see."), text_item(" Paris.", "msg_2")
-    first, second = response(THOUGHT, said, CALLED), response(last, id="resp_2")
+    fields, last_document = text_item("Let me see."), text_item(" Paris.", "msg_2")
+    first_document, second = response(THOUGHT, fields, CALLED), response(last_document, id="resp_2")
     if streamed:
-        items = [told(THOUGHT, "France, hm."), item_events(1, said, "Let me ", "see.")]
-        called = item_events(2, CALLED, CALLED["arguments"])
-        ended = response_events(item_events(0, last, " Par", "is."), whole=second)
-        upstream.then(stream(response_events(*items, called, whole=first), done=False))
-        upstream.then(stream(ended, done=False))
+        items = [told(THOUGHT, "France, hm."), item_events(1, fields, "Let me ", "see.")]
+        calls = item_events(2, CALLED, CALLED["arguments"])
+        ended = response_events(item_events(0, last_document, " Par", "is."), document=second)
+        upstream.then(
+            stream(response_events(*items, calls, document=first_document), is_done=False)
+        )
+        upstream.then(stream(ended, is_done=False))
     else:
-        upstream.then(answer(first), answer(second))
+        upstream.then(answer(first_document), answer(second))
 
-    [done] = await drive(sdk, {"do": "loop", "to": "responses-only", "stream": streamed})
+    [result] = await drive(sdk, {"do": "loop", "to": "responses-only", "stream": streamed})
 
-    assert done["ok"], done
-    assert done["text"] == " Paris."
-    sent = [(item.get("type"), item.get("id")) for item in upstream.requests[1].json["input"][1:4]]
+    assert result["ok"], result
+    assert result["text"] == " Paris."
+    sent_items = [
+        (item.get("type"), item.get("id")) for item in upstream.requests[1].json["input"][1:4]
+    ]
     kinds = ("reasoning", "message", "function_call")
-    assert sent == (
+    assert sent_items == (
         [("item_reference", "rs_1"), ("item_reference", "msg_1"), ("function_call", None)]
         if sdk == "ai-sdk-openai"
         else [*zip(kinds, ("rs_1", "msg_1", "fc_1"), strict=True)]
@@ -121,8 +125,8 @@ async def test_a_loop_of_tools_with_what_clients_do_by_default(
 
 async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(response()))
-    [first] = await drive("openai", step("respond"))
-    given = {"response_id": first["data"]["id"]}
+    [first_document] = await drive("openai", step("respond"))
+    values = {"response_id": first_document["data"]["id"]}
     content = [{"type": "input_text", "text": "Where?"}]
     pages = [
         {
@@ -130,29 +134,33 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
             "data": [{"id": name, "type": "message", "role": "user", "content": content}],
             "first_id": name,
             "last_id": name,
-            "has_more": more,
+            "has_more": extra,
         }
-        for name, more in (("msg_1", True), ("msg_2", False))
+        for name, extra in (("msg_1", True), ("msg_2", False))
     ]
     deleted = {"id": "resp_1", "object": "response", "deleted": True}
     cancelled = response(status="cancelled")
     upstream.then(*map(answer, (response(), *pages, cancelled, deleted)))
 
-    read, items, stopped, gone = await drive(
+    read, items, stopped, removed = await drive(
         "openai",
-        {"do": "retrieve", "with": {**given, "include": ["reasoning.encrypted_content"]}},
-        {"do": "items", "with": {**given, "limit": 1, "order": "asc"}},
-        {"do": "cancel", "with": given},
-        {"do": "delete", "with": given},
+        {"do": "retrieve", "with": {**values, "include": ["reasoning.encrypted_content"]}},
+        {"do": "items", "with": {**values, "limit": 1, "order": "asc"}},
+        {"do": "cancel", "with": values},
+        {"do": "delete", "with": values},
     )
 
-    assert (read["ok"], read["text"], read["data"]["id"]) == (True, " Paris.", first["data"]["id"])
-    kept = [each["id"] for each in items["data"]]
-    assert [each[:4] for each in kept] == ["msg_"] * 2
-    assert len({"msg_1", "msg_2", *kept}) == 4
-    assert (stopped["data"]["status"], gone) == ("cancelled", {"ok": True, "data": None})
-    asked = [(each.method, each.path) for each in upstream.requests[1:]]
-    assert asked == [
+    assert (read["ok"], read["text"], read["data"]["id"]) == (
+        True,
+        " Paris.",
+        first_document["data"]["id"],
+    )
+    stored_items = [item["id"] for item in items["data"]]
+    assert [item[:4] for item in stored_items] == ["msg_"] * 2
+    assert len({"msg_1", "msg_2", *stored_items}) == 4
+    assert (stopped["data"]["status"], removed) == ("cancelled", {"ok": True, "data": None})
+    requests = [(item.method, item.path) for item in upstream.requests[1:]]
+    assert requests == [
         ("GET", "/v1/responses/resp_1?include%5B%5D=reasoning.encrypted_content"),
         ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc"),
         ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc&after=msg_1"),
@@ -163,34 +171,34 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
 
 async def test_what_is_not_served_is_said_to_it(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(response()))
-    [first] = await drive("openai", step("respond"))
-    given = first["data"]["id"]
+    [first_document] = await drive("openai", step("respond"))
+    value = first_document["data"]["id"]
 
-    unknown, later, again = await drive(
+    unknown, later, repeated = await drive(
         "openai",
         {"do": "retrieve", "with": {"response_id": "resp_1"}},
         step("respond", background=True, store=False),
-        {"do": "retrieve", "with": {"response_id": given, "stream": True}},
+        {"do": "retrieve", "with": {"response_id": value, "stream": True}},
     )
 
     assert (unknown["exception"], unknown["param"]) == ("NotFoundError", "response_id")
-    assert [each["exception"] for each in (later, again)] == ["BadRequestError"] * 2
-    assert [each["param"] for each in (later, again)] == ["background", "stream"]
+    assert [document["exception"] for document in (later, repeated)] == ["BadRequestError"] * 2
+    assert [document["param"] for document in (later, repeated)] == ["background", "stream"]
     assert len(upstream.requests) == 1
 
 
 async def test_polls_background(drive: Drive, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    begun = response(status="queued", background=True, output=[], usage=None)
-    made = response(background=True)
-    upstream.then(*map(answer, (begun, {**begun, "status": "in_progress"}, made, made)))
+    started = response(status="queued", background=True, output=[], usage=None)
+    document = response(background=True)
+    upstream.then(*map(answer, (started, {**started, "status": "in_progress"}, document, document)))
 
-    [first] = await drive("openai", step("respond", background=True))
-    given = {"response_id": first["data"]["id"]}
-    asked = await drive("openai", *[{"do": "retrieve", "with": given}] * 3)
+    [first_document] = await drive("openai", step("respond", background=True))
+    values = {"response_id": first_document["data"]["id"]}
+    requests = await drive("openai", *[{"do": "retrieve", "with": values}] * 3)
 
-    statuses = [each["data"]["status"] for each in (first, *asked)]
+    statuses = [item["data"]["status"] for item in (first_document, *requests)]
     assert statuses == ["queued", "in_progress", "completed", "completed"]
-    assert [each["text"] for each in asked] == ["", " Paris.", " Paris."]
-    assert asked[1]["data"]["usage"]["total_tokens"] == 8
+    assert [item["text"] for item in requests] == ["", " Paris.", " Paris."]
+    assert requests[1]["data"]["usage"]["total_tokens"] == 8
     records = await proxy.sink.wait(4)
     assert [record.billing.tokens.total for record in records] == [0, 0, 8, 0]

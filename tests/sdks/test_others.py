@@ -148,12 +148,12 @@ async def proxy(
         yield running
 
 
-def call(method: str, *of: str, do: str = "call", **said: Any) -> dict[str, Any]:
-    return {"do": do, "method": method, "of": of, "with": said}
+def call(method: str, *of: str, do: str = "call", **fields: Any) -> dict[str, Any]:
+    return {"do": do, "method": method, "of": of, "with": fields}
 
 
 async def test_moderations_images_audio(drive: Drive, proxy: Proxy, provider: Provider) -> None:
-    seen = await drive(
+    observed = await drive(
         "openai",
         call("moderations.create", model="moderation", input="kind"),
         call("images.generate", model="gpt-image-1", prompt="a cat", n=1),
@@ -168,12 +168,12 @@ async def test_moderations_images_audio(drive: Drive, proxy: Proxy, provider: Pr
         call("audio.speech.create", model="sounds", voice="alloy", input="hello"),
     )
 
-    assert [each["ok"] for each in seen] == [True] * 5, seen
-    moderated, painted, heard, streamed, spoken = seen
+    assert [document["ok"] for document in observed] == [True] * 5, observed
+    moderated, painted, received, streamed, spoken = observed
     assert moderated["data"]["results"][0]["flagged"] is False
     assert painted["data"]["data"][0]["b64_json"] == PICTURE
-    assert heard["data"]["text"] == "hello"
-    assert [each["type"] for each in streamed["data"]][-1] == "transcript.text.done"
+    assert received["data"]["text"] == "hello"
+    assert [document["type"] for document in streamed["data"]][-1] == "transcript.text.done"
     assert (spoken["data"], spoken["text"]) == (len(SOUND), hashlib.sha256(SOUND).hexdigest())
     bodies = [body for _, _, body in provider.asked]
     assert bodies[0] == {"model": "omni-moderation-latest", "input": "kind"}
@@ -204,14 +204,17 @@ async def test_files_batches_stores(drive: Drive, proxy: Proxy, provider: Provid
         call("vector_stores.search", "vs_1", query="q"),
     ]
 
-    seen = await drive("openai", *steps)
+    observed = await drive("openai", *steps)
 
-    assert [each["ok"] for each in seen] == [True] * len(steps), seen
-    assert seen[0]["data"]["bytes"] == 3
-    assert seen[1]["data"]["data"][0]["id"] == "file-1"
-    assert (seen[3]["data"], seen[3]["text"]) == (len(SOUND), hashlib.sha256(SOUND).hexdigest())
-    assert seen[4]["data"]["deleted"] is True
-    assert seen[7]["data"]["status"] == "cancelling"
+    assert [document["ok"] for document in observed] == [True] * len(steps), observed
+    assert observed[0]["data"]["bytes"] == 3
+    assert observed[1]["data"]["data"][0]["id"] == "file-1"
+    assert (observed[3]["data"], observed[3]["text"]) == (
+        len(SOUND),
+        hashlib.sha256(SOUND).hexdigest(),
+    )
+    assert observed[4]["data"]["deleted"] is True
+    assert observed[7]["data"]["status"] == "cancelling"
     assert provider.asked[1][:2] == ("GET", "/v1/files?limit=5&purpose=batch") or (
         provider.asked[1][1] == "/v1/files?purpose=batch&limit=5"
     )

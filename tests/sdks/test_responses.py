@@ -36,31 +36,31 @@ def step(do: str, to: str = "support-chat", **body: Any) -> dict[str, Any]:
 def scripts(to: str) -> tuple[Any, Any]:
     if to == "via-anthropic":
         spoken = message_events(text_events(0, " Par", "is."))
-        return answer(message()), stream(spoken, done=False)
+        return answer(message()), stream(spoken, is_done=False)
     if to == "search-answers":
         return answer(chat(" Paris.")), stream(chat_events(" Par", "is."))
     item = text_item(" Paris.")
     events = response_events(item_events(0, item, " Par", "is."))
-    return answer(response()), stream(events, done=False)
+    return answer(response()), stream(events, is_done=False)
 
 
 @pytest.mark.parametrize(("sdk", "to"), [("openai", UPSTREAMS), ("openai-async", UPSTREAMS[:1])])
 async def test_it_reads_whole_and_streamed_answers(
     sdk: str, to: tuple[str, ...], drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(*(script for each in to for script in scripts(each)))
+    upstream.then(*(script for document in to for script in scripts(document)))
 
-    seen = await drive(
-        sdk, *(step(do, each) for each in to for do in ("respond", "respond-stream"))
+    observed = await drive(
+        sdk, *(step(do, document) for document in to for do in ("respond", "respond-stream"))
     )
 
-    for each in seen:
-        assert (each["ok"], each["text"]) == (True, " Paris."), each
-        assert each["items"][0].endswith("ResponseOutputMessage")
-        assert each["data"]["status"] == "completed"
-        usage = each["data"]["usage"]
+    for document in observed:
+        assert (document["ok"], document["text"]) == (True, " Paris."), document
+        assert document["items"][0].endswith("ResponseOutputMessage")
+        assert document["data"]["status"] == "completed"
+        usage = document["data"]["usage"]
         assert (usage["input_tokens"], usage["output_tokens"]) == (5, 3)
-    records = await proxy.sink.wait(len(seen))
+    records = await proxy.sink.wait(len(observed))
     assert {record.outcome for record in records} == {"success"}
     assert {record.billing.tokens.total for record in records} == {8}
 
@@ -72,10 +72,10 @@ async def test_events_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
         {"index": 0, "function": {"arguments": ' "Paris"}'}},
     ]
     events = chat_events("Let me ", "see.")
-    base = {name: each for name, each in events[0].items() if name != "choices"}
+    base = {name: document for name, document in events[0].items() if name != "choices"}
     calling = [{**base, "choices": [{"index": 0, "delta": {"tool_calls": [c]}}]} for c in calls]
     chatted = stream([*events[:3], *calling, *events[3:]])
-    upstream.then(*[stream(STREAM, done=False)] * 2, chatted, chatted)
+    upstream.then(*[stream(STREAM, is_done=False)] * 2, chatted, chatted)
 
     raw, streamed, crossed, gathered = await drive(
         "openai",
@@ -86,17 +86,17 @@ async def test_events_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
         ),
     )
 
-    for each in (raw, crossed):
-        assert each["ok"], each
-        kinds = [data["type"] for _, data in each["data"]]
+    for document in (raw, crossed):
+        assert document["ok"], document
+        kinds = [data["type"] for _, data in document["data"]]
         assert kinds == [event["type"] for event in STREAM]
-        assert [data["sequence_number"] for _, data in each["data"]] == [*range(len(kinds))]
-        names = {name for name, _ in each["data"]}
+        assert [data["sequence_number"] for _, data in document["data"]] == [*range(len(kinds))]
+        names = {name for name, _ in document["data"]}
         assert all(name.startswith("Response") for name in names)
-    for each in (streamed, gathered):
-        assert each["ok"], each
-        assert each["text"] == "Let me see."
-        assert each["data"]["output"][1]["arguments"] == CALLED["arguments"]
+    for document in (streamed, gathered):
+        assert document["ok"], document
+        assert document["text"] == "Let me see."
+        assert document["data"]["output"][1]["arguments"] == CALLED["arguments"]
 
 
 async def test_tool_loop_reaches_upstream(drive: Drive, upstream: ScriptedUpstream) -> None:
@@ -105,33 +105,37 @@ async def test_tool_loop_reaches_upstream(drive: Drive, upstream: ScriptedUpstre
     turn: Json = {"role": "assistant", "content": None}
     turn["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
     calling = chat(choices=[{"index": 0, "message": turn, "finish_reason": "tool_calls"}])
-    upstream.then(answer(WHOLE), answer(calling), *(scripts(each)[0] for each in to))
+    upstream.then(answer(WHOLE), answer(calling), *(scripts(document)[0] for document in to))
     picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     parts = [{"type": "input_text", "text": "Where?"}, {**picture, "detail": "auto"}]
-    first = [{"role": "user", "content": parts}]
+    first_value = [{"role": "user", "content": parts}]
 
-    asked = await drive(
-        "openai", *(step("respond", each, input=first, tools=[FUNCTION]) for each in to)
+    requests = await drive(
+        "openai",
+        *(step("respond", document, input=first_value, tools=[FUNCTION]) for document in to),
     )
-    given: list[list[Json]] = []
-    for each in asked:
-        assert each["ok"], each
-        output = each["data"]["output"]
+    values: list[list[Json]] = []
+    for document in requests:
+        assert document["ok"], document
+        output = document["data"]["output"]
         call = output[-1]
         assert (call["type"], json.loads(call["arguments"])) == (
             "function_call",
             {"place": "Paris"},
         )
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "Paris"}
-        given.append([*first, *output, result])
-    steps = zip(to, given, strict=True)
+        values.append([*first_value, *output, result])
+    steps = zip(to, values, strict=True)
     done = await drive(
-        "openai", *(step("respond", each, input=items, tools=[FUNCTION]) for each, items in steps)
+        "openai",
+        *(step("respond", document, input=items, tools=[FUNCTION]) for document, items in steps),
     )
 
-    assert [(each["ok"], each["text"]) for each in done] == [(True, " Paris.")] * 2, done
-    own, crossed = [request.json for request in upstream.requests[2:]]
-    kinds = [item.get("type") for item in own["input"]]
+    assert [(document["ok"], document["text"]) for document in done] == [(True, " Paris.")] * 2, (
+        done
+    )
+    own_value, crossed = [request.json for request in upstream.requests[2:]]
+    kinds = [item.get("type") for item in own_value["input"]]
     assert kinds[-2:] == ["function_call", "function_call_output"]
     assert [message["role"] for message in crossed["messages"]] == ["user", "assistant", "tool"]
 
@@ -140,7 +144,8 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
     error = {"code": "server_error", "message": "Sorry."}
     failed = {"type": "response.failed", "response": response(status="failed", error=error)}
     upstream.then(
-        answer({"error": {"message": "slow down"}}, 429), stream([*STREAM[:6], failed], done=False)
+        answer({"error": {"message": "slow down"}}, 429),
+        stream([*STREAM[:6], failed], is_done=False),
     )
 
     wrong, leaning, limited, broken = await drive(
@@ -159,18 +164,18 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
 
 
 async def test_langchain_runs_hosted_tool(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(WHOLE), stream(STREAM, done=False))
+    upstream.then(answer(WHOLE), stream(STREAM, is_done=False))
     asked = {"model": "support-chat", "tools": [{"type": "web_search"}, FUNCTION]}
 
-    seen = await drive(
+    observed = await drive(
         "langchain-responses",
         {"do": "chat", "with": asked, "say": "Where?"},
         {"do": "chat", "with": {**asked, "stream": True}, "say": "Where?"},
     )
 
-    for each in seen:
-        assert (each["ok"], each["text"]) == (True, "Let me see."), each
-        [call] = each["calls"]
+    for document in observed:
+        assert (document["ok"], document["text"]) == (True, "Let me see."), document
+        [call] = document["calls"]
         assert (call["name"], call["args"]) == ("look_up", {"place": "Paris"})
-        assert (each["usage"]["input_tokens"], each["usage"]["output_tokens"]) == (5, 3)
+        assert (document["usage"]["input_tokens"], document["usage"]["output_tokens"]) == (5, 3)
     assert {request.path for request in upstream.requests} == {"/v1/responses"}

@@ -22,13 +22,13 @@ async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy) -> None:
     await proxy.sink.wait()
 
     async with proxy.client.get(f"{proxy.admin}/metrics") as response:
-        said = await response.text()
+        text = await response.text()
 
     assert response.headers["content-type"].startswith("text/plain")
-    assert 'headrace_requests_total{deployment="support-chat"' in said
-    assert 'token_type="output"' in said
-    assert KEY not in said
-    assert "sk-upstream-secret" not in said
+    assert 'headrace_requests_total{deployment="support-chat"' in text
+    assert 'token_type="output"' in text
+    assert KEY not in text
+    assert "sk-upstream-secret" not in text
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ async def test_answers_path(method: str, path: str, status: int, words: str, pro
 
 
 async def test_log_level_changes_for_a_while(proxy: Proxy) -> None:
-    at = f"{proxy.admin}/loglevel"
-    async with proxy.client.put(f"{at}?level=debug&seconds=60") as response:
+    place = f"{proxy.admin}/loglevel"
+    async with proxy.client.put(f"{place}?level=debug&seconds=60") as response:
         assert await response.json() == {"level": "debug", "seconds_left": 60}
-    async with proxy.client.get(at) as response:
+    async with proxy.client.get(place) as response:
         assert (await response.json())["level"] == "debug"
-    async with proxy.client.put(f"{at}?level=loud") as response:
+    async with proxy.client.put(f"{place}?level=loud") as response:
         assert response.status == 400
         assert "level must be one of debug" in await response.text()
-    async with proxy.client.put(f"{at}?level=info&seconds=soon") as response:
+    async with proxy.client.put(f"{place}?level=info&seconds=soon") as response:
         assert response.status == 400
 
 
@@ -75,19 +75,19 @@ async def test_shared_id_is_explained_per_key(proxy: Proxy) -> None:
             await response.read()
     await proxy.sink.wait(2)
 
-    found = {}
-    for whose in ("", "?key=support-widget", "?key=search-box", "?key=nobody"):
-        async with proxy.client.get(f"{proxy.admin}/explain/mine{whose}") as response:
-            found[whose] = response.status, await response.text()
+    results = {}
+    for owner in ("", "?key=support-widget", "?key=search-box", "?key=nobody"):
+        async with proxy.client.get(f"{proxy.admin}/explain/mine{owner}") as response:
+            results[owner] = response.status, await response.text()
 
-    assert found[""] == (
+    assert results[""] == (
         300,
         "Several keys used this request id. Add ?key=NAME, one of: search-box, support-widget.\n",
     )
-    assert found["?key=nobody"][0] == 404
-    assert "support-chat" in found["?key=support-widget"][1]
-    assert "support-chat" not in found["?key=search-box"][1]
-    assert "search-answers" in found["?key=search-box"][1]
+    assert results["?key=nobody"][0] == 404
+    assert "support-chat" in results["?key=support-widget"][1]
+    assert "support-chat" not in results["?key=search-box"][1]
+    assert "search-answers" in results["?key=search-box"][1]
 
 
 TOKEN = "t" * 16
@@ -95,7 +95,7 @@ HERE = Address("127.0.0.1", 0)
 
 
 @for_each(
-    ("host", "known"),
+    ("host", "known_value"),
     [
         ("localhost:8081", True),
         ("127.0.0.1:8081", True),
@@ -111,10 +111,10 @@ HERE = Address("127.0.0.1", 0)
         ("8081", False),
     ],
 )
-def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known: bool) -> None:
+def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known_value: bool) -> None:
     access = Access(hosts=("headrace",))
 
-    assert (access.refuses("GET", "/metrics", {"Host": host}) is None) == known
+    assert (access.refuses("GET", "/metrics", {"Host": host}) is None) == known_value
 
 
 @for_each(
@@ -145,7 +145,7 @@ async def test_no_page_reads_or_changes_anything(
 async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     right, wrong = f"Bearer {TOKEN}", f"Bearer {TOKEN}x"
     async with running_proxy(tmp_path / "p", world(upstream.url), admin_token=TOKEN) as proxy:
-        for path, said, status in (
+        for path, text, status in (
             ("/metrics", right, 200),
             ("/metrics", wrong, 401),
             ("/metrics", TOKEN, 401),
@@ -153,18 +153,18 @@ async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_pat
             ("/healthz", "", 200),
             ("/readyz", "", 200),
         ):
-            headers = {"Authorization": said} if said else {}
+            headers = {"Authorization": text} if text else {}
             async with proxy.client.get(proxy.admin + path, headers=headers) as response:
                 assert response.status == status, path
 
 
 @for_each("host", ["0.0.0.0", "::", "10.0.0.7", "headrace"])  # noqa: S104
 def test_where_others_reach_it_there_is_a_token_or_no_start(host: str) -> None:
-    at = Address(host, 8081)
-    said = {"HEADRACE_ADMIN_TOKEN": TOKEN, "HEADRACE_ADMIN_HOSTS": "headrace, Other"}
+    address = Address(host, 8081)
+    fields = {"HEADRACE_ADMIN_TOKEN": TOKEN, "HEADRACE_ADMIN_HOSTS": "headrace, Other"}
 
     with pytest.raises(BadSetting, match="HEADRACE_ADMIN_TOKEN"):
-        from_environment(Path("p"), HERE, at, {})
+        from_environment(Path("p"), HERE, address, {})
     with pytest.raises(BadSetting, match="16 characters"):
-        from_environment(Path("p"), HERE, at, {"HEADRACE_ADMIN_TOKEN": "short"})
-    assert from_environment(Path("p"), HERE, at, said).admin_hosts == ("headrace", "other")
+        from_environment(Path("p"), HERE, address, {"HEADRACE_ADMIN_TOKEN": "short"})
+    assert from_environment(Path("p"), HERE, address, fields).admin_hosts == ("headrace", "other")

@@ -21,11 +21,11 @@ OTHER = "hr-search-key"
 
 def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
     bodies = Bodies(100)
-    first, second, third = shares = [BodyShare(bodies) for _ in range(3)]
-    first.charge_to("a")
+    first_share, second, third = shares = [BodyShare(bodies) for _ in range(3)]
+    first_share.charge_to("a")
     second.charge_to("a")
     third.charge_to("b")
-    first.take(50)
+    first_share.take(50)
     with pytest.raises(Overloaded):
         second.take(1)
     third.take(50)
@@ -35,17 +35,17 @@ def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
         share.give_back()
 
     assert bodies.held == 0
-    again = BodyShare(bodies)
-    again.charge_to("a")
-    again.take(50)
+    repeated = BodyShare(bodies)
+    repeated.charge_to("a")
+    repeated.take(50)
 
 
 def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
     bodies = Bodies(100)
-    first, second = BodyShare(bodies), BodyShare(bodies)
-    first.charge_to("a")
-    first.take(20)
-    first.take_read(1000)
+    first_share, second = BodyShare(bodies), BodyShare(bodies)
+    first_share.charge_to("a")
+    first_share.take(20)
+    first_share.take_read(1000)
     assert bodies.held == 50
     second.charge_to("a")
     with pytest.raises(Overloaded):
@@ -54,11 +54,11 @@ def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
 
 def test_parsed_size_of_one_body_is_refused_beside_another() -> None:
     bodies = Bodies(100)
-    first, second = BodyShare(bodies), BodyShare(bodies)
-    first.charge_to("a")
+    first_share, second = BodyShare(bodies), BodyShare(bodies)
+    first_share.charge_to("a")
     second.charge_to("a")
-    first.take(20)
-    first.take_read(20)
+    first_share.take(20)
+    first_share.take_read(20)
     second.take(5)
     with pytest.raises(Overloaded):
         second.take_read(6)
@@ -79,8 +79,10 @@ async def held(proxy: Proxy, client: ClientSession) -> float:
 
 async def test_one_key_may_fill_half(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size, keys = 100_000, [KEY, "hr-support-key-of-before"]
-    own, before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
-    policies = world(upstream.url).replace(f"sha256: {own}", f"sha256: [{own}, {before}]")
+    own_text, text_before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
+    policies = world(upstream.url).replace(
+        f"sha256: {own_text}", f"sha256: [{own_text}, {text_before}]"
+    )
     async with running_proxy(tmp_path / "p", policies, bodies_bytes=4 * size) as proxy:
         host, port = proxy.url.removeprefix("http://").split(":")
         opened = []
@@ -115,10 +117,10 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
         assert all(b" 503 " in line for line in refused)
         assert await held(proxy, proxy.client) == 2 * size
 
-        other = {"Authorization": f"Bearer {OTHER}"}
+        other_document = {"Authorization": f"Bearer {OTHER}"}
         body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
         async with proxy.client.post(
-            f"{proxy.url}/v1/chat/completions", headers=other, json=body
+            f"{proxy.url}/v1/chat/completions", headers=other_document, json=body
         ) as response:
             assert response.status != 503
         async with proxy.client.post(

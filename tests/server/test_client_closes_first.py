@@ -60,8 +60,8 @@ keys:
   widget:
     sha256: {DIGEST}
     deployments: [{", ".join(deployments)}]
-policies: {{{", ".join(f"{name}: {each}" for name, each in POLICIES.items())}}}
-deployments: {{{", ".join(f"{name}: {each}" for name, each in deployments.items())}}}
+policies: {{{", ".join(f"{name}: {item}" for name, item in POLICIES.items())}}}
+deployments: {{{", ".join(f"{name}: {item}" for name, item in deployments.items())}}}
 """
 
 
@@ -75,22 +75,22 @@ def upstream_events(api: str, text: str, status: str) -> list[Any]:
         reason = "max_tokens" if status == "incomplete" else "end_turn"
         return message_events(text_events(0, text), reason=reason)
     item = text_item(text)
-    more: dict[str, Any] = {"status": status}
+    options: dict[str, Any] = {"status": status}
     if status == "incomplete":
-        more["incomplete_details"] = {"reason": "max_output_tokens"}
-    return response_events(item_events(0, item, text), whole=response(item, **more))
+        options["incomplete_details"] = {"reason": "max_output_tokens"}
+    return response_events(item_events(0, item, text), document=response(item, **options))
 
 
 def answer_without_end(api: str) -> Script:
     """Stream the events that the request asks for, and end the body only once the proxy leaves."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        text = LONG if b"long" in asked.body else " Paris."
-        status = "incomplete" if b"incomplete" in asked.body else "completed"
+    async def script(request: Asked, wire: Wire) -> None:
+        text = LONG if b"long" in request.body else " Paris."
+        status = "incomplete" if b"incomplete" in request.body else "completed"
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for each in upstream_events(api, text, status):
-            await wire.send(piece(event(each)))
-        await asked.closed.wait()
+        for upstream_event in upstream_events(api, text, status):
+            await wire.send(piece(event(upstream_event)))
+        await request.closed.wait()
 
     return script
 
@@ -107,11 +107,13 @@ CLIENTS: dict[str, tuple[str, Callable[[str], dict[str, Any]], bytes]] = {
 """The path, the fields and the last event of each API."""
 
 
-def user(said: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": said}]
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
 
 
-def read_and_close(url: str, path: str, body: dict[str, Any], last: bytes, *, reset: bool) -> None:
+def read_and_close(
+    url: str, path: str, body: dict[str, Any], last_data: bytes, *, reset: bool
+) -> None:
     """Ask, read up to the end of the last event, and close or reset the connection at once."""
     address = urlsplit(url)
     raw = json.dumps(body).encode()
@@ -123,11 +125,11 @@ def read_and_close(url: str, path: str, body: dict[str, Any], last: bytes, *, re
         if reset:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.sendall(request.encode() + raw)
-        seen = b""
-        while not (last in seen and seen.partition(last)[2].count(b"\n\n")):
+        observed = b""
+        while not (last_data in observed and observed.partition(last_data)[2].count(b"\n\n")):
             data = connection.recv(65536)
-            assert data, seen[-500:]
-            seen = seen[-200_000:] + data
+            assert data, observed[-500:]
+            observed = observed[-200_000:] + data
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -136,7 +138,7 @@ def read_and_close(url: str, path: str, body: dict[str, Any], last: bytes, *, re
 async def test_call_succeeds_once_its_last_event_is_written(
     api: str, provider: str, policy: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, fields, last = CLIENTS[api]
+    path, fields, last_data = CLIENTS[api]
     upstream.answer_with(answer_without_end(provider))
     async with running_proxy(tmp_path / "policies", policies(upstream.url)) as proxy:
         slots = asyncio.Semaphore(AT_ONCE)
@@ -144,9 +146,9 @@ async def test_call_succeeds_once_its_last_event_is_written(
         async def client(number: int) -> None:
             size = "long" if number % 5 == 0 else "short"
             status = "incomplete" if number % 3 == 0 else "completed"
-            asked = fields(f"Question {number}: {size}, {status}")
-            body = {**asked, "model": f"{provider}-{policy}", "stream": True}
-            end = last + status.encode() if api == "responses" else last
+            request = fields(f"Question {number}: {size}, {status}")
+            body = {**request, "model": f"{provider}-{policy}", "stream": True}
+            end = last_data + status.encode() if api == "responses" else last_data
             reset = number % 2 == 0
             async with slots:
                 await asyncio.to_thread(read_and_close, proxy.url, path, body, end, reset=reset)

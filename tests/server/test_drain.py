@@ -27,14 +27,14 @@ def asked(*, streamed: bool = False) -> bytes:
 
 @asynccontextmanager
 async def stoppable(
-    folder: Path, upstream: ScriptedUpstream, grace: float, **more: Any
+    folder: Path, upstream: ScriptedUpstream, grace: float, **options: Any
 ) -> AsyncIterator[tuple[Proxy, asyncio.Event, asyncio.Task[None]]]:
     """A proxy, what has it stop, and the task that ends once it has stopped."""
     up: asyncio.Future[Proxy] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        settings = {"drain_seconds": LONG_S, "drain_grace_seconds": grace, **more}
+        settings = {"drain_seconds": LONG_S, "drain_grace_seconds": grace, **options}
         async with running_proxy(folder, world(upstream.url), **settings) as proxy:
             up.set_result(proxy)
             await stop.wait()
@@ -102,13 +102,13 @@ async def test_calls_end_whole_during_stop(upstream: ScriptedUpstream, tmp_path:
 
 async def test_stop_closes_idle_connections(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=0.1) as (proxy, stop, serving):
-        kept, fresh, half = [await connected(proxy) for _ in range(3)]
-        kept.writer.write(asked())
-        await kept.answer()
+        stored, fresh, half = [await connected(proxy) for _ in range(3)]
+        stored.writer.write(asked())
+        await stored.answer()
         half.writer.write(asked()[:40])
         stop.set()
 
-        for client in (kept, fresh, half):
+        for client in (stored, fresh, half):
             assert await client.reader.read() == b""
             client.writer.close()
         await serving
@@ -149,7 +149,7 @@ async def test_a_call_that_ends_by_itself_is_waited_for() -> None:
 
 
 async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
-    calls, said = Calls(), []
+    calls, values = Calls(), []
 
     async def call() -> None:
         task = calls.begin(asyncio.current_task())
@@ -157,7 +157,7 @@ async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             await asyncio.sleep(0)
-            said.append("last words")
+            values.append("last words")
             raise
         finally:
             calls.end(task)
@@ -168,7 +168,7 @@ async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
         await calls.drain(0)
 
     assert served.cancelled()
-    assert said == ["last words"]
+    assert values == ["last words"]
 
 
 async def test_with_no_call_under_way_there_is_nothing_to_wait_for() -> None:

@@ -39,9 +39,9 @@ async def told(url: str, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
     async with asyncio.timeout(10):
-        said = await reader.read()
+        body = await reader.read()
     writer.close()
-    return said
+    return body
 
 
 @for_each("encoding", ["gzip", "deflate", "br", "zstd"])
@@ -49,11 +49,11 @@ async def told(url: str, request: bytes) -> bytes:
 async def test_an_encoded_body_is_refused_as_such_and_a_stranger_before_it(
     encoding: str, body: bytes, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    known = await told(proxy.url, encoded(body, KEY, encoding))
+    known_value = await told(proxy.url, encoded(body, KEY, encoding))
     stranger = await told(proxy.url, encoded(body, "hr-wrong", encoding))
 
-    assert known.split()[1] == b"415"
-    assert b'"code":"unsupported_media_type"' in known
+    assert known_value.split()[1] == b"415"
+    assert b'"code":"unsupported_media_type"' in known_value
     assert stranger.split()[1] == b"401"
     assert upstream.requests == []
 
@@ -81,9 +81,9 @@ async def test_bad_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUp
             await told(url, encoded(body, "hr-wrong"))
         served.process.terminate()
         async with asyncio.timeout(10):
-            said, _ = await served.process.communicate()
+            fields, _ = await served.process.communicate()
 
-    assert all(line.startswith(b"{") for line in said.splitlines())
+    assert all(line.startswith(b"{") for line in fields.splitlines())
 
 
 def test_what_a_library_logs_is_a_line_without_its_words() -> None:
@@ -97,9 +97,9 @@ def test_what_a_library_logs_is_a_line_without_its_words() -> None:
         library.error("quoted %s", "hr-secret-inside", exc_info=bug)
     library.removeHandler(handler)
 
-    said = json.loads(lines[0])
-    assert (said["event"], said["level"]) == ("library.failed", "error")
-    assert (said["library"], said["type"]) == ("aiohttp.server", "ValueError")
-    assert said["location"] == "?"
+    fields = json.loads(lines[0])
+    assert (fields["event"], fields["level"]) == ("library.failed", "error")
+    assert (fields["library"], fields["type"]) == ("aiohttp.server", "ValueError")
+    assert fields["location"] == "?"
     assert b"secret" not in b"".join(lines)
     assert len(lines) == BURST

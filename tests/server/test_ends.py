@@ -19,14 +19,14 @@ REQUEST = (
 )
 
 
-def lingering(gate: asyncio.Event, *, done: bool) -> Script:
+def lingering(gate: asyncio.Event, *, is_done: bool) -> Script:
     """A whole stream, whose connection says nothing of its own end before the gate opens."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        events = [event(each) for each in legacy_events(" Par", "is.")]
-        for each in (*events, event(b"[DONE]")) if done else events:
-            await wire.send(piece(each))
+        events = [event(data) for data in legacy_events(" Par", "is.")]
+        for data in (*events, event(b"[DONE]")) if is_done else events:
+            await wire.send(piece(data))
         await gate.wait()
         await wire.send(b"0\r\n\r\n")
 
@@ -34,14 +34,14 @@ def lingering(gate: asyncio.Event, *, done: bool) -> Script:
 
 
 @pytest.mark.parametrize(
-    ("done", "read_to", "outcome"),
+    ("is_done", "read_to", "outcome"),
     [(True, b"data: [DONE]\n\n", "success"), (False, b"finish_reason", "client_abort")],
 )
 async def test_a_client_that_has_all_and_leaves_has_not_left_early(
-    *, done: bool, read_to: bytes, outcome: str, proxy: Proxy, upstream: ScriptedUpstream
+    *, is_done: bool, read_to: bytes, outcome: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(lingering(gate, done=done))
+    upstream.answer_with(lingering(gate, is_done=is_done))
     reader, writer = await proxy.connect()
     writer.write(REQUEST.encode())
     await reader.readuntil(read_to)

@@ -40,20 +40,20 @@ ROUTE = ROUTES["openai"]
 
 
 async def test_slow_client_holds_upstream_back(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    sent = 0
+    sent_value = 0
 
-    async def endless(asked: Asked, wire: Wire) -> None:
-        nonlocal sent
+    async def endless(request: Asked, wire: Wire) -> None:
+        nonlocal sent_value
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         chunk = piece(event(legacy_events("x" * 10_000)[0]))
-        while not asked.closed.is_set():
+        while not request.closed.is_set():
             await wire.send(chunk)
-            sent += len(chunk)
+            sent_value += len(chunk)
 
     upstream.answer_with(endless)
     async with ClientSession(base_url=proxy.url, read_bufsize=1024) as client:
         response = await client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
-        steady = await settled(lambda: sent)
+        steady = await settled(lambda: sent_value)
         response.close()
 
     assert steady < 32 * 1024 * 1024
@@ -63,12 +63,12 @@ async def test_slow_client_holds_upstream_back(proxy: Proxy, upstream: ScriptedU
 
 async def settled(measure: Any) -> int:
     """Wait until a number has stopped growing for a while, and give it."""
-    last = -1
+    last_value = -1
     async with asyncio.timeout(20):
-        while (now := measure()) != last or now == 0:
-            last = now
+        while (now := measure()) != last_value or now == 0:
+            last_value = now
             await asyncio.sleep(0.3)
-    return int(last)
+    return int(last_value)
 
 
 async def test_a_bug_is_a_500_that_names_its_number_only(
@@ -102,11 +102,11 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     client: TestClient[web.BaseRequest, None]
     client = await aiohttp_client(await aiohttp_raw_server(handler))
     async with client.post(ROUTE.path, headers=BEARER, json={}) as response:
-        said = await response.text()
+        text = await response.text()
 
     assert response.status == 500
-    assert "bug-1" in said
-    assert "secret" not in said
+    assert "bug-1" in text
+    assert "secret" not in text
     assert [(type(bug), number) for bug, number in bugs] == [(KeyError, "bug-1")]
     assert b'outcome="proxy_error"' in metrics.render()[0]
 
@@ -114,10 +114,10 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
 async def test_events_leave_together(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     events = legacy_events("Wells", " rise", " here", with_usage=False)
 
-    async def together(asked: Asked, wire: Wire) -> None:
-        said = b"".join(map(event, events)) + event(b"[DONE]")
+    async def together(request: Asked, wire: Wire) -> None:
+        fields = b"".join(map(event, events)) + event(b"[DONE]")
         begin = head(200, "text/event-stream", "transfer-encoding: chunked")
-        await wire.send(begin + piece(said) + b"0\r\n\r\n")
+        await wire.send(begin + piece(fields) + b"0\r\n\r\n")
 
     upstream.answer_with(together)
     body = ROUTE.body(streamed=True)

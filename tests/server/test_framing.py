@@ -31,8 +31,8 @@ MOST_SENT = 16 * 1024 * 1024
 
 def head(*lines: str, host: str = "Host: x", version: str = "1.1") -> bytes:
     fixed = (f"Authorization: Bearer {KEY}", "Content-Type: application/json")
-    named = [line for line in (host, *fixed, *lines) if line]
-    return "\r\n".join((f"POST {ROUTE.path} HTTP/{version}", *named, "", "")).encode("latin-1")
+    names = [line for line in (host, *fixed, *lines) if line]
+    return "\r\n".join((f"POST {ROUTE.path} HTTP/{version}", *names, "", "")).encode("latin-1")
 
 
 async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
@@ -40,24 +40,24 @@ async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
     reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
         answering = asyncio.ensure_future(reader.readline())
-        sent = 0
-        for each in pieces:
+        sent_value = 0
+        for piece in pieces:
             if answering.done():
                 break
-            writer.write(each)
+            writer.write(piece)
             await writer.drain()
-            sent += len(each)
-            assert sent < MOST_SENT, "nobody minds how much is sent"
-        first = await answering
-        rest = await reader.read()
+            sent_value += len(piece)
+            assert sent_value < MOST_SENT, "nobody minds how much is sent"
+        first_data = await answering
+        remainder = await reader.read()
     writer.close()
-    return int(first.split()[1]), first + rest
+    return int(first_data.split()[1]), first_data + remainder
 
 
-def endless(begin: bytes, more: bytes) -> Iterable[bytes]:
+def endless(begin: bytes, extra: bytes) -> Iterable[bytes]:
     yield begin
     while True:
-        yield more * (64 * 1024 // len(more))
+        yield extra * (64 * 1024 // len(extra))
 
 
 ONE_BYTE = b"1;" + b"a" * 8000 + b"\r\n \r\n"
@@ -79,10 +79,10 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, said = await told(proxy, BROKEN[name])
+    status, body = await told(proxy, BROKEN[name])
 
     assert status == 400
-    assert said.count(b"HTTP/1.") == 1
+    assert body.count(b"HTTP/1.") == 1
     assert upstream.requests == []
     for record in proxy.records:
         assert (record.outcome, record.is_internal_error) == ("client_error", False)
@@ -107,11 +107,11 @@ async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedU
 @pytest.mark.parametrize("path", [ROUTE.path, "/v1/models", "/nothing"])
 async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> None:
     """A body would be read as the response to the next request on the connection."""
-    asked = head("Content-Length: 0", "Connection: close").replace(
+    request_body = head("Content-Length: 0", "Connection: close").replace(
         f"POST {ROUTE.path}".encode(), f"HEAD {path}".encode()
     )
 
-    status, answer = await told(proxy, [asked])
+    status, answer = await told(proxy, [request_body])
 
     assert status == {ROUTE.path: 405, "/v1/models": 200}.get(path, 404)
     fields, _, body = answer.partition(b"\r\n\r\n")
@@ -120,7 +120,7 @@ async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> Non
 
 
 async def test_reads_small_chunks_and_trailers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, each) for each in BODY)
+    chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, number) for number in BODY)
 
     status, _ = await told(
         proxy, [head(CHUNKED, "Connection: close"), chunks, b"0;c\r\nd: e\r\n\r\n"]
@@ -145,18 +145,18 @@ CODINGS = {
 
 @for_each("coding", CODINGS)
 async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, said = await told(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
+    status, body = await told(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
 
     assert status == CODINGS[coding]
-    assert (b'"code":"transfer_encoding_not_supported"' in said) == (status == 501)
+    assert (b'"code":"transfer_encoding_not_supported"' in body) == (status == 501)
     assert upstream.requests == []
 
 
 async def test_chunks_are_no_part_of_http_1_0(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, said = await told(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
+    status, body = await told(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
 
     assert (status, upstream.requests) == (400, [])
-    assert b'"param":"transfer-encoding"' in said
+    assert b'"param":"transfer-encoding"' in body
 
 
 GOOD_HOSTS = (
@@ -187,12 +187,12 @@ BAD_HOSTS = (
 
 @for_each("host", BAD_HOSTS)
 async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, said = await told(
+    status, body = await told(
         proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
     )
 
     assert (status, upstream.requests) == (400, [])
-    assert b'"param":"host"' in said
+    assert b'"param":"host"' in body
 
 
 @for_each("host", GOOD_HOSTS)
@@ -216,11 +216,11 @@ async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
 async def test_there_is_one_host(
     host: str, version: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    got, _ = await told(
+    response, _ = await told(
         proxy, [head(LENGTH, "Connection: close", host=host, version=version) + BODY]
     )
 
-    assert got == status
+    assert response == status
     assert len(upstream.requests) == (status == 200)
 
 
@@ -271,12 +271,12 @@ async def test_a_body_whose_length_is_known_is_not_looked_at_slice_by_slice() ->
 async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: int) -> None:
     """However the bytes are cut: here the second one's head, and then its chunks."""
     body = LARGE[:20_000] if cut == 1 else LARGE
-    sent = head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + piece(b"12345") * 900
-    sent += b"0\r\n\r\n"
+    sent_data = head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + piece(b"12345") * 900
+    sent_data += b"0\r\n\r\n"
 
     async with echoing() as (reader, writer):
-        for at in range(0, len(sent), cut):
-            writer.write(sent[at : at + cut])
+        for index in range(0, len(sent_data), cut):
+            writer.write(sent_data[index : index + cut])
             await asyncio.sleep(0)
         answers = await reader.read()
 
@@ -285,16 +285,16 @@ async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: 
 
 
 async def test_framing_without_end_is_cut_behind_a_body_of_known_length_too() -> None:
-    begun = head(f"Content-Length: {len(LARGE)}") + LARGE + head(CHUNKED)
-    sent = 0
+    started = head(f"Content-Length: {len(LARGE)}") + LARGE + head(CHUNKED)
+    sent_value = 0
 
     async with echoing() as (reader, writer):
         with suppress(ConnectionError):
-            for each in endless(begun, ONE_BYTE):
-                writer.write(each)
+            for data in endless(started, ONE_BYTE):
+                writer.write(data)
                 await writer.drain()
-                sent += len(each)
-                if reader.at_eof() or sent > MOST_SENT:
+                sent_value += len(data)
+                if reader.at_eof() or sent_value > MOST_SENT:
                     break
 
-    assert sent < MOST_SENT, "nobody minds how much is sent"
+    assert sent_value < MOST_SENT, "nobody minds how much is sent"

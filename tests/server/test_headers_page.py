@@ -44,12 +44,12 @@ CASES: dict[str, list[dict[str, str]]] = {
 
 def rows() -> dict[str, dict[str, str]]:
     """Return what the page says of each header: `always`, `some` or `never`, by kind."""
-    found = {}
+    results = {}
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         for name in re.findall(r"`([a-z-]+)`", cells[1]) if len(cells) > 5 else ():
-            found[name] = dict(zip(KINDS, cells[2:5], strict=True))
-    return found
+            results[name] = dict(zip(KINDS, cells[2:5], strict=True))
+    return results
 
 
 class Asking:
@@ -61,16 +61,18 @@ class Asking:
     async def sent(self, kind: str, case: dict[str, str]) -> set[str]:
         key = {"search": "hr-search-key"}.get(case.get("key", ""), case.get("key", KEY))
         model = case.get("model", "search-answers" if "key" in case else "support-chat")
-        sent = {"authorization": f"Bearer {key}"}
+        sent_body = {"authorization": f"Bearer {key}"}
         if "key" in case:  # which may not have policies read again, and is warned
-            sent["x-headrace-refresh-cache"] = "true"
+            sent_body["x-headrace-refresh-cache"] = "true"
         body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
         body["stream"] = kind == "stream"
         script = stream(chat_events("Hi")) if body["stream"] else answer(chat("Hi"))
         self.upstream.answer_with(answer({}, status=401) if "key-of-ours" in case else script)
         route = case.get("route", "/v1/chat/completions")
         case_header = {"x-case": case["x-case"]} if "x-case" in case else {}
-        async with self.client.post(route, headers={**sent, **case_header}, json=body) as response:
+        async with self.client.post(
+            route, headers={**sent_body, **case_header}, json=body
+        ) as response:
             await response.read()
             return {name.lower() for name in response.headers if OURS.fullmatch(name.lower())}
 
@@ -80,27 +82,27 @@ async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set
     """Return the headers of ours of all responses, by their kind."""
     async with running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy:
         asking = Asking(proxy.client, upstream)
-        found = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
+        results = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
         bearer = {"authorization": f"Bearer {KEY}"}
         async with proxy.client.get("/v1/models", headers=bearer) as response:
             listed = {name.lower() for name in response.headers}
-    refused = [each for each in found["error"] if "x-headrace-error" in each]
-    answered = [each for each in found["error"] if "x-headrace-error" not in each]
-    whole = [*found["whole response"], *answered, {n for n in listed if OURS.fullmatch(n)}]
-    return {"whole response": whole, "stream": found["stream"], "error": refused}
+    refused = [item for item in results["error"] if "x-headrace-error" in item]
+    answered = [item for item in results["error"] if "x-headrace-error" not in item]
+    full_list = [*results["whole response"], *answered, {n for n in listed if OURS.fullmatch(n)}]
+    return {"whole response": full_list, "stream": results["stream"], "error": refused}
 
 
 async def test_the_page_lists_each_header_of_ours(seen: dict[str, list[set[str]]]) -> None:
-    sent = {name for kind in seen.values() for each in kind for name in each}
+    sent_value = {name for kind in seen.values() for item in kind for name in item}
 
-    assert sent == set(rows())
+    assert sent_value == set(rows())
 
 
 async def test_each_header_is_sent_when_the_page_says(seen: dict[str, list[set[str]]]) -> None:
     wrong = []
     for name, kinds in rows().items():
         for kind, when in kinds.items():
-            times = sum(name in each for each in seen[kind])
+            times = sum(name in item for item in seen[kind])
             real = {0: "never", len(seen[kind]): "always"}.get(times, "some")
             if real != when:
                 wrong.append(f"{name} of a {kind}: {when}, really {real}")
@@ -110,6 +112,6 @@ async def test_each_header_is_sent_when_the_page_says(seen: dict[str, list[set[s
 
 def test_the_names_of_the_code_are_those_of_the_page() -> None:
     code = (Path(headers.__file__)).read_text()
-    named = set(re.findall(r"\"(x-headrace-[a-z-]+)\"", code))
+    names = set(re.findall(r"\"(x-headrace-[a-z-]+)\"", code))
 
-    assert named == {name for name in rows() if name.startswith("x-headrace-")}
+    assert names == {name for name in rows() if name.startswith("x-headrace-")}

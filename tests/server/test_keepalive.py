@@ -50,7 +50,7 @@ REQUESTS: dict[str, tuple[str, str, Json, dict[str, str]]] = {
 EVENTS = {
     "chat": chat_events("It is ", "Paris."),
     "messages": message_events(text_events(0, "It is ", "Paris.")),
-    "responses": response_events(item_events(0, ITEM, "It is ", "Paris."), whole=response(ITEM)),
+    "responses": response_events(item_events(0, ITEM, "It is ", "Paris."), document=response(ITEM)),
 }
 COMMENT = b": keep-alive\n\n"
 KEEPALIVES = {
@@ -66,18 +66,18 @@ FIRST_KEEPALIVES = {**KEEPALIVES, "responses": COMMENT}
 
 
 def after(gate: asyncio.Event, script: Script) -> Script:
-    async def waiting(asked: Asked, wire: Wire) -> None:
+    async def waiting(request: Asked, wire: Wire) -> None:
         await gate.wait()
-        await script(asked, wire)
+        await script(request, wire)
 
     return waiting
 
 
 @asynccontextmanager
 async def keeping_alive(
-    folder: Path, upstream: ScriptedUpstream, more: str = "", *, hasty: bool = False
+    folder: Path, upstream: ScriptedUpstream, extra: str = "", *, hasty: bool = False
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    policies = f"{world(upstream.url, hasty=hasty)}\n{more}"
+    policies = f"{world(upstream.url, hasty=hasty)}\n{extra}"
     async with running_proxy(folder / "policies", policies, keepalive_seconds=SILENCE_S) as proxy:
         yield proxy, proxy.client
 
@@ -120,15 +120,18 @@ async def test_silent_stream_sends_keepalives(
     family: str, moment: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
-    done = family == "chat"
+    is_done = family == "chat"
     pause = None if moment == "before" else gate
-    script = stream(EVENTS[family], done=done, gate=pause, gate_after=UP_TO_TEXT[family])
+    script = stream(EVENTS[family], is_done=is_done, gate=pause, gate_after=UP_TO_TEXT[family])
     upstream.answer_with(after(gate, script) if moment == "before" else script)
 
-    async with keeping_alive(tmp_path, upstream) as (proxy, client), asking(client, family) as got:
-        await got.until((FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2)
+    async with (
+        keeping_alive(tmp_path, upstream) as (proxy, client),
+        asking(client, family) as response,
+    ):
+        await response.until((FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2)
         gate.set()
-        raw = await got.rest()
+        raw = await response.rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
@@ -156,16 +159,16 @@ async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpst
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),
-        asking(client, "chat", "resilient") as got,
+        asking(client, "chat", "resilient") as response,
     ):
-        await got.until(KEEPALIVES["chat"])
+        await response.until(KEEPALIVES["chat"])
         gate.set()
-        raw = await got.rest()
+        raw = await response.rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
     assert raw.endswith(b"data: [DONE]\n\n")
-    assert [each.target.model for each in record.attempts] == ["primary", "spare"]
+    assert [attempt.target.model for attempt in record.attempts] == ["primary", "spare"]
     assert (record.status, record.outcome) == (200, "success")
 
 
@@ -190,51 +193,51 @@ async def test_failure_after_a_keepalive_is_an_error_event(
     family: str, failure: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """The record has the status of the failure, as if nothing had been sent."""
-    more, hasty, make, status, outcome = FAILURES[failure]
+    extra, hasty, make, status, outcome = FAILURES[failure]
     gate = asyncio.Event()
     upstream.answer_with(make(gate))
 
     async with (
-        keeping_alive(tmp_path, upstream, more, hasty=hasty) as (proxy, client),
-        asking(client, family, "search-answers") as got,
+        keeping_alive(tmp_path, upstream, extra, hasty=hasty) as (proxy, client),
+        asking(client, family, "search-answers") as stream,
     ):
-        await got.until(FIRST_KEEPALIVES[family])
+        await stream.until(FIRST_KEEPALIVES[family])
         gate.set()
-        raw = await got.rest()
+        raw = await stream.rest()
         [record] = await proxy.sink.wait()
 
     events = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
-    errors = [error for each in events if (error := json.loads(each).get("error"))]
+    errors = [error for event in events if (error := json.loads(event).get("error"))]
     assert errors, raw
     assert errors[0]["message"]
     assert (record.status, record.outcome, record.first_sent) == (status, outcome, None)
 
 
 @pytest.mark.parametrize(
-    "more",
+    "extra",
     ["", GUARD.format("hippo", ""), GUARD.format("hippo", ", action: mask")],
     ids=["unguarded", "blocking", "masking"],
 )
-async def test_records_sent_text(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_records_sent_text(extra: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The guards hold the text before the keepalive."""
-    gate, left = asyncio.Event(), asyncio.Event()
-    held, *events = chat_events("hip", "ster " + "word " * 100)[1:-2]
+    gate, remaining = asyncio.Event(), asyncio.Event()
+    pending, *events = chat_events("hip", "ster " + "word " * 100)[1:-2]
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await stream_part(wire, [held])
+    async def script(request: Asked, wire: Wire) -> None:
+        await stream_part(wire, [pending])
         await gate.wait()
-        for each in events:
-            await wire.send(piece(event(each)))
-        await left.wait()
+        for document in events:
+            await wire.send(piece(event(document)))
+        await remaining.wait()
 
     upstream.answer_with(script)
-    async with keeping_alive(tmp_path, upstream, more) as (proxy, client):
-        async with asking(client, "chat") as got:
-            await got.until(COMMENT)
+    async with keeping_alive(tmp_path, upstream, extra) as (proxy, client):
+        async with asking(client, "chat") as stream:
+            await stream.until(COMMENT)
             gate.set()
-            await got.until(b"ster")
+            await stream.until(b"ster")
         [record] = await proxy.sink.wait()
-        left.set()
+        remaining.set()
 
     assert (record.first_sent is not None, record.status) == (True, 200)
 
@@ -244,35 +247,35 @@ async def test_held_text_pings(text: str, tmp_path: Path, upstream: ScriptedUpst
     """A masking guard waits for the rest of a word; pings of the upstream or our own pass."""
     gate = asyncio.Event()
     events = message_events(text_events(0, text[:5], text[5:]))
-    sent, rest = events[:4], events[4:]
+    sent_items, remainder = events[:4], events[4:]
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await stream_part(wire, [*sent, *({"type": "ping"},) * 4])
+    async def script(request: Asked, wire: Wire) -> None:
+        await stream_part(wire, [*sent_items, *({"type": "ping"},) * 4])
         await gate.wait()
-        await stream_part(wire, rest, first=False)
+        await stream_part(wire, remainder, is_first=False)
 
     upstream.answer_with(script)
-    more = GUARD.format("hippo", ", action: mask")
+    extra = GUARD.format("hippo", ", action: mask")
 
     async with (
-        keeping_alive(tmp_path, upstream, more) as (_, client),
-        asking(client, "messages") as got,
+        keeping_alive(tmp_path, upstream, extra) as (_, client),
+        asking(client, "messages") as stream,
     ):
-        await got.until(KEEPALIVES["messages"], 2)
-        assert b"hip" not in got.raw
+        await stream.until(KEEPALIVES["messages"], 2)
+        assert b"hip" not in stream.raw
         gate.set()
-        raw = await got.rest()
+        raw = await stream.rest()
 
     assert b"hippo" not in raw
     assert b"message_stop" in raw
 
 
-async def stream_part(wire: Wire, events: list[Json], *, first: bool = True) -> None:
-    if first:
+async def stream_part(wire: Wire, events: list[Json], *, is_first: bool = True) -> None:
+    if is_first:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-    for each in events:
-        await wire.send(piece(event(each)))
-    if not first:
+    for document in events:
+        await wire.send(piece(event(document)))
+    if not is_first:
         await wire.send(b"0\r\n\r\n")
 
 
@@ -285,32 +288,32 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
 
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        asking(proxy.client, "chat", "hedged") as got,
+        asking(proxy.client, "chat", "hedged") as response,
     ):
-        await got.until(KEEPALIVES["chat"])
+        await response.until(KEEPALIVES["chat"])
         gate.set()
-        raw = await got.rest()
+        raw = await response.rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
-    assert [each.lost_hedge for each in record.attempts] == [True, False]
+    assert [attempt.lost_hedge for attempt in record.attempts] == [True, False]
     assert record.outcome == "success"
 
 
 async def test_shared_response_has_keepalives(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(after(gate, stream(EVENTS["chat"])))
-    more = "policies: {default: {match: all, cache: {ttl: 1h}}}"
+    extra = "policies: {default: {match: all, cache: {ttl: 1h}}}"
 
     async with (
-        keeping_alive(tmp_path, upstream, more) as (proxy, client),
-        asking(client, "chat") as first,
+        keeping_alive(tmp_path, upstream, extra) as (proxy, client),
+        asking(client, "chat") as first_stream,
         asking(client, "chat") as second,
     ):
-        for got in (first, second):
-            await got.until(KEEPALIVES["chat"])
+        for response in (first_stream, second):
+            await response.until(KEEPALIVES["chat"])
         gate.set()
-        assert b"Paris." in await first.rest()
+        assert b"Paris." in await first_stream.rest()
         assert b"Paris." in await second.rest()
         records = await proxy.sink.wait(2)
 
@@ -321,16 +324,16 @@ async def test_shared_response_has_keepalives(tmp_path: Path, upstream: Scripted
 async def test_early_client_closes_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     closed = asyncio.Event()
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await asked.closed.wait()
+    async def script(request: Asked, wire: Wire) -> None:
+        await request.closed.wait()
         closed.set()
 
     upstream.answer_with(script)
 
     async with keeping_alive(tmp_path, upstream) as (proxy, client):
-        async with asking(client, "chat") as got:
-            await got.until(KEEPALIVES["chat"])
-            got.response.close()
+        async with asking(client, "chat") as stream:
+            await stream.until(KEEPALIVES["chat"])
+            stream.response.close()
         async with asyncio.timeout(PATIENCE_S):
             await closed.wait()
         [record] = await proxy.sink.wait()
@@ -351,9 +354,9 @@ async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstrea
             answered = await client.post(
                 proxy.url + path, headers=headers, json={**body, "stream": True}
             )
-            got = Stream(answered)
-            await got.until(KEEPALIVES["messages"])
-        raw = await got.rest()
+            stream = Stream(answered)
+            await stream.until(KEEPALIVES["messages"])
+        raw = await stream.rest()
 
     assert b"event: error" in raw
     [record] = proxy.sink.records
@@ -363,12 +366,12 @@ async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstrea
 @pytest.mark.parametrize("case", ["whole", "off"])
 async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """Keepalives of a stream beside them send no head for whole calls or turned-off keepalives."""
-    gate, came = asyncio.Event(), asyncio.Event()
+    gate, event = asyncio.Event(), asyncio.Event()
 
-    async def failing(asked: Asked, wire: Wire) -> None:
-        came.set()
+    async def failing(request: Asked, wire: Wire) -> None:
+        event.set()
         await gate.wait()
-        await answer({"error": {"message": "no"}}, status=500)(asked, wire)
+        await answer({"error": {"message": "no"}}, status=500)(request, wire)
 
     upstream.answer_with(failing)
     path, to, body, headers = REQUESTS["chat"]
@@ -377,21 +380,21 @@ async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: Script
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),
-        off as without,
+        off as excluded,
         asyncio.TaskGroup() as group,
     ):
-        url = proxy.url if case == "whole" else without.url
-        asked = {**body, "stream": case == "off"}
+        url = proxy.url if case == "whole" else excluded.url
+        request = {**body, "stream": case == "off"}
 
         async def ask() -> int:
-            async with client.post(url + path, headers=headers, json=asked) as answered:
+            async with client.post(url + path, headers=headers, json=request) as answered:
                 await answered.read()
                 return answered.status
 
         task = group.create_task(ask())
-        await came.wait()
-        async with asking(client, "chat") as got:
-            await got.until(KEEPALIVES["chat"], 3)
+        await event.wait()
+        async with asking(client, "chat") as stream:
+            await stream.until(KEEPALIVES["chat"], 3)
             gate.set()
-            await got.rest()
+            await stream.rest()
         assert await task == 502

@@ -23,12 +23,12 @@ PROBE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 async def test_probe_needs_no_key(path: str, proxy: Proxy) -> None:
     async with proxy.client.get(path) as response:
         assert (response.status, await response.json()) == (200, {"status": "ok"})
-    shown = {name.lower() for name in response.headers}
+    output = {name.lower() for name in response.headers}
     async with proxy.client.head(path) as response:
         assert (response.status, await response.read()) == (200, b"")
         assert response.headers["content-length"] == "15"
 
-    assert shown == {"cache-control", "content-length", "content-type", "date", "server"}
+    assert output == {"cache-control", "content-length", "content-type", "date", "server"}
     assert response.headers["server"] == "headrace"
 
 
@@ -102,13 +102,13 @@ async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
 ) -> None:
     async with browser.options(path, headers={"origin": origin, **ASKING}) as response:
         assert (response.status, await response.read()) == (204, b"")
-        shown = response.headers
+        output = response.headers
 
-    assert shown["access-control-allow-origin"] == origin
-    assert {"GET", "HEAD", "POST"} <= set(shown["access-control-allow-methods"].split(", "))
-    assert shown["access-control-allow-headers"] == ASKING["access-control-request-headers"]
-    assert "origin" in shown["vary"]
-    assert "access-control-allow-credentials" not in shown
+    assert output["access-control-allow-origin"] == origin
+    assert {"GET", "HEAD", "POST"} <= set(output["access-control-allow-methods"].split(", "))
+    assert output["access-control-allow-headers"] == ASKING["access-control-request-headers"]
+    assert "origin" in output["vary"]
+    assert "access-control-allow-credentials" not in output
     assert shared.records == []
 
 
@@ -117,12 +117,12 @@ async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
 )
 async def test_other_origin_is_refused(origin: str, shared: Proxy, browser: ClientSession) -> None:
     async with browser.options("/v1/models", headers={"origin": origin, **ASKING}) as response:
-        asked = response.status, set(response.headers)
+        requests = response.status, set(response.headers)
     async with browser.get("/v1/models", headers={**BEARER, "origin": origin}) as response:
         read = response.status, set(response.headers)
 
-    assert (asked[0], read[0]) == (405, 200)
-    assert not [name for name in asked[1] | read[1] if name.lower().startswith("access-control")]
+    assert (requests[0], read[0]) == (405, 200)
+    assert not [name for name in requests[1] | read[1] if name.lower().startswith("access-control")]
     assert [record.status for record in await shared.sink.wait(2)] == [405, 200]
 
 
@@ -138,26 +138,26 @@ async def test_page_reads_all_replies(browser: ClientSession, upstream: Scripted
         ("GET", "/v1/models", {"origin": PAGE}, None, 401),
         ("GET", "/v1/models", headers, None, 200),
     ]
-    for method, path, sent, body, status in calls:
-        async with browser.request(method, path, headers=sent, json=body) as response:
+    for method, path, sent_body, body, status in calls:
+        async with browser.request(method, path, headers=sent_body, json=body) as response:
             await response.read()
-        shown = response.headers
+        output = response.headers
         assert response.status == status
-        assert (shown["access-control-allow-origin"], shown["vary"]) == (PAGE, "origin")
-        assert shown["access-control-expose-headers"].split(", ") == list(EXPOSED)
+        assert (output["access-control-allow-origin"], output["vary"]) == (PAGE, "origin")
+        assert output["access-control-expose-headers"].split(", ") == list(EXPOSED)
 
 
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     text = "cors: {origins: ['*']}\n" + world(upstream.url)
     async with running_proxy(tmp_path / "p", text) as proxy:
         async with proxy.client.get("/v1/models", headers={**BEARER, "origin": OTHER}) as response:
-            shown = response.headers
+            output = response.headers
         async with proxy.client.options(
             "/v1/models", headers={"origin": OTHER, **ASKING}
         ) as response:
-            asked = response.headers
+            request = response.headers
 
-    for headers in (shown, asked):
+    for headers in (output, request):
         assert headers["access-control-allow-origin"] == "*"
         assert "access-control-allow-credentials" not in headers
 

@@ -20,9 +20,13 @@ LIMITS = (REQUESTS, SEVEN, TOKENS, replace(REQUESTS, shadow=True), MONTH, PLACES
 def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
     """Return the first of the rates of a kind that have the least share left."""
     standings = [
-        each for each in admission.standings if each.limit.kind is kind and not each.limit.shadow
+        standing
+        for standing in admission.standings
+        if standing.limit.kind is kind and not standing.limit.shadow
     ]
-    return min(standings, key=lambda each: each.remaining / each.limit.capacity, default=None)
+    return min(
+        standings, key=lambda standing: standing.remaining / standing.limit.capacity, default=None
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(LIMITS), st.integers(0, 10**7)), max_size=6))
@@ -34,8 +38,8 @@ def test_clients_read_of_their_tightest_rate_of_each_kind(counted: list[tuple[Li
     for kind in KINDS.values():
         rate = tightest(admission, kind)
         if kind.headers is not None and rate is not None:
-            told = str(rate.limit.capacity), str(rate.remaining), f"{rate.reset_s or 0:g}s"
-            headers |= zip(kind.headers, told, strict=True)
+            events = str(rate.limit.capacity), str(rate.remaining), f"{rate.reset_s or 0:g}s"
+            headers |= zip(kind.headers, events, strict=True)
 
     assert of_limits(admission) == headers
     assert [*of_limits(admission)] == [*headers]

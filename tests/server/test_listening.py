@@ -32,9 +32,9 @@ async def _who(request: web.BaseRequest) -> web.StreamResponse:
 async def _rounds_until_all_are_in() -> int:
     async with AsyncExitStack() as opened:
         server = HttpServer(_answer)
-        at, _ = await listen(opened, server, Address("127.0.0.1", 0))
+        address, _ = await listen(opened, server, Address("127.0.0.1", 0))
         for _ in range(MANY):
-            opened.enter_context(closing(socket.create_connection((at.host, at.port))))
+            opened.enter_context(closing(socket.create_connection((address.host, address.port))))
         rounds = 0
         while len(server.connections) < MANY:
             await asyncio.sleep(0)
@@ -48,9 +48,9 @@ def test_who_connects_together_does_not_wait_for_a_round_each() -> None:
 
 async def _answers() -> list[bytes]:
     async with AsyncExitStack() as opened:
-        at, _ = await listen(opened, HttpServer(_who), Address("127.0.0.1", 0))
+        address, _ = await listen(opened, HttpServer(_who), Address("127.0.0.1", 0))
         clients = [
-            opened.enter_context(closing(socket.create_connection((at.host, at.port))))
+            opened.enter_context(closing(socket.create_connection((address.host, address.port))))
             for _ in range(MANY)
         ]
         loop = asyncio.get_running_loop()
@@ -68,20 +68,20 @@ def test_all_who_connect_together_are_answered_alike() -> None:
 
 async def test_nobody_is_let_in_once_it_has_stopped() -> None:
     async with AsyncExitStack() as opened:
-        at, stop = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
+        address, stop = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
         await stop()
         await asyncio.sleep(0)
 
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((at.host, at.port))
+            socket.create_connection((address.host, address.port))
 
 
 async def test_an_address_that_is_taken_is_named() -> None:
     async with AsyncExitStack() as opened:
-        at, _ = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
+        address, _ = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
 
-        with pytest.raises(OSError, match=f"{at}: Address already in use"):
-            await listen(opened, HttpServer(_answer), at)
+        with pytest.raises(OSError, match=f"{address}: Address already in use"):
+            await listen(opened, HttpServer(_answer), address)
 
 
 def test_an_address_of_another_machine_is_refused_with_its_option() -> None:

@@ -67,12 +67,12 @@ async def test_json_is_read_however_it_comes(proxy: Proxy, upstream: ScriptedUps
     parts = 'transfer-encoding: chunked\r\n\r\n5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n'
     for kind in ("application/json", "Application/JSON; charset=utf-8"):
         assert await told(proxy, f"content-type: {kind}\r\n{parts}") == 200
-    none = "content-type: application/json\r\ncontent-length: 0\r\n\r\n"
-    assert await told(proxy, none, path="/v1/batches/b/cancel") == 200
+    nothing = "content-type: application/json\r\ncontent-length: 0\r\n\r\n"
+    assert await told(proxy, nothing, path="/v1/batches/b/cancel") == 200
     empty = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
     assert await told(proxy, empty, path="/v1/batches/b/cancel") == 200
 
-    assert [asked.body for asked in upstream.requests] == [b'{"a":1}'] * 2 + [b""] * 2
+    assert [request.body for request in upstream.requests] == [b'{"a":1}'] * 2 + [b""] * 2
 
 
 async def test_upload_waits_for_100_continue(proxy: Proxy, upstream: ScriptedUpstream) -> None:

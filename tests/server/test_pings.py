@@ -49,19 +49,19 @@ PINGS = {
 FIRST_EVENTS = {"chat": 1, "responses": 2, "messages": 1}
 
 
-def pinging(api: str, gate: asyncio.Event, *, first: int, every_s: float) -> Script:
+def pinging(api: str, gate: asyncio.Event, *, first_count: int, every_s: float) -> Script:
     """Send the first events, then pings until the gate opens, then the rest."""
     events = EVENTS[api]
     end = [event(b"[DONE]")] if api == "chat" else []
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(*(piece(event(each)) for each in events[:first]))
+        await wire.send(*(piece(event(document)) for document in events[:first_count]))
         while not gate.is_set():
             await wire.send(piece(PINGS[api]))
             await asyncio.wait([opened], timeout=every_s)
-        rest = [*map(event, events[first:]), *end]
-        await wire.send(*map(piece, rest), b"0\r\n\r\n")
+        remainder = [*map(event, events[first_count:]), *end]
+        await wire.send(*map(piece, remainder), b"0\r\n\r\n")
 
     opened = asyncio.ensure_future(gate.wait())
     return script
@@ -74,19 +74,19 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
     family: str, target: str, guard: str, begins: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     api, gate = UPSTREAM_APIS[target], asyncio.Event()
-    begun = UP_TO_TEXT if guard == "none" else FIRST_EVENTS
-    first = begun[api] if begins == "first events" else 0
-    shows_first = first and guard == "none"
+    started = UP_TO_TEXT if guard == "none" else FIRST_EVENTS
+    first_count = started[api] if begins == "first events" else 0
+    shows_first = first_count and guard == "none"
     keepalive = (KEEPALIVES if shows_first else FIRST_KEEPALIVES)[family]
-    upstream.answer_with(pinging(api, gate, first=first, every_s=SILENCE_S / 8))
+    upstream.answer_with(pinging(api, gate, first_count=first_count, every_s=SILENCE_S / 8))
 
     async with (
         keeping_alive(tmp_path, upstream, GUARDS[guard]) as (proxy, client),
-        asking(client, family, target) as got,
+        asking(client, family, target) as stream,
     ):
-        await got.until(keepalive, 2)
+        await stream.until(keepalive, 2)
         gate.set()
-        raw = await got.rest()
+        raw = await stream.rest()
         [record] = await proxy.sink.wait()
 
     assert b"Paris." in raw
@@ -97,12 +97,12 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
 async def test_pings_before_first_byte(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """Of two streams that begin together, that of the upstream with pings gets bytes first."""
     silence_s, gate = 0.8, asyncio.Event()
-    upstream.by_model["smol"] = pinging("chat", gate, first=0, every_s=silence_s / 10)
-    upstream.by_model["first"] = pinging("chat", gate, first=0, every_s=60)
+    upstream.by_model["smol"] = pinging("chat", gate, first_count=0, every_s=silence_s / 10)
+    upstream.by_model["first"] = pinging("chat", gate, first_count=0, every_s=60)
 
     async def first_byte(client: ClientSession, target: str) -> str:
-        async with asking(client, "chat", target) as got:
-            await got.until(KEEPALIVES["chat"])
+        async with asking(client, "chat", target) as stream:
+            await stream.until(KEEPALIVES["chat"])
         return target
 
     async with (
@@ -114,18 +114,18 @@ async def test_pings_before_first_byte(tmp_path: Path, upstream: ScriptedUpstrea
         calls = [
             tasks.create_task(first_byte(proxy.client, name)) for name in ("compare", CHAT_TARGET)
         ]
-        order = [await each for each in asyncio.as_completed(calls)]
+        order = [await future for future in asyncio.as_completed(calls)]
         gate.set()
 
     assert order == [CHAT_TARGET, "compare"]
 
 
 async def test_early_ping_keeps_status_open(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         events = EVENTS["messages"]
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         await wire.send(piece(event(events[0])), piece(PINGS["messages"]))
-        await wire.send(*(piece(event(each)) for each in events[1:]), b"0\r\n\r\n")
+        await wire.send(*(piece(event(document)) for document in events[1:]), b"0\r\n\r\n")
 
     upstream.answer_with(script)
     policies = f"{world(upstream.url)}\n{GUARD.format('It', '')}"

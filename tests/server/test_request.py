@@ -35,14 +35,14 @@ AUTH = f"Authorization: Bearer {KEY}\r\n"
 JSON = "Content-Type: application/json\r\n"
 
 
-async def raw(proxy: Proxy, request: str, *, then: bytes = b"") -> tuple[int, bytes]:
+async def raw(proxy: Proxy, request: str, *, later: bytes = b"") -> tuple[int, bytes]:
     reader, writer = await proxy.connect()
     writer.write(request.encode("latin-1"))
-    first = await asyncio.wait_for(reader.readline(), PATIENCE_S)
-    writer.write(then)
-    rest = await asyncio.wait_for(reader.read(), PATIENCE_S)
+    first_data = await asyncio.wait_for(reader.readline(), PATIENCE_S)
+    writer.write(later)
+    remainder = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
-    return int(first.split()[1]), first + rest
+    return int(first_data.split()[1]), first_data + remainder
 
 
 def post(headers: str, body: str = "", path: str = "/v1/completions") -> str:
@@ -70,35 +70,35 @@ BODY = json.dumps(ROUTE.body(streamed=False))
 async def test_a_head_that_decides_something_wrongly_is_refused(
     headers: str, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    got, said = await raw(proxy, post(headers, BODY))
+    response, body = await raw(proxy, post(headers, BODY))
 
-    assert got == status
-    assert f'"code":"{code}"'.encode() in said
+    assert response == status
+    assert f'"code":"{code}"'.encode() in body
     assert upstream.requests == []
 
 
 async def test_deciding_header_comes_once(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     for name in MEANINGS:
-        got, refusal = await raw(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
+        status, refusal = await raw(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
 
-        assert (got, name.encode() in refusal) == (400, True)
+        assert (status, name.encode() in refusal) == (400, True)
     assert upstream.requests == []
 
 
 async def test_bytes_that_are_no_http_are_not_echoed(proxy: Proxy) -> None:
-    got, said = await raw(proxy, f"POST / HTTP/1.1\r\nHost: x\r\n{AUTH}bad header\r\n\r\n")
+    status, body = await raw(proxy, f"POST / HTTP/1.1\r\nHost: x\r\n{AUTH}bad header\r\n\r\n")
 
-    assert got == 400
-    assert KEY.encode() not in said
+    assert status == 400
+    assert KEY.encode() not in body
 
 
 async def test_declared_size_is_checked_first(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy:
         huge = f"{AUTH}{JSON}Expect: 100-continue\r\nContent-Length: 10000000000\r\n"
-        got, said = await raw(proxy, post(huge))
+        status, body = await raw(proxy, post(huge))
 
-    assert got == 413
-    assert b"100 Continue" not in said
+    assert status == 413
+    assert b"100 Continue" not in body
 
 
 async def test_chunked_body_is_bounded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -128,30 +128,30 @@ async def test_serves_curl(proxy: Proxy, upstream: ScriptedUpstream, tmp_path: P
         stderr=PIPE,
     )
     async with asyncio.timeout(30):
-        out, told = await process.communicate()
+        out, event = await process.communicate()
 
     assert json.loads(out)["choices"][0]["text"] == " Paris."
-    assert b"100 Continue" in told
+    assert b"100 Continue" in event
     assert len(upstream.requests[0].json["prompt"]) == 2_000_000
 
 
 async def test_a_client_that_waits_to_be_asked_is_asked(proxy: Proxy) -> None:
     head = post(AUTH + JSON + f"Expect: 100-continue\r\nContent-Length: {len(BODY)}\r\n")
 
-    got, said = await raw(proxy, head, then=BODY.encode())
+    status, body = await raw(proxy, head, later=BODY.encode())
 
-    assert got == 100
-    assert b"HTTP/1.1 200 OK" in said
+    assert status == 100
+    assert b"HTTP/1.1 200 OK" in body
 
 
 @pytest.mark.parametrize(
     "path", ["/v1/../v1/completions", "//v1/completions", "/v1/completions%00", "/metrics"]
 )
 async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) -> None:
-    got, said = await raw(proxy, post(AUTH + JSON, BODY, path))
+    status, body = await raw(proxy, post(AUTH + JSON, BODY, path))
 
-    assert got == 404
-    assert b'"code":"not_found"' in said
+    assert status == 404
+    assert b'"code":"not_found"' in body
     [record] = await proxy.sink.wait()
     assert record.head is None
 
@@ -169,14 +169,14 @@ UNREAD: dict[str, tuple[str, str, dict[str, str], int]] = {
 }
 
 
-@for_each("given", [None, "from-the-client"])
+@for_each("text", [None, "from-the-client"])
 @for_each("case", UNREAD.values(), ids=UNREAD.keys())
 async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
-    case: tuple[str, str, dict[str, str], int], given: str | None, proxy: Proxy
+    case: tuple[str, str, dict[str, str], int], text: str | None, proxy: Proxy
 ) -> None:
-    method, path, more, status = case
-    headers = [*BEARER.items(), *more.items(), *more.items()]
-    headers += [("x-request-id", given)] if given else []
+    method, path, options, status = case
+    headers = [*BEARER.items(), *options.items(), *options.items()]
+    headers += [("x-request-id", text)] if text else []
     async with (
         ClientSession(base_url=proxy.url) as client,
         client.request(method, path, headers=CIMultiDict(headers)) as response,
@@ -186,40 +186,46 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     [call] = rows_of(entry_of(1, record)).calls
     line, row = canonical(record), dict(zip(CALL, call, strict=True))
 
-    assert (response.status, name) == (status, given or name)
+    assert (response.status, name) == (status, text or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
     assert decision(summarize(record))["request_id"] == name
     assert call_attributes(summarize(record))["headrace.request.id"] == name
 
 
 async def test_a_request_id_is_kept_when_it_is_sane(client: ClientSession) -> None:
-    for given, kept in (("my-id-1", True), ("no spaces please", False)):
-        async with client.get("/v1/models", headers={**BEARER, "x-request-id": given}) as response:
-            assert (response.headers["x-request-id"] == given) == kept
+    for text, stored in (("my-id-1", True), ("no spaces please", False)):
+        async with client.get("/v1/models", headers={**BEARER, "x-request-id": text}) as response:
+            assert (response.headers["x-request-id"] == text) == stored
 
 
 async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     async with proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
         pass
-    own = upstream.requests[0].headers["x-headrace-via"]
-    other = "0123456789abcdef"
-    for came, status in ((own, 508), (f"{other}, {own}", 508), (", ".join([other] * 9), 508)):
+    own_text = upstream.requests[0].headers["x-headrace-via"]
+    other_value = "0123456789abcdef"
+    for received, status in (
+        (own_text, 508),
+        (f"{other_value}, {own_text}", 508),
+        (", ".join([other_value] * 9), 508),
+    ):
         async with proxy.client.post(
-            ROUTE.path, headers={**BEARER, "x-headrace-via": came}, json=ROUTE.body(streamed=False)
+            ROUTE.path,
+            headers={**BEARER, "x-headrace-via": received},
+            json=ROUTE.body(streamed=False),
         ) as response:
             assert response.status == status
 
 
 async def test_keeps_via_marks(upstream: ScriptedUpstream, client: ClientSession) -> None:
-    came = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
+    received = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
 
     async with client.post(
-        ROUTE.path, headers={**BEARER, **came}, json=ROUTE.body(streamed=False)
+        ROUTE.path, headers={**BEARER, **received}, json=ROUTE.body(streamed=False)
     ) as response:
         assert response.status == 200
 
-    first, second = upstream.requests[0].headers["x-headrace-via"].split(", ")
-    assert (first, len(second)) == ("0123456789abcdef", 16)
+    first_text, second = upstream.requests[0].headers["x-headrace-via"].split(", ")
+    assert (first_text, len(second)) == ("0123456789abcdef", 16)
 
 
 async def test_every_response_says_who_decided_what(client: ClientSession) -> None:
@@ -244,20 +250,20 @@ class Noted(ThreadPoolExecutor):
 
     given = 0
 
-    def submit(self, *work, **more):  # type: ignore[no-untyped-def]
+    def submit(self, *work, **options):  # type: ignore[no-untyped-def]
         self.given += 1
-        return super().submit(*work, **more)
+        return super().submit(*work, **options)
 
 
 async def test_what_is_large_is_read_by_a_thread_and_nothing_else() -> None:
-    with Noted(1) as aside:
-        parsing = Parsing(offload=Offload(aside))
+    with Noted(1) as noted:
+        parsing = Parsing(offload=Offload(noted))
 
         small = await parsing.read(b'{"a": 1}', dict, "a", free)
-        assert aside.given == 0
+        assert noted.given == 0
         large = await parsing.read(orjson.dumps({"a": "x" * LARGE_BYTES}), dict, "a", free)
 
-    assert (small, len(large["a"]), aside.given) == ({"a": 1}, LARGE_BYTES, 2)
+    assert (small, len(large["a"]), noted.given) == ({"a": 1}, LARGE_BYTES, 2)
     assert threading.active_count() >= 1
 
 
@@ -292,10 +298,10 @@ async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
             continue
         body = {**route.body(streamed=False), "model": long}
         async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
-            said = await response.text()
-            assert response.status in (400, 422), (name, said)
-            assert "at most 256 characters" in said
-            assert long not in said
+            text = await response.text()
+            assert response.status in (400, 422), (name, text)
+            assert "at most 256 characters" in text
+            assert long not in text
 
 
 SLACK = 32 * 1024  # of what is made once, by the first that is read
@@ -315,17 +321,17 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_body_size_estimate_covers_the_parsed_body(shape: str) -> None:
-    raw, taken = SHAPES[shape], list[int]()
+    raw, taken_items = SHAPES[shape], list[int]()
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        whole = await Parsing().read(raw, dict, "a", taken.append)
-        took = tracemalloc.get_traced_memory()[0] - before
+        count_before = tracemalloc.get_traced_memory()[0]
+        document = await Parsing().read(raw, dict, "a", taken_items.append)
+        took = tracemalloc.get_traced_memory()[0] - count_before
     finally:
         tracemalloc.stop()
 
-    assert whole
-    assert took <= len(raw) + sum(taken) + SLACK
+    assert document
+    assert took <= len(raw) + sum(taken_items) + SLACK
 
 
 async def test_a_body_that_may_not_be_taken_is_not_read() -> None:

@@ -85,20 +85,20 @@ async def test_a_stream_is_that_of_aiohttp(
         if request.version < (1, 1):
             response.force_close()
         await response.prepare(request)
-        for each in pieces[:-1]:
-            await response.write(each)
-        rest = pieces[-1]
-        while len(rest) > PIECE:
-            await response.write(rest[:PIECE])
-            rest = rest[PIECE:]
-        await response.write_eof(rest)
+        for piece in pieces[:-1]:
+            await response.write(piece)
+        remainder = pieces[-1]
+        while len(remainder) > PIECE:
+            await response.write(remainder[:PIECE])
+            remainder = remainder[PIECE:]
+        await response.write_eof(remainder)
         return response
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
         out = ResponseWriter(request, 10)
         out.begin(200, dict(FIELDS))
-        for at, each in enumerate(pieces):
-            await out.write(each, last=at + 1 == len(pieces))
+        for index, piece in enumerate(pieces):
+            await out.write(piece, last=index + 1 == len(pieces))
         return out.outcome
 
     expected = await sent(aiohttp_raw_server, theirs, head)
@@ -106,19 +106,19 @@ async def test_a_stream_is_that_of_aiohttp(
 
 
 async def test_unsafe_header_is_not_sent(aiohttp_raw_server: AiohttpRawServer) -> None:
-    begun = []
+    started = []
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
         for name, value in (("x-a", "b\r\nx-c: d"), ("x-a\nb", "c"), ("x-a", "\x00")):
             out = ResponseWriter(request, 10)
             with pytest.raises(ValueError, match="header"):
                 out.begin(200, {name: value}, 0)
-            begun.append(out.begun)
+            started.append(out.begun)
         return web.Response()
 
     await sent(aiohttp_raw_server, ours, HEADS["usual"])
 
-    assert begun == [False] * 3
+    assert started == [False] * 3
 
 
 async def test_client_that_stopped_reading_is_gone(aiohttp_raw_server: AiohttpRawServer) -> None:

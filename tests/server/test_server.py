@@ -23,34 +23,34 @@ HEAD = f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
 
 
 def request(line: str, *fields: str, body: str = BODY) -> bytes:
-    said = "".join(f"{field}\r\n" for field in fields)
-    return f"{line}\r\n{said}{HEAD}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    text = "".join(f"{field}\r\n" for field in fields)
+    return f"{line}\r\n{text}{HEAD}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-async def until_closed(proxy: Proxy, *pieces: bytes, first: bytes = b"") -> bytes:
+async def until_closed(proxy: Proxy, *pieces: bytes, first_data: bytes = b"") -> bytes:
     """Send bytes in pieces; return all that comes. The response to ``first`` begins before them."""
     reader, writer = await proxy.connect()
-    begun = b""
+    started = b""
     try:
-        if first:
-            writer.write(first)
-            begun = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+        if first_data:
+            writer.write(first_data)
+            started = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.02)  # so that it comes in a read of its own
         async with asyncio.timeout(PATIENCE_S):
-            return begun + await reader.read()
+            return started + await reader.read()
     finally:
         writer.close()
 
 
 @pytest.mark.parametrize("version", ["0.9", "2.0"])
 async def test_refuses_version(version: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/{version}", "Host: x"))
+    body = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/{version}", "Host: x"))
 
-    assert said.startswith(b"HTTP/1.1 505 ")
-    assert b'"code":"http_version_not_supported"' in said
+    assert body.startswith(b"HTTP/1.1 505 ")
+    assert b'"code":"http_version_not_supported"' in body
     assert upstream.requests == []
 
 
@@ -58,10 +58,10 @@ async def test_refuses_version(version: str, proxy: Proxy, upstream: ScriptedUps
     "head", ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.2\r\n\r\n", "GET / HTTP/3\r\n\r\n"]
 )
 async def test_refuses_unparseable_version(head: str, proxy: Proxy) -> None:
-    said = await until_closed(proxy, head.encode())
+    body = await until_closed(proxy, head.encode())
 
-    assert said.split()[1] == b"505"
-    assert b"The HTTP version is not supported" in said
+    assert body.split()[1] == b"505"
+    assert b"The HTTP version is not supported" in body
 
 
 @pytest.mark.parametrize("keep", [(), ("Connection: keep-alive",)])
@@ -69,11 +69,11 @@ async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(
     keep: tuple[str, ...], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is.")))
-    asked = request(f"POST {ROUTE.path} HTTP/1.0", *keep, body=STREAMED)
+    request_body = request(f"POST {ROUTE.path} HTTP/1.0", *keep, body=STREAMED)
 
-    said = await until_closed(proxy, asked)
+    fields = await until_closed(proxy, request_body)
 
-    head, _, body = said.partition(b"\r\n\r\n")
+    head, _, body = fields.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200 ")
     assert b"transfer-encoding" not in head.lower()
     assert b"keep-alive" not in head.lower()
@@ -82,18 +82,18 @@ async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(
 
 
 async def test_http_1_0_is_never_asked_to_go_on(proxy: Proxy) -> None:
-    said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/1.0", "Expect: 100-continue"))
+    body = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/1.0", "Expect: 100-continue"))
 
-    assert said.startswith(b"HTTP/1.0 200 ")
+    assert body.startswith(b"HTTP/1.0 200 ")
 
 
 @pytest.mark.parametrize("target", ["http://any.example:80{}", "HTTPS://any.example{}?a=b"])
 async def test_a_target_in_absolute_form_is_taken(target: str, proxy: Proxy) -> None:
     line = f"POST {target.format(ROUTE.path)} HTTP/1.1"
 
-    said = await until_closed(proxy, request(line, "Host: x", "Connection: close"))
+    body = await until_closed(proxy, request(line, "Host: x", "Connection: close"))
 
-    assert said.startswith(b"HTTP/1.1 200 ")
+    assert body.startswith(b"HTTP/1.1 200 ")
 
 
 AGENTS = ("User-Agent: one", "user-agent: two")
@@ -101,21 +101,23 @@ AGENTS = ("User-Agent: one", "user-agent: two")
 
 async def test_two_user_agents_are_no_error(proxy: Proxy) -> None:
     line = f"POST {ROUTE.path} HTTP/1.1"
-    asked = request(line, "Host: x", *AGENTS)
-    last = request(line, "Host: x", "Connection: close", *AGENTS)
+    request_body = request(line, "Host: x", *AGENTS)
+    last_data = request(line, "Host: x", "Connection: close", *AGENTS)
 
-    said = await until_closed(proxy, last[:60], last[60:150], last[150:], first=asked)
+    body = await until_closed(
+        proxy, last_data[:60], last_data[60:150], last_data[150:], first_data=request_body
+    )
 
-    assert said.count(b"HTTP/1.1 200 ") == 2
+    assert body.count(b"HTTP/1.1 200 ") == 2
 
 
 async def test_body_may_look_like_a_head(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     odd = '{"model": "gpt-4o-mini",\r\n\r\n"prompt": "user-agent: a\\r\\nuser-agent: b"}'
-    asked = request(f"POST {ROUTE.path} HTTP/1.1", "Host: x", "Connection: close", body=odd)
+    request_body = request(f"POST {ROUTE.path} HTTP/1.1", "Host: x", "Connection: close", body=odd)
 
-    said = await until_closed(proxy, asked[:-40], asked[-40:])
+    body = await until_closed(proxy, request_body[:-40], request_body[-40:])
 
-    assert said.startswith(b"HTTP/1.1 200 ")
+    assert body.startswith(b"HTTP/1.1 200 ")
     assert upstream.requests[0].json["prompt"] == "user-agent: a\r\nuser-agent: b"
 
 
@@ -136,11 +138,11 @@ Connected = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWri
 
 
 @asynccontextmanager
-async def serving(asked: list[str], linger_s: float = 10.0) -> AsyncIterator[Connected]:
+async def serving(requests: list[str], linger_s: float = 10.0) -> AsyncIterator[Connected]:
     """A server that notes the path of each request, reads no body and waits for nothing."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        asked.append(request.path)
+        requests.append(request.path)
         if request.path == "/bug":
             raise KeyError("hr-secret-inside")
         return web.Response(text="served")
@@ -157,24 +159,24 @@ async def serving(asked: list[str], linger_s: float = 10.0) -> AsyncIterator[Con
 
 
 async def test_who_asks_many_times_at_once_keeps_nobody_waiting() -> None:
-    asked = list[str]()
-    async with serving(asked) as connected:
-        (many, asks_much), (one, asks_once) = await connected(), await connected()
+    requests = list[str]()
+    async with serving(requests) as connected:
+        (reader, asks_much), (single_reader, asks_once) = await connected(), await connected()
         asks_much.write(GET % b"many" * 20)
         asks_once.write(GET % b"one")
         for _ in range(20):
-            await many.readuntil(b"served")
-        await one.readuntil(b"served")
+            await reader.readuntil(b"served")
+        await single_reader.readuntil(b"served")
 
-        assert asked.count("/many") == 20
-        assert asked.index("/one") <= 3
+        assert requests.count("/many") == 20
+        assert requests.index("/one") <= 3
         for writer in (asks_much, asks_once):
             writer.close()
 
 
 async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
-    asked = list[str]()
-    async with serving(asked) as connected:
+    requests = list[str]()
+    async with serving(requests) as connected:
         reader, writer = await connected()
         writer.write(POST + b"GET")
         await reader.readuntil(b"served")
@@ -182,14 +184,14 @@ async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
         await reader.readuntil(b"served")
         writer.close()
 
-    assert asked == ["/unread", "/next"]
+    assert requests == ["/unread", "/next"]
 
 
 @for_each("count", range(29, 40))
 async def test_a_body_that_came_after_its_head_holds_up_no_later_request(count: int) -> None:
     """aiohttp's parser stops at 32 requests that were not taken, and counts one early."""
-    asked = list[str]()
-    async with serving(asked) as connected:
+    requests = list[str]()
+    async with serving(requests) as connected:
         reader, writer = await connected()
         writer.write(POST)
         await reader.readuntil(b"served")
@@ -198,7 +200,7 @@ async def test_a_body_that_came_after_its_head_holds_up_no_later_request(count: 
             await reader.readuntil(b"served")
         writer.close()
 
-    assert asked == ["/unread", *["/next"] * count]
+    assert requests == ["/unread", *["/next"] * count]
 
 
 CHANGES = [
@@ -210,38 +212,38 @@ CHANGES = [
 @for_each("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
 async def test_upgrade_request_is_the_last_of_its_connection(wish: bytes) -> None:
     """aiohttp's parser would read bytes of the other protocol as a request."""
-    asked = list[str]()
-    async with serving(asked) as connected:
+    requests = list[str]()
+    async with serving(requests) as connected:
         reader, writer = await connected()
         writer.write(wish % b"first" + GET % b"behind")
-        said = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
-    assert b"connection: close" in said.lower()
-    assert len(asked) == 1
+    assert b"connection: close" in body.lower()
+    assert len(requests) == 1
 
 
 async def test_who_does_not_end_a_body_that_nobody_reads_is_cut_after_the_answer() -> None:
-    asked = list[str]()
-    async with serving(asked, linger_s=0.05) as connected:
+    requests = list[str]()
+    async with serving(requests, linger_s=0.05) as connected:
         reader, writer = await connected()
         writer.write(POST + b"GET")
 
         assert (await reader.read()).endswith(b"served")
         writer.close()
 
-    assert asked == ["/unread"]
+    assert requests == ["/unread"]
 
 
 async def test_a_bug_behind_the_server_ends_its_connection_and_shows_nothing() -> None:
-    asked = list[str]()
-    async with serving(asked) as connected:
+    requests = list[str]()
+    async with serving(requests) as connected:
         reader, writer = await connected()
         writer.write(GET % b"bug" + GET % b"next")
-        said = await reader.read()
+        body = await reader.read()
         writer.close()
 
-    assert said.startswith(b"HTTP/1.1 500 ")
-    assert b"connection: close" in said.lower()
-    assert b"secret" not in said
-    assert asked == ["/bug"]
+    assert body.startswith(b"HTTP/1.1 500 ")
+    assert b"connection: close" in body.lower()
+    assert b"secret" not in body
+    assert requests == ["/bug"]

@@ -70,8 +70,8 @@ class Served:
         """Feed pieces to a new connection; return what it sends up to its end."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         connection = await self.server.made.get()
-        for each in pieces:
-            connection.data_received(each)
+        for data in pieces:
+            connection.data_received(data)
             await asyncio.sleep(0)
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -81,10 +81,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(*, early: bool) -> AsyncIterator[Served]:
+async def served(*, is_early: bool) -> AsyncIterator[Served]:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         state.heads.append((request.path, {k.lower(): v for k, v in request.headers.items()}))
-        if not early:
+        if not is_early:
             with suppress(Exception):
                 await request.read()
         return web.Response(text="served")
@@ -102,23 +102,23 @@ async def served(*, early: bool) -> AsyncIterator[Served]:
 
 def halves(raw: bytes) -> Iterable[list[bytes]]:
     yield [raw]
-    yield [raw[at : at + 1] for at in range(len(raw))]
-    yield from ([raw[:at], raw[at:]] for at in range(1, len(raw)))
+    yield [raw[index : index + 1] for index in range(len(raw))]
+    yield from ([raw[:index], raw[index:]] for index in range(1, len(raw)))
 
 
 def sending(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
-        for each in pieces:
-            await wire.send(each)
+    async def script(request: Asked, wire: Wire) -> None:
+        for data in pieces:
+            await wire.send(data)
 
     return script
 
 
-@for_each("early", [False, True])
+@for_each("is_early", [False, True])
 @for_each("name", TRAILERS)
-async def test_no_request_is_given_the_trailers_of_another(name: str, early: bool) -> None:
+async def test_no_request_is_given_the_trailers_of_another(name: str, is_early: bool) -> None:
     raw = POST % b"" + piece(BODY) + TRAILERS[name] + NEXT
-    async with served(early=early) as state:
+    async with served(is_early=is_early) as state:
         for pieces in halves(raw):
             state.heads.clear()
             await state.given(pieces)
@@ -131,7 +131,7 @@ async def test_no_request_is_given_the_trailers_of_another(name: str, early: boo
 async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) -> None:
     """It keeps what it has not parsed, which may look like the end of the body that it has."""
     raw = GET * count + POST % b"" + b"0\r\nx-given: 1\r\n\r\n" + POST % b"" + b"0\r\n\r\n"
-    async with served(early=False) as state:
+    async with served(is_early=False) as state:
         await state.given([raw, NEXT])
 
         assert not any("x-given" in head for _, head in state.heads)
@@ -140,10 +140,10 @@ async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) 
 @for_each("upgrade", UPGRADES)
 @for_each("end", [b"0\r\nx-given: 1\r\n\r\n", b"0\r\nx-given: 1\r\n\r\n\n0\r\n\r\n"])
 async def test_upgrade_request_returns_nothing(upgrade: bytes, end: bytes) -> None:
-    asked = POST % upgrade + piece(BODY) + end
-    behind = GET.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") + POST % b"" + end
-    async with served(early=False) as state:
-        for raw in (asked, behind):
+    request_body = POST % upgrade + piece(BODY) + end
+    following = GET.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") + POST % b"" + end
+    async with served(is_early=False) as state:
+        for raw in (request_body, following):
             for pieces in halves(raw):
                 state.heads.clear()
                 await state.given([*pieces, NEXT])

@@ -44,7 +44,7 @@ class Collector:
             for scope in resource.scope_spans
             for span in scope.spans
         ]
-        self.resources += [said(each.resource) for each in message.resource_spans]
+        self.resources += [said(resource_span.resource) for resource_span in message.resource_spans]
         self.spans += spans
         self.batches.append(len(spans))
 
@@ -56,7 +56,7 @@ class Collector:
                 self.has_metrics.set()
 
     def named(self, start: str) -> Any:
-        [span] = [each for each in self.spans if each.name.startswith(start)]
+        [span] = [item for item in self.spans if item.name.startswith(start)]
         return span
 
 

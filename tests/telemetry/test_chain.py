@@ -34,10 +34,10 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_chain_that_nobody_touched_is_good(log: Path) -> None:
-    found = verify(log)
+    verified = verify(log)
 
-    assert (found.lines, found.broken, found.torn) == (5, None, 0)
-    assert found.text().endswith("valid: no line was changed, removed or inserted")
+    assert (verified.lines, verified.broken, verified.torn) == (5, None, 0)
+    assert verified.text().endswith("valid: no line was changed, removed or inserted")
 
 
 def change(lines: list[bytes]) -> None:
@@ -78,10 +78,10 @@ def test_the_first_line_that_is_not_as_it_was_is_named(do: object, line: int, lo
     do(lines)  # type: ignore[operator]  # one of the above
     log.write_bytes(b"".join(lines))
 
-    found = verify(log)
+    verified = verify(log)
 
-    assert found.broken is not None
-    assert found.broken[0] == line or (do is write_over and found.broken[0] in (3, 4))
+    assert verified.broken is not None
+    assert verified.broken[0] == line or (do is write_over and verified.broken[0] in (3, 4))
 
 
 def test_no_byte_can_be_changed_without_notice(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_no_byte_can_be_changed_without_notice(tmp_path: Path) -> None:
     written(path, *"abc").close()
     data = path.read_bytes()
 
-    for at in range(len(data)):
+    for index in range(len(data)):
         for by in (1, 0x20, 0x80):
-            path.write_bytes(data[:at] + bytes([data[at] ^ by]) + data[at + 1 :])
-            found = verify(path)
-            assert found.broken is not None or found.torn, (at, by)
+            path.write_bytes(data[:index] + bytes([data[index] ^ by]) + data[index + 1 :])
+            verified = verify(path)
+            assert verified.broken is not None or verified.torn, (index, by)
 
 
 def lines_of(path: Path) -> list[str]:
@@ -136,8 +136,8 @@ def test_a_line_that_a_kill_tore_is_told_and_is_no_tampering(cut: int, log: Path
     assert (verify(log).broken, verify(log).torn) == (None, int(cut > 1))
 
     written(log, "f", "g").close()
-    found = verify(log)
-    assert (found.broken, found.torn) == (None, int(cut > 1))
+    verified = verify(log)
+    assert (verified.broken, verified.torn) == (None, int(cut > 1))
     events = [
         json.loads(line).get("event") for line in log.read_text().splitlines() if line[-1] == "}"
     ]
@@ -163,12 +163,12 @@ def test_a_chain_that_was_changed_at_its_end_is_not_continued(log: Path) -> None
 
 
 def test_one_process_alone_writes_it(log: Path) -> None:
-    first = ChainFile(log)
+    first_file = ChainFile(log)
 
     with pytest.raises(BadChain, match="another process"):
         ChainFile(log)
 
-    first.close()
+    first_file.close()
     ChainFile(log).close()
 
 
@@ -206,8 +206,8 @@ def test_a_disk_that_was_full_for_a_while_tears_a_line_and_loses_none(
 
     subprocess.run([sys.executable, "-c", FILL, str(path), str(room)], check=True)
 
-    found = verify(path)
-    assert found.broken is None, found.text()
+    verified = verify(path)
+    assert verified.broken is None, verified.text()
     assert [e for e in lines_of(path) if e != "resumed"] == [str(n) for n in range(10)]
 
 
@@ -258,13 +258,13 @@ def test_no_line_is_longer_than_the_reader_takes(
 
     assert verify(path).broken is None
     for line, entry in zip(lines, written_entries, strict=True):
-        kept = json.loads(line)
-        cut = kept.get("cut", {})
+        stored = json.loads(line)
+        cut = stored.get("cut", {})
         assert len(line) <= MAX_LINE
         assert not cut or len(line) > MAX_LINE // 4
         for name, items in entry.items():
-            assert kept[name] == items[: len(kept[name])]
-            assert len(kept[name]) + cut.get(name, 0) == len(items)
+            assert stored[name] == items[: len(stored[name])]
+            assert len(stored[name]) + cut.get(name, 0) == len(items)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - int(share * len(lines[-1])))
     written(path, "next").close()

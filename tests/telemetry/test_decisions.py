@@ -47,10 +47,10 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def ask(proxy: Proxy, **more: Any) -> None:
+async def ask(proxy: Proxy, **options: Any) -> None:
     async with (
         aiohttp.ClientSession(base_url=proxy.url) as client,
-        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False, **more)) as r,
+        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False, **options)) as r,
     ):
         await r.read()
 
@@ -83,8 +83,8 @@ async def test_every_decision_has_a_line_that_says_why(
     assert {call["policy"] for call in calls} == {policy["policy"]}
     assert [call["outcome"] for call in calls] == ["success", "blocked", "limited"]
     assert [call["key"] for call in calls] == ["support-widget"] * 3
-    assert [each["verdict"] for each in calls[1]["guards"]] == ["blocked"]
-    decided = [each["decision"] for call in calls for each in call["limits"]]
+    assert [item["verdict"] for item in calls[1]["guards"]] == ["blocked"]
+    decided = [item["decision"] for call in calls for item in call["limits"]]
     assert decided == ["allow", "allow", "deny"]
     assert "forbidden" not in path.read_text()
     assert (verify(path).lines, verify(path).broken) == (4, None)
@@ -98,8 +98,8 @@ async def test_a_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_pat
             await ask(proxy)
             await proxy.sink.wait(1)
 
-    found = verify(path)
-    assert (found.lines, found.torn, found.broken) == (4, 0, None)
+    verified = verify(path)
+    assert (verified.lines, verified.torn, verified.broken) == (4, 0, None)
 
 
 async def test_a_reload_that_is_rejected_is_a_decision_too(
@@ -125,10 +125,10 @@ async def test_a_reload_that_is_rejected_is_a_decision_too(
 
 def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
     log, path = Log(), tmp_path / "decisions.log"
-    kept = Decisions(path, Drops(), raising, nothing, log)
+    decisions = Decisions(path, Drops(), raising, nothing, log)
 
-    kept.policy("in_force", "abc")
-    kept.close()
+    decisions.policy("in_force", "abc")
+    decisions.close()
 
     assert log.said[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
 
@@ -147,21 +147,21 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: P
 @pytest.mark.parametrize("how", ["moved", "deleted"])
 async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Path) -> None:
     path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", Log(), list[int]()
-    kept = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
-    kept.policy("in_force", "abc")
+    decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
+    decisions.policy("in_force", "abc")
     await until(lambda: path.stat().st_size > 0)
     head = verify(path).head
     path.rename(moved)
     if how == "deleted":
         moved.unlink()
 
-    kept.policy("in_force", "def")
-    kept.close()
+    decisions.policy("in_force", "def")
+    decisions.close()
 
-    assert [each["policy"] for each in entries(path)] == ["def"]
+    assert [entry["policy"] for entry in entries(path)] == ["def"]
     assert verify(path).broken is None
-    begun = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
-    assert [line for line in log.said if "anew" in line[0]] == [begun]
+    started = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
+    assert [line for line in log.said if "anew" in line[0]] == [started]
     assert replaced == [1]
 
 
@@ -169,11 +169,11 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
     drops, log = Drops(), Log()
-    kept = Decisions(full, drops, raising, nothing, log)
+    decisions = Decisions(full, drops, raising, nothing, log)
 
     for _ in range(MAX_ENTRIES + 5):
-        kept.end(ended())
-    kept.close()
+        decisions.end(ended())
+    decisions.close()
 
     assert drops["queue_full"] >= 5 - 1
     assert drops["queue_full"] + drops["shutdown"] == MAX_ENTRIES + 5
@@ -182,14 +182,14 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
 
 def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
-    kept = Decisions(path, drops, failures.append, nothing, Log())
+    decisions = Decisions(path, drops, failures.append, nothing, Log())
 
-    kept.policy("in_force", "abc")
-    kept.put({"event": object()})
-    kept.policy("in_force", "def")
-    kept.close()
+    decisions.policy("in_force", "abc")
+    decisions.put({"event": object()})
+    decisions.policy("in_force", "def")
+    decisions.close()
 
-    assert [each["policy"] for each in entries(path)] == ["abc", "def"]
+    assert [entry["policy"] for entry in entries(path)] == ["abc", "def"]
     assert entries(path)[1]["missing"] == 1
     assert verify(path).broken is None
     assert (drops["invalid"], len(failures)) == (1, 1)

@@ -18,7 +18,9 @@ def test_a_range_shows_the_trace_of_its_last_value() -> None:
     text, media_type = Exposition(registry).render("application/openmetrics-text")
 
     families = text_string_to_metric_families(text.decode())  # type: ignore[no-untyped-call]  # it has none
-    [family] = [each for each in families if each.name == NAME]
-    shown = [each.exemplar for each in family.samples if each.exemplar is not None]
+    [family] = [metric for metric in families if metric.name == NAME]
+    exemplars = [metric.exemplar for metric in family.samples if metric.exemplar is not None]
     assert media_type.startswith("application/openmetrics-text")
-    assert [(each.labels, each.value) for each in shown] == [({"trace_id": TRACE}, 0.0011)]
+    assert [(metric.labels, metric.value) for metric in exemplars] == [
+        ({"trace_id": TRACE}, 0.0011)
+    ]

@@ -63,9 +63,9 @@ async def test_a_stream_has_a_time_to_its_first_chunk(
 ) -> None:
     series = await metrics_of("stream", tmp_path, upstream, collector)
 
-    [(_, first)] = series["time_to_first_chunk"]
+    [(_, first_seconds)] = series["time_to_first_chunk"]
     [(_, duration)] = series["duration"]
-    assert 0 < first <= duration
+    assert 0 < first_seconds <= duration
     [(labels, _)] = series["usage.input_tokens"]
     assert labels["gen_ai.token.modality"] == "unknown"
 

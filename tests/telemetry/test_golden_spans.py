@@ -168,8 +168,8 @@ def drawn(spans: list[Any]) -> str:
     lines: list[str] = []
 
     def draw(parent: bytes, depth: int) -> None:
-        below = [span for span in spans if span.parent_span_id == parent]
-        for span in sorted(below, key=lambda each: each.start_time_unix_nano):
+        lower = [span for span in spans if span.parent_span_id == parent]
+        for span in sorted(lower, key=lambda each: each.start_time_unix_nano):
             pad = "  " * depth
             failed = " ERROR" if span.status.code == 2 else ""
             lines.append(f"{pad}{KINDS[span.kind]} {span.name}{failed}")
@@ -184,8 +184,8 @@ def drawn(spans: list[Any]) -> str:
 
 
 def attributes(of: Any) -> list[str]:
-    told = {**said(of), **{name: sign for name, sign in PASSING.items() if name in said(of)}}
-    return [f"{name} = {json.dumps(value)}" for name, value in sorted(told.items())]
+    event = {**said(of), **{name: sign for name, sign in PASSING.items() if name in said(of)}}
+    return [f"{name} = {json.dumps(value)}" for name, value in sorted(event.items())]
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -198,11 +198,11 @@ async def test_a_call_has_the_spans_that_are_drawn(
 ) -> None:
     spans = await spans_of(CALLS[name], tmp_path, upstream, collector)
 
-    seen, golden = drawn(spans), GOLDEN / f"{name}.txt"
+    observed, golden = drawn(spans), GOLDEN / f"{name}.txt"
     if update_golden:
-        golden.write_text(seen)
-    assert seen == golden.read_text()
-    assert seen.count("\n") > 5
+        golden.write_text(observed)
+    assert observed == golden.read_text()
+    assert observed.count("\n") > 5
     assert len({span.span_id for span in spans}) == len(spans)
 
 

@@ -89,18 +89,18 @@ async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
 
 
 async def test_records_are_told_together_and_each_once() -> None:
-    first, second = Sink(), Sink(broken=True)
+    first_sink, second = Sink(), Sink(broken=True)
     steps: list[Any] = []
-    emitters = Emitters((first, second), lambda sink, error: None, steps.append)
+    emitters = Emitters((first_sink, second), lambda sink, error: None, steps.append)
 
     for _ in range(3):
         with emitters.observing(new_record()):
             pass
-    assert (len(steps), "end" in first.seen) == (1, False)
+    assert (len(steps), "end" in first_sink.seen) == (1, False)
     steps.pop()()
     emitters.tell()
 
-    assert first.seen == second.seen == ["begin"] * 3 + ["end"] * 3
+    assert first_sink.seen == second.seen == ["begin"] * 3 + ["end"] * 3
     with emitters.observing(new_record()):
         pass
     assert len(steps) == 1

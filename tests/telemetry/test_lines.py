@@ -22,12 +22,12 @@ SECRETS = [
 def test_a_credential_is_taken_out_and_the_line_is_still_json(secret: str) -> None:
     line = json.dumps({"event": "bug", "said": f"before {secret} after"}).encode()
 
-    said = json.loads(redacted(line))["said"]
+    fields = json.loads(redacted(line))["said"]
 
-    assert "[redacted]" in said
-    assert said.startswith("before ")
-    assert said.endswith(" after") or "redis" in secret
-    assert secret not in said
+    assert "[redacted]" in fields
+    assert fields.startswith("before ")
+    assert fields.endswith(" after") or "redis" in secret
+    assert secret not in fields
 
 
 def test_other_lines_are_left_as_they_are() -> None:
@@ -58,25 +58,25 @@ def test_our_own_names_are_left() -> None:
 
 
 def test_elastics_names_have_nanoseconds_and_two_outcomes() -> None:
-    said = ecs(LINE)
+    line = ecs(LINE)
 
-    assert said["@timestamp"] == LINE["time"]
-    assert (said["log.level"], said["message"]) == ("warning", "call")
-    assert (said["trace.id"], said["span.id"]) == ("a" * 32, "b" * 16)
-    assert (said["event.duration"], said["event.outcome"]) == (1_500_000, "failure")
-    assert (said["http.response.status_code"], said["error.code"]) == (504, LINE["error"])
-    assert said["headrace.deployment"] == "support-chat"
-    assert said["headrace.outcome"] == "timeout"
+    assert line["@timestamp"] == LINE["time"]
+    assert (line["log.level"], line["message"]) == ("warning", "call")
+    assert (line["trace.id"], line["span.id"]) == ("a" * 32, "b" * 16)
+    assert (line["event.duration"], line["event.outcome"]) == (1_500_000, "failure")
+    assert (line["http.response.status_code"], line["error.code"]) == (504, LINE["error"])
+    assert line["headrace.deployment"] == "support-chat"
+    assert line["headrace.outcome"] == "timeout"
 
 
 def test_opentelemetrys_names_have_attributes_of_their_own() -> None:
-    said = otel(LINE)
+    line = otel(LINE)
 
-    assert said["Timestamp"] == "1795255200250000000"
-    assert (said["SeverityText"], said["SeverityNumber"], said["Body"]) == ("WARNING", 13, "call")
-    assert (said["TraceId"], said["SpanId"]) == ("a" * 32, "b" * 16)
-    assert said["Attributes"]["http.response.status_code"] == 504
-    assert said["Attributes"]["headrace.deployment"] == "support-chat"
+    assert line["Timestamp"] == "1795255200250000000"
+    assert (line["SeverityText"], line["SeverityNumber"], line["Body"]) == ("WARNING", 13, "call")
+    assert (line["TraceId"], line["SpanId"]) == ("a" * 32, "b" * 16)
+    assert line["Attributes"]["http.response.status_code"] == 504
+    assert line["Attributes"]["headrace.deployment"] == "support-chat"
 
 
 def test_an_event_of_no_call_has_no_trace() -> None:

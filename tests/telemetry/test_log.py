@@ -101,28 +101,28 @@ def test_a_reader_that_left_and_a_full_disk_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "whole"),
+    ("size", "total"),
     [(100, 40), (64, 64), (241, 17)],
     ids=["a line is cut", "between lines", "before the end of a line"],
 )
 def test_what_a_full_disk_took_of_a_batch_is_no_loss_and_tears_no_other_line(
-    size: int, whole: int
+    size: int, total: int
 ) -> None:
-    drops, lost = Drops(), threading.Event()
+    drops, event = Drops(), threading.Event()
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writing, False)  # once it is full it takes a part, and then nothing
 
     def dropped(reason: str, count: int) -> None:
         drops(reason, count)
-        lost.set()
+        event.set()
 
     writer = LineWriter(writing, dropped, raising)
     lines = [b"%d" % number + b"x" * (size - 4) for number in range(100, 200)]
     for _ in range(2):  # the second has room for nothing
-        lost.clear()
+        event.clear()
         writer.put(*(line + b"\n" for line in lines))
-        assert lost.wait(10)
+        assert event.wait(10)
     written = os.read(reading, 8192)
     writer.put(b"last\n")
     writer.close()
@@ -130,10 +130,10 @@ def test_what_a_full_disk_took_of_a_batch_is_no_loss_and_tears_no_other_line(
     os.close(reading)
     os.close(writing)
 
-    shown = written.split(b"\n")
-    assert [line for line in shown if line in lines] == lines[:whole]
-    assert shown[-2:] == [b"last", b""]
-    assert drops.counts == {"write_failed": 2 * len(lines) - whole}
+    outputs = written.split(b"\n")
+    assert [line for line in outputs if line in lines] == lines[:total]
+    assert outputs[-2:] == [b"last", b""]
+    assert drops.counts == {"write_failed": 2 * len(lines) - total}
 
 
 def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
@@ -156,7 +156,7 @@ def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
     os.close(fd)
 
     assert (tmp_path / "log").read_bytes() == b"good\n"
-    assert (drops.counts, [type(each) for each in failures]) == ({"error": 1}, [TypeError])
+    assert (drops.counts, [type(failure) for failure in failures]) == ({"error": 1}, [TypeError])
 
 
 def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
@@ -217,9 +217,9 @@ def test_all_that_a_client_is_warned_of_is_in_the_line() -> None:
     record.warn(["of upstream"])
     record.ended = record.started
 
-    said = canonical(record)["warnings"]
+    fields = canonical(record)["warnings"]
 
-    assert sorted(said) == ["of call", "of head", "of upstream", "tag team dropped"]
+    assert sorted(fields) == ["of call", "of head", "of upstream", "tag team dropped"]
 
 
 def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
@@ -240,9 +240,13 @@ def test_events_are_lines_with_time_and_level() -> None:
 
     line_logger(lines.append, INFO).info("policy.in_force", revision="abc")
 
-    said = orjson.loads(lines[0])
-    assert (said["event"], said["level"], said["revision"]) == ("policy.in_force", "info", "abc")
-    assert said["time"].endswith("+00:00")
+    fields = orjson.loads(lines[0])
+    assert (fields["event"], fields["level"], fields["revision"]) == (
+        "policy.in_force",
+        "info",
+        "abc",
+    )
+    assert fields["time"].endswith("+00:00")
 
 
 def test_an_event_has_the_fields_it_is_given_and_no_others() -> None:

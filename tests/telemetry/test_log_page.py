@@ -45,12 +45,12 @@ REAL = {
 
 def events() -> dict[str, tuple[str, set[str]]]:
     """Return the level and the fields that the page has for each other event."""
-    found = {}
+    results = {}
     for line in PAGE.partition("| other event |")[2].partition("\n\n")[0].splitlines()[2:]:
         names, level, fields = line.split("|")[1:4]
         for name in re.findall(r"`([a-z_.]+)`", names):
-            found[name] = (level.strip(), set(re.findall(r"`([a-z_]+)`", fields)))
-    return found
+            results[name] = (level.strip(), set(re.findall(r"`([a-z_]+)`", fields)))
+    return results
 
 
 def logged_events() -> Iterator[tuple[str, str, set[str]]]:
@@ -71,13 +71,13 @@ def logged_by(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, str, set[
     if level not in ("info", "warning", "error") or not owner.endswith("log") or not node.args:
         return
     fields: set[str] = set()
-    for each in node.keywords:
-        fields |= {each.arg} if each.arg else spread(ast.unparse(each.value), function)
+    for keyword in node.keywords:
+        fields |= {keyword.arg} if keyword.arg else spread(ast.unparse(keyword.value), function)
     name = ast.unparse(node.args[0]).strip("f'\"").replace("{self._subject}", "{subject}")
     start, _, end = name.partition(".")
-    for first in STARTS.get(start, (start,)):
-        for last in ENDS.get(end, (end,)):
-            event = f"{first}.{last}".rstrip(".")
+    for first_text in STARTS.get(start, (start,)):
+        for last_text in ENDS.get(end, (end,)):
+            event = f"{first_text}.{last_text}".rstrip(".")
             if re.fullmatch(r"[a-z_.]+", event) and event != "event":
                 yield event, level, fields
 
@@ -104,7 +104,7 @@ def told(heading: str) -> set[str]:
     """Return the fields in the first column of a table."""
     table = PAGE.partition(f"| {heading} | meaning |")[2].partition("\n\n")[0]
     columns = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
-    return {name for each in columns for name in re.findall(r"`([a-z_]+)`", each)}
+    return {name for column in columns for name in re.findall(r"`([a-z_]+)`", column)}
 
 
 async def test_the_fields_of_real_lines_are_those_of_the_page(
@@ -124,8 +124,10 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
             assert response.status == 502
             call = await served.line("call")
             attempt = await served.line("attempt")
-            async with client.get(f"{url}/v1/batches/batch_1?after=x", headers=BEARER) as other:
-                assert other.status == 404
+            async with client.get(
+                f"{url}/v1/batches/batch_1?after=x", headers=BEARER
+            ) as other_response:
+                assert other_response.status == 404
             unserved = await served.line("call")
 
     assert unserved["wanted_path"] == "/v1/batches/*"
@@ -152,8 +154,10 @@ def test_the_events_of_the_page_are_those_that_are_logged() -> None:
     logged = set()
     for name in re.findall(r"log\.(?:info|warning|error)[(,]\s*f?\"([^\"]+)\"", code):
         start, _, end = name.partition(".")
-        for first in STARTS.get(start, (start,)):
-            logged |= {f"{first}.{last}".rstrip(".") for last in ENDS.get(end, (end,))}
+        for first_text in STARTS.get(start, (start,)):
+            logged |= {
+                f"{first_text}.{last_text}".rstrip(".") for last_text in ENDS.get(end, (end,))
+            }
     logged |= set(re.findall(r"amiss, context, \"([^\"]+)\"\)", code))
     logged |= {"decisions.mended", "library.failed"}  # said by a choice, and by a handler
     telemetry = (TOP / "proxy/app/telemetry.py").read_text()
@@ -176,11 +180,11 @@ async def test_real_lines_of_other_events_have_the_fields_of_the_page(
 ) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
     text = world(upstream.url) + LIMITED
-    more = {
+    options = {
         "HEADRACE_LEDGER": f"sqlite:{tmp_path / 'ledger.db'}",
         "HEADRACE_DECISION_LOG": str(tmp_path / "decisions"),
     }
-    async with serving(tmp_path / "p", text, **more) as (served, url):
+    async with serving(tmp_path / "p", text, **options) as (served, url):
         async with (
             aiohttp.ClientSession() as client,
             client.post(
@@ -203,11 +207,11 @@ async def test_real_lines_of_other_events_have_the_fields_of_the_page(
         await served.line("stopped")
 
     lines = {line["event"]: line for line in served.lines if line["event"] != "call"}
-    assert {each: line.keys() - COMMON for each, line in lines.items()} == {
-        each: events()[each][1] for each in lines
+    assert {item: line.keys() - COMMON for item, line in lines.items()} == {
+        item: events()[item][1] for item in lines
     }
-    assert {each: line["level"] for each, line in lines.items()} == {
-        each: events()[each][0] for each in lines
+    assert {item: line["level"] for item, line in lines.items()} == {
+        item: events()[item][0] for item in lines
     }
     assert lines.keys() >= REAL
 

@@ -36,13 +36,13 @@ async def scraped(proxy: Proxy, calls: int) -> Found:
     await proxy.sink.wait(calls)
     async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
         text = await response.text()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = tuple(sorted(sample.labels.items()))
             if sample.value:
-                found.setdefault(sample.name, {})[labels] = sample.value
-    return found
+                results.setdefault(sample.name, {})[labels] = sample.value
+    return results
 
 
 async def call(client: aiohttp.ClientSession, **fields: Any) -> None:
@@ -64,10 +64,12 @@ async def test_tokens_are_disjoint_and_cost_is_exact(
 
     await call(client)
 
-    found = await scraped(proxy, 1)
-    tokens = {dict(labels)["token_type"]: n for labels, n in found["headrace_tokens_total"].items()}
+    result = await scraped(proxy, 1)
+    tokens = {
+        dict(labels)["token_type"]: n for labels, n in result["headrace_tokens_total"].items()
+    }
     assert tokens == {"input": 200, "cached_input": 1000, "output": 200, "reasoning": 100}
-    cost = {dict(labels)["cost_type"]: n for labels, n in found["headrace_cost_usd_total"].items()}
+    cost = {dict(labels)["cost_type"]: n for labels, n in result["headrace_cost_usd_total"].items()}
     assert cost == {"input": 0.00003, "cached": 0.000075, "output": 0.00018}
 
 
@@ -76,10 +78,10 @@ async def test_an_unknown_price_is_counted_and_costs_nothing_known(
 ) -> None:
     await call(client, model="legacy-only")
 
-    found = await scraped(proxy, 1)
-    [(labels, number)] = found["headrace_unpriced_requests_total"].items()
+    result = await scraped(proxy, 1)
+    [(labels, number)] = result["headrace_unpriced_requests_total"].items()
     assert (dict(labels)["reason"], number) == ("no_price", 1)
-    assert "headrace_cost_usd_total" not in found
+    assert "headrace_cost_usd_total" not in result
 
 
 async def test_missing_and_invalid_usage_is_estimated_and_said(
@@ -91,10 +93,10 @@ async def test_missing_and_invalid_usage_is_estimated_and_said(
     await call(client)
     await call(client)
 
-    found = await scraped(proxy, 2)
-    assert sum(found["headrace_usage_estimated_total"].values()) == 2
-    assert sum(found["headrace_usage_invalid_total"].values()) == 1
-    assert all(dict(labels)["estimated"] == "true" for labels in found["headrace_tokens_total"])
+    result = await scraped(proxy, 2)
+    assert sum(result["headrace_usage_estimated_total"].values()) == 2
+    assert sum(result["headrace_usage_invalid_total"].values()) == 1
+    assert all(dict(labels)["estimated"] == "true" for labels in result["headrace_tokens_total"])
 
 
 async def test_a_cut_stream_tells_whose_doing_it_was(
@@ -116,7 +118,7 @@ async def test_what_clients_choose_mints_no_series(
     proxy: Proxy, client: aiohttp.ClientSession
 ) -> None:
     """Models, tags, users, deployments, paths, methods, dialects and ids that nobody has seen."""
-    before = await exposition(proxy)
+    values_before = await exposition(proxy)
 
     async def strange(number: int) -> None:
         headers = {
@@ -127,7 +129,7 @@ async def test_what_clients_choose_mints_no_series(
             "x-portkey-metadata": f'{{"_user": "u-{number}"}}',
         }
         body = {"model": f"model-{number}", "prompt": "p", "user": f"user-{number}"}
-        routes = [each.path for each in ROUTES.values()]
+        routes = [item.path for item in ROUTES.values()]
         route = routes[number % len(routes)].replace("gpt-4o-mini", f"model-{number}")
         for path in (route, f"/path-{number}"):
             async with client.post(path, headers=headers, json=body) as response:
@@ -139,15 +141,15 @@ async def test_what_clients_choose_mints_no_series(
     for start in range(0, 300, 20):
         await asyncio.gather(*(strange(number) for number in range(start, start + 20)))
 
-    found = await scraped(proxy, 900)
-    assert total(found, "headrace_requests_total") == 900
-    after = await exposition(proxy)
-    known = list_labels(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
-    assert len(series(after)) <= sum(metric.max_series(known) for metric in METRICS)
-    new = series(after) - series(before)
-    for _, digest in known.credentials:  # the policies' own, and hex
-        new = {each.replace(f'digest="{digest}"', 'digest="known"') for each in new}
-    assert not [each for each in new if re.search(r'="[a-z]+-?\d', each)]
+    result = await scraped(proxy, 900)
+    assert total(result, "headrace_requests_total") == 900
+    values_after = await exposition(proxy)
+    catalog = list_labels(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
+    assert len(series(values_after)) <= sum(metric.max_series(catalog) for metric in METRICS)
+    new = series(values_after) - series(values_before)
+    for _, digest in catalog.credentials:  # the policies' own, and hex
+        new = {item.replace(f'digest="{digest}"', 'digest="known"') for item in new}
+    assert not [item for item in new if re.search(r'="[a-z]+-?\d', item)]
     assert len(new) < 200
 
 
@@ -156,10 +158,10 @@ def series(exposed: tuple[str, bytes, Any]) -> set[str]:
     return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
 
 
-def total(found: Found, name: str, **labels: str) -> float:
+def total(result: Found, name: str, **labels: str) -> float:
     """Add up the series of a metric that have these labels."""
-    wanted = set(labels.items())
-    return sum(value for said, value in found.get(name, {}).items() if wanted <= set(said))
+    expected = set(labels.items())
+    return sum(value for values, value in result.get(name, {}).items() if expected <= set(values))
 
 
 async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
@@ -173,16 +175,16 @@ async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
     async with client.post(ROUTE.path, json={}) as response:
         assert response.status == 401
 
-    found = await scraped(proxy, 4)
-    cost = total(found, "headrace_cost_usd_total")
+    result = await scraped(proxy, 4)
+    cost = total(result, "headrace_cost_usd_total")
     assert cost > 0
-    assert total(found, "headrace_money_usd_total") == pytest.approx(cost)
-    assert total(found, "headrace_key_cost_usd_total", key="support-widget") == pytest.approx(cost)
+    assert total(result, "headrace_money_usd_total") == pytest.approx(cost)
+    assert total(result, "headrace_key_cost_usd_total", key="support-widget") == pytest.approx(cost)
     for tag in ("team", "env", "feature", "beta"):
-        assert total(found, "headrace_tagged_cost_usd_total", tag=tag) == pytest.approx(cost)
-        assert total(found, "headrace_tagged_requests_total", tag=tag) == 4
-        tokens = total(found, "headrace_tokens_total")
-        assert total(found, "headrace_tagged_tokens_total", tag=tag) == tokens
+        assert total(result, "headrace_tagged_cost_usd_total", tag=tag) == pytest.approx(cost)
+        assert total(result, "headrace_tagged_requests_total", tag=tag) == 4
+        tokens = total(result, "headrace_tokens_total")
+        assert total(result, "headrace_tagged_tokens_total", tag=tag) == tokens
 
 
 async def test_a_tags_value_is_one_of_the_policies_or_other_or_none(
@@ -193,16 +195,16 @@ async def test_a_tags_value_is_one_of_the_policies_or_other_or_none(
         async with client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as r:
             await r.read()
 
-    found = await scraped(proxy, 3)
-    asked = found["headrace_tagged_requests_total"]
-    values = {(dict(said)["tag"], dict(said)["value"]): n for said, n in asked.items()}
+    result = await scraped(proxy, 3)
+    request = result["headrace_tagged_requests_total"]
+    values = {(dict(fields)["tag"], dict(fields)["value"]): n for fields, n in request.items()}
     assert values == {
         ("team", "support"): 3,
         ("env", "prod"): 3,
         ("feature", "other"): 3,
         ("beta", "none"): 3,
     }
-    assert "headrace_label_overflow_total" not in found
+    assert "headrace_label_overflow_total" not in result
 
 
 async def test_a_stream_tells_its_pace(
@@ -213,34 +215,34 @@ async def test_a_stream_tells_its_pace(
 
     await call(client, stream=True)
 
-    found = await scraped(proxy, 1)
-    assert total(found, "headrace_inter_token_latency_seconds_count", model="gpt-4o-mini") == 1
-    assert total(found, "headrace_output_tokens_per_second_count", model="gpt-4o-mini") == 1
-    assert total(found, "headrace_request_tokens_sum", direction="output") == 5
+    result = await scraped(proxy, 1)
+    assert total(result, "headrace_inter_token_latency_seconds_count", model="gpt-4o-mini") == 1
+    assert total(result, "headrace_output_tokens_per_second_count", model="gpt-4o-mini") == 1
+    assert total(result, "headrace_request_tokens_sum", direction="output") == 5
 
 
 async def test_what_an_upstream_still_allows_is_shown(
     proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
-    left = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
-    upstream.answer_with(answer(legacy(), 200, *left))
+    remaining = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
+    upstream.answer_with(answer(legacy(), 200, *remaining))
 
     await call(client)
 
-    found = await scraped(proxy, 1)
-    assert total(found, "headrace_upstream_ratelimit_remaining_requests") == 59
-    assert total(found, "headrace_upstream_ratelimit_remaining_tokens") == 149984
+    result = await scraped(proxy, 1)
+    assert total(result, "headrace_upstream_ratelimit_remaining_requests") == 59
+    assert total(result, "headrace_upstream_ratelimit_remaining_tokens") == 149984
 
 
 async def test_the_process_tells_of_itself(proxy: Proxy) -> None:
-    found = await scraped(proxy, 0)
+    result = await scraped(proxy, 0)
 
-    assert total(found, "process_open_fds") > 0
-    assert total(found, "headrace_open_connections", side="client") == 0
-    assert total(found, "headrace_open_connections", side="upstream") == 0
-    [said] = found["headrace_policy_info"]
-    assert len(dict(said)["revision"]) > 0
-    assert total(found, "headrace_deployment_info", deployment="support-chat", tag="env") == 1
+    assert total(result, "process_open_fds") > 0
+    assert total(result, "headrace_open_connections", side="client") == 0
+    assert total(result, "headrace_open_connections", side="upstream") == 0
+    [values] = result["headrace_policy_info"]
+    assert len(dict(values)["revision"]) > 0
+    assert total(result, "headrace_deployment_info", deployment="support-chat", tag="env") == 1
 
 
 async def test_budgets_and_limits_are_shown_as_they_stand(
@@ -259,21 +261,23 @@ async def test_budgets_and_limits_are_shown_as_they_stand(
         running_proxy(tmp_path / "policies", policies) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
-        before = await scraped(proxy, 0)
+        found_before = await scraped(proxy, 0)
         await call(client, user="alice")
-        found = await scraped(proxy, 1)
+        result = await scraped(proxy, 1)
 
-    assert "headrace_budget_spent_usd" not in before
-    cost = total(found, "headrace_cost_usd_total")
+    assert "headrace_budget_spent_usd" not in found_before
+    cost = total(result, "headrace_cost_usd_total")
     owner = {"budget": "day", "scope": "tag.team:support"}
-    assert total(found, "headrace_budget_spent_usd", **owner) == pytest.approx(cost)
-    assert total(found, "headrace_budget_limit_usd", **owner) == 5
-    assert total(found, "headrace_budget_remaining_usd", **owner) == pytest.approx(5 - cost)
-    reset = total(found, "headrace_budget_reset_timestamp_seconds", **owner) - time.time()
+    assert total(result, "headrace_budget_spent_usd", **owner) == pytest.approx(cost)
+    assert total(result, "headrace_budget_limit_usd", **owner) == 5
+    assert total(result, "headrace_budget_remaining_usd", **owner) == pytest.approx(5 - cost)
+    reset = total(result, "headrace_budget_reset_timestamp_seconds", **owner) - time.time()
     assert 0 < reset <= 86_400
-    left = total(found, "headrace_limit_remaining_ratio", limit="minute")
-    assert 0.9 <= left < 1
-    assert not any("each-user" in str(said) for said in found["headrace_limit_remaining_ratio"])
+    remaining = total(result, "headrace_limit_remaining_ratio", limit="minute")
+    assert 0.9 <= remaining < 1
+    assert not any(
+        "each-user" in str(values) for values in result["headrace_limit_remaining_ratio"]
+    )
 
 
 async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
@@ -297,10 +301,10 @@ async def test_the_plain_form_is_good_for_promtool(
     checking = await asyncio.create_subprocess_exec(
         promtool, "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=STDOUT
     )
-    said, _ = await checking.communicate(text)
+    body, _ = await checking.communicate(text)
 
     assert "version=0.0.4" in media_type
-    assert (checking.returncode, said.decode()) == (0, "")
+    assert (checking.returncode, body.decode()) == (0, "")
 
 
 async def test_openmetrics_carries_trace_ids(proxy: Proxy, client: aiohttp.ClientSession) -> None:
@@ -342,10 +346,10 @@ def test_a_drift_that_nobody_can_tell_any_more_has_no_sample() -> None:
     metrics = Metrics("1")
 
     metrics.drifted({"month": -1_500_000_000, "week": 0})
-    both = metrics.render()[0].decode()
+    pair = metrics.render()[0].decode()
     metrics.drifted({"week": 0})
-    one = metrics.render()[0].decode()
+    text = metrics.render()[0].decode()
 
-    assert 'headrace_ledger_drift_usd{limit="month"} -1.5' in both
-    assert 'headrace_ledger_drift_usd{limit="week"} 0.0' in one
-    assert 'limit="month"' not in one
+    assert 'headrace_ledger_drift_usd{limit="month"} -1.5' in pair
+    assert 'headrace_ledger_drift_usd{limit="week"} 0.0' in text
+    assert 'limit="month"' not in text

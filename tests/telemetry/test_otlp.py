@@ -39,9 +39,9 @@ async def printed(folder: Path, upstream: ScriptedUpstream, **environ: str) -> s
         ):
             assert response.status == 200
         served.process.terminate()
-        rest, _ = await served.process.communicate()
+        remainder, _ = await served.process.communicate()
         assert served.process.returncode == 0
-    return "\n".join([*map(json.dumps, served.lines), rest.decode()])
+    return "\n".join([*map(json.dumps, served.lines), remainder.decode()])
 
 
 def events(output: str, name: str) -> list[dict[str, Any]]:

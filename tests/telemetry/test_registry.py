@@ -68,20 +68,20 @@ def test_what_is_configured_begins_at_zero() -> None:
     assert f'headrace_requests_total{{{names},outcome="blocked",stream="true"}} 0.0' in lines(
         registry
     )
-    said = 'headrace_tagged_cost_usd_total{{deployment="support-chat",tag="{}",value="{}"}} 0.0'
+    text = 'headrace_tagged_cost_usd_total{{deployment="support-chat",tag="{}",value="{}"}} 0.0'
     assert sorted(of(registry, "headrace_tagged_cost_usd_total")) == [
-        said.format("cost_center", "none"),
-        said.format("team", "support"),
+        text.format("cost_center", "none"),
+        text.format("team", "support"),
     ]
 
 
 def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase() -> None:
     registry = Registry()
     registry.admit(roster("support-chat"), "policies")()
-    shown = lines(registry)
+    outputs = lines(registry)
 
-    assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 0.0' in shown
-    assert 'headrace_writer_failures_total{writer="ledger"} 0.0' in shown
+    assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 0.0' in outputs
+    assert 'headrace_writer_failures_total{writer="ledger"} 0.0' in outputs
 
 
 def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
@@ -111,22 +111,22 @@ def test_values_that_belong_together_overflow_together() -> None:
 
     registry.child("headrace_usage_estimated_total", "search-answers", "smol").inc()
 
-    said = 'headrace_usage_estimated_total{deployment="other",model="other"} 1.0'
-    assert said in lines(registry)
+    text = 'headrace_usage_estimated_total{deployment="other",model="other"} 1.0'
+    assert text in lines(registry)
 
 
 def test_a_retired_name_keeps_counting_for_a_while_and_then_goes() -> None:
     clock = Clock()
     registry = Registry(clock)
     registry.admit(roster("support-chat", "search-answers"), "policies")()
-    gone = ("search-answers", "client", "after_first")
-    registry.child("headrace_stream_aborts_total", *gone).inc()
+    removed = ("search-answers", "client", "after_first")
+    registry.child("headrace_stream_aborts_total", *removed).inc()
 
     registry.admit(roster("support-chat"), "policies")()
-    registry.child("headrace_stream_aborts_total", *gone).inc()
+    registry.child("headrace_stream_aborts_total", *removed).inc()
 
-    said = 'deployment="search-answers",phase="after_first",side="client"'
-    assert f"headrace_stream_aborts_total{{{said}}} 2.0" in lines(registry)
+    text = 'deployment="search-answers",phase="after_first",side="client"'
+    assert f"headrace_stream_aborts_total{{{text}}} 2.0" in lines(registry)
 
     clock.now = RETIRED_S
     registry.retire()
@@ -152,8 +152,8 @@ def test_what_lives_on_counts_on_across_a_reload() -> None:
 def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> None:
     """Half of them are real names in places where they do not belong."""
     registry, draw = Registry(), random.Random(1)  # noqa: S311  # repeatable
-    known = roster("support-chat", "search-answers")
-    registry.admit(known, "policies")()
+    catalog = roster("support-chat", "search-answers")
+    registry.admit(catalog, "policies")()
     words = ["support-chat", "team", "support", "gpt-4o-mini", "smol", "openai", "true", "", OTHER]
     metrics = [metric for metric in METRICS if metric.labels and metric.own]
 
@@ -162,12 +162,14 @@ def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> N
         made_up = [draw.choice([*words, f"m-{number}\n\x00é"]) for _ in metric.labels]
         registry.child(metric.name, *made_up)
 
-    found = lines(registry)
-    bound = sum(metric.max_series(known) for metric in METRICS)
-    assert len(found) <= bound
+    matches = lines(registry)
+    bound = sum(metric.max_series(catalog) for metric in METRICS)
+    assert len(matches) <= bound
     for metric in metrics:
-        mine = [line for line in found if line.startswith((f"{metric.name}{{", f"{metric.name}_"))]
-        assert len(mine) <= metric.max_series(known), metric.name
+        mine = [
+            line for line in matches if line.startswith((f"{metric.name}{{", f"{metric.name}_"))
+        ]
+        assert len(mine) <= metric.max_series(catalog), metric.name
 
 
 def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
@@ -210,7 +212,7 @@ def test_admitting_a_roster_is_independent_of_those_before_it() -> None:
     registry = Registry()
 
     def admit(number: int) -> None:
-        names = roster(*(f"d{number}-{each}" for each in range(100)))
+        names = roster(*(f"d{number}-{item}" for item in range(100)))
         registry.admit(names, "policies")()
 
     steps = [count_lines(partial(admit, number)) for number in range(8)]

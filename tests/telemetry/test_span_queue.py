@@ -112,9 +112,9 @@ def test_an_exported_batch_makes_room(dropped: Counter[str]) -> None:
     deadline = time.monotonic() + 10
     accepted = 0
     while accepted < 450 and time.monotonic() < deadline:
-        before = dropped["queue_full"]
+        count_before = dropped["queue_full"]
         queue.put(spans_of_call(1, **{INPUT_MESSAGES: "x" * (MAX_CHARS // 150)}))
-        accepted += dropped["queue_full"] == before
+        accepted += dropped["queue_full"] == count_before
     queue.close()
 
     assert gate.exported == accepted == 450
@@ -166,13 +166,13 @@ class Dripping:
         self._thread.start()
 
     def _serve(self) -> None:
-        there, _ = self._listener.accept()
-        with there, suppress(OSError):
-            there.recv(1000)
+        context, _ = self._listener.accept()
+        with context, suppress(OSError):
+            context.recv(1000)
             self.is_called.set()
-            there.sendall(b"HTTP/1.1 200 OK\r\nx-drip: ")
+            context.sendall(b"HTTP/1.1 200 OK\r\nx-drip: ")
             while not self.over.wait(0.05):
-                there.sendall(b".")
+                context.sendall(b".")
 
     def close(self) -> None:
         self.over.set()

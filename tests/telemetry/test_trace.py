@@ -72,15 +72,15 @@ async def test_a_call_is_three_spans_in_the_callers_trace(
     assert [span.kind for span in (server, model, attempt)] == [SERVER, CLIENT, CLIENT]
     assert server.start_time_unix_nano <= attempt.start_time_unix_nano
     assert attempt.end_time_unix_nano <= server.end_time_unix_nano
-    told = said(model)
-    assert told["gen_ai.operation.name"] == "text_completion"
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (5, 3)
-    assert told["gen_ai.response.finish_reasons"] == ["stop"]
-    assert told["server.address"] == "127.0.0.1"
-    told = said(server)
-    assert told["headrace.deployment"] == "support-chat"
-    assert told["headrace.deployment.tags"] == ["env=prod", "team=support"]
-    assert told["headrace.cost.usd"] == pytest.approx(0.00000255)
+    event = said(model)
+    assert event["gen_ai.operation.name"] == "text_completion"
+    assert (event["gen_ai.usage.input_tokens"], event["gen_ai.usage.output_tokens"]) == (5, 3)
+    assert event["gen_ai.response.finish_reasons"] == ["stop"]
+    assert event["server.address"] == "127.0.0.1"
+    event = said(server)
+    assert event["headrace.deployment"] == "support-chat"
+    assert event["headrace.deployment.tags"] == ["env=prod", "team=support"]
+    assert event["headrace.cost.usd"] == pytest.approx(0.00000255)
     assert "baggage" not in upstream.requests[0].headers
     assert "traceparent" not in upstream.requests[0].headers
 
@@ -123,15 +123,15 @@ async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
         running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
         aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
-        async with client.post("/v1/responses", json=body) as asked:
-            given = (await asked.json())["id"]
-        async with client.delete(f"/v1/responses/{given}") as deleted:
+        async with client.post("/v1/responses", json=body) as request:
+            value = (await request.json())["id"]
+        async with client.delete(f"/v1/responses/{value}") as deleted:
             assert deleted.status == 200, await deleted.read()
         await proxy.sink.wait(2)
 
     spans = [span for span in collector.spans if span.name in ("POST", "DELETE")]
     assert [said(span)["http.request.method"] for span in spans] == ["POST", "DELETE"]
-    assert [asked.method for asked in upstream.requests] == ["POST", "DELETE"]
+    assert [request.method for request in upstream.requests] == ["POST", "DELETE"]
 
 
 async def test_a_span_names_the_previous_response_as_the_client_does(
@@ -144,8 +144,8 @@ async def test_a_span_names_the_previous_response_as_the_client_does(
         running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
         aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
-        async with client.post("/v1/responses", json=body) as first:
-            previous = (await first.json())["id"]
+        async with client.post("/v1/responses", json=body) as first_response:
+            previous = (await first_response.json())["id"]
         continued = {**body, "previous_response_id": previous}
         async with client.post("/v1/responses", json=continued) as second:
             assert second.status == 200, await second.read()
@@ -213,9 +213,9 @@ async def test_a_cut_stream_is_an_error_with_its_estimated_tokens(
 async def test_a_ratio_of_nothing_traces_nothing_though_the_client_asks(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
-    asked = {"traceparent": PARENT[:-2] + "01"}
+    request = {"traceparent": PARENT[:-2] + "01"}
 
-    await traced(tmp_path, upstream, collector, headers=asked, trace_ratio=0.0)
+    await traced(tmp_path, upstream, collector, headers=request, trace_ratio=0.0)
 
     assert collector.spans == []
 
@@ -289,19 +289,19 @@ async def test_an_upstream_may_be_told_the_trace(
     ):
         trace_id = response.headers["x-trace-id"]
 
-    told = upstream.requests[0].headers["traceparent"]
-    assert told.split("-")[1] == trace_id
+    text = upstream.requests[0].headers["traceparent"]
+    assert text.split("-")[1] == trace_id
     attempt = next(span for span in collector.spans if span.name == "POST")
-    assert told.split("-")[2] == attempt.span_id.hex()
+    assert text.split("-")[2] == attempt.span_id.hex()
 
 
 async def test_a_collector_that_is_away_hurts_no_call(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    away = {"otlp_endpoint": "http://127.0.0.1:9"}
+    absent = {"otlp_endpoint": "http://127.0.0.1:9"}
     async with asyncio.timeout(20):
         async with (
-            running_proxy(tmp_path / "p", world(upstream.url), **away) as proxy,
+            running_proxy(tmp_path / "p", world(upstream.url), **absent) as proxy,
             aiohttp.ClientSession(base_url=proxy.url) as client,
             client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
         ):

@@ -13,7 +13,7 @@ async def test_each_sentence_is_asked_about_and_no_verdict_is_none() -> None:
     lines = [*judged_quality.table(counts, (0.9, 0.99))]
 
     assert [*counts] == [*judged_quality.KINDS]
-    assert {len(each.scores) + each.silent for each in counts.values()} == {36}
+    assert {len(count.scores) + count.silent for count in counts.values()} == {36}
     assert counts["a negation"].silent > 10
     assert lines[0] == "| sentences with | found at 0.9 | found at 0.99 | none |"
     assert lines[2].startswith("| a changed number | 36/36 (")

@@ -9,19 +9,27 @@ from tests.guards.doubles import AsAsked, Elsewhere, rule
 
 
 def test_rules_are_told_apart_by_who_looks() -> None:
-    own, asks = rule("hippo", shadow=True), GuardRule("elsewhere", Elsewhere(), action="flag")
-    rules = StageRules.of((own, asks))
+    own_rule, asks = rule("hippo", shadow=True), GuardRule("elsewhere", Elsewhere(), action="flag")
+    rules = StageRules.of((own_rule, asks))
 
-    assert (rules.every, rules.detectors, rules.services) == ((own, asks), (own,), (asks,))
+    assert (rules.every, rules.detectors, rules.services) == (
+        (own_rule, asks),
+        (own_rule,),
+        (asks,),
+    )
     assert (rules.contextual, rules.enforces, rules.restores, rules.retries) == (False,) * 4
     assert rules.in_force
     assert StageRules.of((GuardRule("as asked", AsAsked()),)).contextual
-    assert not StageRules.of((own,)).in_force
+    assert not StageRules.of((own_rule,)).in_force
 
 
 def test_other_rules_have_other_consequences() -> None:
     guards = GuardPlan(output=(rule("hippo", action="mask", digest="a"),))
-    other = replace(guards, output=(rule("hippo", action="retry", digest="b"),))
+    other_plan = replace(guards, output=(rule("hippo", action="retry", digest="b"),))
 
     assert (guards.of_output.retries, guards.keeps_answers, guards.digest) == (False, False, "| a")
-    assert (other.of_output.retries, other.keeps_answers, other.digest) == (True, True, "| b")
+    assert (other_plan.of_output.retries, other_plan.keeps_answers, other_plan.digest) == (
+        True,
+        True,
+        "| b",
+    )

@@ -49,10 +49,10 @@ def test_what_has_no_index_is_told_by_its_place() -> None:
 
 @for_each("index", [1.5, "one", "nan", "inf", "9" * 5000, [], [0], {}, {"a": 1}])
 def test_what_is_no_number_names_its_item_wherever_it_stands(index: object) -> None:
-    here, there = (index_of({"index": index}, place) for place in (0, 2))
+    local_value, context = (index_of({"index": index}, place) for place in (0, 2))
 
-    assert here == there
-    assert here not in (0, 1, 2)
+    assert local_value == context
+    assert local_value not in (0, 1, 2)
 
 
 @for_each("index", HOSTILE, ids=lambda index: repr(index)[:12])
@@ -75,7 +75,7 @@ def captured(pieces: list[Json]) -> list[str]:
     for piece in pieces:
         for frame in reader.read({"choices": [piece]}, b""):
             capturing.feed(frame)
-    return [each.text for each in capturing.captured().answered]
+    return [text.text for text in capturing.captured().answered]
 
 
 def metered(pieces: list[Json]) -> dict[int, Any]:

@@ -21,8 +21,8 @@ def test_it_is_admitted_when_nobody_has_it_wait() -> None:
 
 
 def test_the_limit_that_refuses_for_longest_says_how_long() -> None:
-    asked = claims((REQUESTS, 1), (TOKENS, 9), (PLACES, 1))
-    decided = outcome(asked, [0, -1, 40, 0, 0, -1, 1500, 0, 0, -1, 0, 0])
+    requests = claims((REQUESTS, 1), (TOKENS, 9), (PLACES, 1))
+    decided = outcome(requests, [0, -1, 40, 0, 0, -1, 1500, 0, 0, -1, 0, 0])
 
     assert not decided.admitted
     assert decided.refusal is not None
@@ -30,8 +30,8 @@ def test_the_limit_that_refuses_for_longest_says_how_long() -> None:
 
 
 def test_never_is_longer_than_any_time() -> None:
-    asked = claims((MONTH, 101), (REQUESTS, 1))
-    decided = outcome(asked, [0, 9000, NEVER, 0, 0, -1, 9000, 0])
+    requests = claims((MONTH, 101), (REQUESTS, 1))
+    decided = outcome(requests, [0, 9000, NEVER, 0, 0, -1, 9000, 0])
 
     assert decided.refusal is not None
     assert (decided.refusal.limit, decided.refusal.retry_after_s) == (MONTH, None)
@@ -47,10 +47,10 @@ def test_a_limit_in_shadow_only_says_that_it_would_refuse() -> None:
 
 def test_a_rate_stands_where_its_debt_says_a_budget_where_its_money_says() -> None:
     seven = Limit("seven", KINDS["requests"], 7, 60)
-    asked = claims((seven, 1), (MONTH, 5), (PLACES, 1))
+    requests = claims((seven, 1), (MONTH, 5), (PLACES, 1))
     readings = [60_001, -1, 0, WARNED, 120, 5000, 0, FRESH, 3, -1, 0, 0]
 
-    rate, money, places = outcome(asked, readings).standings
+    rate, money, places = outcome(requests, readings).standings
 
     assert (rate.used, rate.remaining, rate.reset_s, rate.is_warned) == (2, 5, 8.572, True)
     assert (money.used, money.remaining, money.reset_s, money.is_fresh) == (120, 0, 5.0, True)
@@ -65,10 +65,12 @@ def test_what_is_read_without_standings_is_what_they_say(
     counted: list[tuple[int, int]], is_shadow: bool
 ) -> None:
     limits = (replace(REQUESTS, shadow=is_shadow), MONTH, PLACES)[: len(counted)]
-    asked = claims(*[(limit, 1) for limit in limits])
+    requests = claims(*[(limit, 1) for limit in limits])
     readings = [number for level, wait in counted for number in (level, 9000, wait, 0)]
 
-    decided = outcome(asked, readings)
+    decided = outcome(requests, readings)
 
-    assert decided.decisions() == [(each.limit, each.would_refuse) for each in decided.standings]
+    assert decided.decisions() == [
+        (standing.limit, standing.would_refuse) for standing in decided.standings
+    ]
     assert decided.used() == [s.used for s in decided.standings]

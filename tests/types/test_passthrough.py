@@ -49,16 +49,16 @@ def test_letters_that_mean_something_to_patterns_are_letters() -> None:
 
 
 def test_a_word_goes_before_a_name() -> None:
-    named = PassthroughPath("/v1/files/{id}", frozenset({"GET"}))
+    path = PassthroughPath("/v1/files/{id}", frozenset({"GET"}))
     word = PassthroughPath("/v1/files/list", frozenset({"GET"}))
 
-    paths = PassthroughPaths.of([named, word])
+    paths = PassthroughPaths.of([path, word])
 
     assert paths.find("GET", "/v1/files/list") == word
-    assert paths.find("GET", "/v1/files/other") == named
+    assert paths.find("GET", "/v1/files/other") == path
     assert paths.find("POST", "/v1/files/other") is None
     assert paths.methods("/v1/files/other") == ["GET"]
-    assert PassthroughPaths.merge([PassthroughPaths.of([named]), paths]).paths == paths.paths
+    assert PassthroughPaths.merge([PassthroughPaths.of([path]), paths]).paths == paths.paths
 
 
 def test_values_go_where_their_names_stand() -> None:

@@ -19,7 +19,7 @@ def of(upstream: str, deployment: str = "support-chat") -> StateRef:
 
 
 @for_each(
-    ("one", "other", "is_beside"),
+    ("ref", "other_ref", "is_beside"),
     [
         pytest.param(at("openai/gpt"), at("openai/gpt"), True, id="a target twice"),
         pytest.param(at("openai/gpt"), at("openai/gpt-4o"), False, id="a longer model"),
@@ -28,16 +28,16 @@ def of(upstream: str, deployment: str = "support-chat") -> StateRef:
         pytest.param(of("openai"), of("openai-eu"), False, id="a longer upstream"),
         pytest.param(of("openai"), at("openai/gpt"), True, id="a target of the upstream"),
         pytest.param(of("openai"), at("openai/eu/gpt"), True, id="whose model has a slash"),
-        pytest.param(of("openai"), at("openai-eu/gpt"), False, id="a target of a longer one"),
-        pytest.param(of("openai"), at("openai.eu/gpt"), False, id="of one with a dot"),
+        pytest.param(of("openai"), at("openai-eu/gpt"), False, id="a target of a longer ref"),
+        pytest.param(of("openai"), at("openai.eu/gpt"), False, id="of ref with a dot"),
         pytest.param(of("eu"), at("openai/eu/gpt"), False, id="a word within a model"),
         pytest.param(of("openai"), at("openai/gpt", "search"), False, id="another deployment"),
     ],
 )
 def test_states_are_beside_each_other_where_one_target_has_both(
-    one: StateRef, other: StateRef, is_beside: bool
+    ref: StateRef, other_ref: StateRef, is_beside: bool
 ) -> None:
-    assert one.is_beside(other) is other.is_beside(one) is is_beside
+    assert ref.is_beside(other_ref) is other_ref.is_beside(ref) is is_beside
 
 
 def test_a_pin_reaches_its_target_or_all_of_its_upstream() -> None:
@@ -46,5 +46,5 @@ def test_a_pin_reaches_its_target_or_all_of_its_upstream() -> None:
     )
     targets = [Target(openai, "gpt"), Target(openai, "gpt-4o"), Target(eu, "gpt")]
 
-    assert [at("openai/gpt").matches(each) for each in targets] == [True, False, False]
-    assert [of("openai").matches(each) for each in targets] == [True, True, False]
+    assert [at("openai/gpt").matches(target) for target in targets] == [True, False, False]
+    assert [of("openai").matches(target) for target in targets] == [True, True, False]

@@ -18,8 +18,8 @@ ZONES += ["Australia/Lord_Howe", "Asia/Kathmandu", "Asia/Pyongyang"]
 
 
 def ms(*when: int, zone: str = "UTC") -> int:
-    year, month, day, *rest = when
-    hour, minute = (*rest, 0, 0)[:2]
+    year, month, day, *remainder = when
+    hour, minute = (*remainder, 0, 0)[:2]
     return int(datetime(year, month, day, hour, minute, tzinfo=ZoneInfo(zone)).timestamp()) * 1000
 
 
@@ -82,10 +82,10 @@ def test_a_change_of_half_an_hour_ends_an_hour_and_begins_one() -> None:
 def test_every_moment_lies_in_one_window_and_windows_follow_each_other(
     unit: Unit, zone: str, seconds: int
 ) -> None:
-    calendar, at = Calendar(unit, zone), seconds * 1000 + 1
-    before, begin, end, after = calendar.window_bounds(at)
+    calendar, index = Calendar(unit, zone), seconds * 1000 + 1
+    count_before, begin, end, count_after = calendar.window_bounds(index)
 
-    assert before <= begin <= at < end <= after
+    assert count_before <= begin <= index < end <= count_after
     assert calendar.window_bounds(begin)[1:3] == (begin, end)
     assert calendar.window_bounds(end - 1)[1:3] == (begin, end)
     assert calendar.window_bounds(end)[1] == end

@@ -192,7 +192,7 @@ async def test_early_fault_is_error(upstream: ScriptedUpstream, client: ClientSe
 
 
 async def test_finish_ends_stream(upstream: ScriptedUpstream, client: ClientSession) -> None:
-    upstream.answer_with(stream(legacy_events(" Par", "is."), done=False))
+    upstream.answer_with(stream(legacy_events(" Par", "is."), is_done=False))
 
     async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
         seen = await response.read()

@@ -75,7 +75,7 @@ async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstr
 async def test_a_stream_falls_back_before_its_first_event(
     failure: Script, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
-    events = stream(legacy_events(" Par", "is."), done=False)
+    events = stream(legacy_events(" Par", "is."), is_done=False)
     upstream.by_model = {"primary": failure, "spare": events}
 
     status, said = await ask(client, streamed=True)

@@ -60,7 +60,7 @@ def served(spoken: str, route: Route, *, streamed: bool) -> Script:
     if not streamed:
         return answer(chat(" Paris.") if route.chat else legacy())
     events = (chat_events if route.chat else legacy_events)(" Par", "is.")
-    return stream(events, done=spoken != "scale")
+    return stream(events, is_done=spoken != "scale")
 
 
 CASES = [

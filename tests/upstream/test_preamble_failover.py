@@ -52,13 +52,15 @@ INSTEAD = text_item(SERVED.decode())
 FALLBACKS = {
     "chat": chat_events(SERVED.decode()),
     "messages": message_events(text_events(0, SERVED.decode())),
-    "responses": response_events(item_events(0, INSTEAD, SERVED.decode()), whole=response(INSTEAD)),
+    "responses": response_events(
+        item_events(0, INSTEAD, SERVED.decode()), document=response(INSTEAD)
+    ),
 }
 families = pytest.mark.parametrize("family", [*PREAMBLES])
 
 
 def fails_after(family: str, count: int) -> Script:
-    return stream([*EVENTS[family][:count], ERRORS[family]], done=False)
+    return stream([*EVENTS[family][:count], ERRORS[family]], is_done=False)
 
 
 def held_open(family: str, count: int, gate: asyncio.Event) -> Script:

@@ -83,7 +83,9 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
     route = ROUTES[name]
     choice = {"index": 0, "text": " Paris.", "logprobs": CONTENT, "finish_reason": "stop"}
     said = legacy(choices=[choice])
-    upstream.answer_with(stream([said, said], done=spoken != "scale") if streamed else answer(said))
+    upstream.answer_with(
+        stream([said, said], is_done=spoken != "scale") if streamed else answer(said)
+    )
     deployment = "support-chat" if spoken == "openai" else "via-scale"
     headers = {**route.credential, "x-headrace-deployment": deployment}
     if name == "portkey":

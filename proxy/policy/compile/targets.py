@@ -193,9 +193,11 @@ class TargetCompiler:
         for path, target in targets if limit is not None else ():
             missing = target.missing_price()
             if missing is not None:
-                message = f"model {quoted(target.model)} has {missing}, but limit "
-                message += f'{quoted(str(limit))} is in USD. Add "price:" to this target, or set '
-                self._context.report(path, f'{message}"unpriced: allow" on the limit.')
+                problem = (
+                    f"model {quoted(target.model)} has {missing}, but limit {quoted(str(limit))}"
+                )
+                advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'
+                self._context.report(path, f"{problem} is in USD. {advice}")
 
     def check_reachable(self, deployments: Iterable[Deployment]) -> None:
         """Report the targets that no call of any deployment can reach."""

@@ -189,7 +189,7 @@ async def test_a_stream_costs_what_its_counts_say_in_the_end(
 ) -> None:
     first, *rest = message_events(text_events(0, "Par", "is."), usage=ended)
     first["message"]["usage"] = begun
-    upstream.answer_with(stream([first, *rest], done=False))
+    upstream.answer_with(stream([first, *rest], is_done=False))
 
     assert await cost_of(priced, messages=messages, stream=True) == Decimal(usd)
 
@@ -199,7 +199,7 @@ async def test_a_stream_that_breaks_off_costs_what_had_begun(
 ) -> None:
     first, *rest = message_events(text_events(0, "Par", "is."))
     first["message"]["usage"] = {"input_tokens": 472, "output_tokens": 2}
-    upstream.answer_with(stream([first, *rest], done=False, cut_after=5))
+    upstream.answer_with(stream([first, *rest], is_done=False, cut_after=5))
 
     spent = await cost_of(priced, messages=True, stream=True)
 

@@ -69,8 +69,8 @@ async def post(there: House, path: str, body: Json) -> tuple[int, Json]:
 async def test_responses_show_ids_unchanged(
     streamed: bool, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    events = response_events(item_events(0, SPOKEN, "See the ", "file."), whole=WHOLE)
-    upstream.answer_with(stream(events, done=False) if streamed else answer(WHOLE))
+    events = response_events(item_events(0, SPOKEN, "See the ", "file."), document=WHOLE)
+    upstream.answer_with(stream(events, is_done=False) if streamed else answer(WHOLE))
     asked: Json = {"stream": True} if streamed else {}
     async with house(tmp_path / "policies", upstream, listing(upstream.url)) as there:
         status, whole = await there.ask(**asked)

@@ -175,8 +175,10 @@ async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_ask
     async with house(tmp_path / "policies", upstream, policies) as there:
         given = await made(there)
         whole = response(conversation={"id": "conv_1"})
-        events = response_events(item_events(0, text_item(" Paris."), " Par", "is."), whole=whole)
-        upstream.then(answer(whole), answer(whole), stream(events, done=False))
+        events = response_events(
+            item_events(0, text_item(" Paris."), " Par", "is."), document=whole
+        )
+        upstream.then(answer(whole), answer(whole), stream(events, is_done=False))
 
         first = await there.ask(conversation=given)
         second = await there.ask(conversation={"id": given}, model="gpt-4o")

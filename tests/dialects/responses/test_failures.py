@@ -131,8 +131,8 @@ async def test_each_end_is_counted_as_what_it_is(
 ) -> None:
     status, more, (answered, outcome, source, use) = end
     ended = response(ITEM, status=status, **more)
-    events = response_events(item_events(0, ITEM, " Par", "is."), whole=ended)
-    there.upstream.answer_with(answer(ended) if way == "whole" else stream(events, done=False))
+    events = response_events(item_events(0, ITEM, " Par", "is."), document=ended)
+    there.upstream.answer_with(answer(ended) if way == "whole" else stream(events, is_done=False))
     streamed: Json = {"stream": True} if way == "stream" else {}
 
     got = await chat(there, **streamed) if client == "chat" else (await there.ask(**streamed))[0]

@@ -101,11 +101,11 @@ async def ids_of(there: House, **asked: Any) -> Json:
         {"type": f"response.output_item.{end}", "output_index": 0, "item": RAN}
         for end in ("added", "done")
     ]
-    events = response_events(ran, item_events(1, item, "See ann@", "example.com."), whole=whole)
+    events = response_events(ran, item_events(1, item, "See ann@", "example.com."), document=whole)
     made: Json = {}
     for _ in range(2):  # the second is kept
         there.upstream.answer_with(
-            stream(events, done=False) if "stream" in asked else answer(whole)
+            stream(events, is_done=False) if "stream" in asked else answer(whole)
         )
         status, made = await there.ask(**asked)
         assert status == 200, made

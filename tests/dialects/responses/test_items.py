@@ -19,7 +19,7 @@ STREAM = response_events(
     item_events(0, ITEMS[0], "Let me ", "see."),
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
     item_events(2, OTHER, '{"place":', ' "Paris"}'),
-    whole=response(*ITEMS),
+    document=response(*ITEMS),
 )
 
 

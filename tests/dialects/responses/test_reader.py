@@ -35,7 +35,7 @@ SPLIT = ({"inspect": True}, {"crossing": True})
 STREAM = response_events(
     item_events(0, MESSAGE, "It is ", "Paris."),
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
-    whole=response(MESSAGE, CALLED),
+    document=response(MESSAGE, CALLED),
 )
 
 
@@ -86,7 +86,7 @@ def test_the_events_of_a_stream() -> None:
 def test_a_guard_reads_neither_repeated_texts_nor_the_request() -> None:
     stream = response_events(
         item_events(0, MESSAGE, "It is ", "Paris."),
-        whole=response(MESSAGE, instructions="Paris!", tools=[{"name": "Paris"}]),
+        document=response(MESSAGE, instructions="Paris!", tools=[{"name": "Paris"}]),
     )
 
     docs = [frame.doc for frame in read(stream, inspect=True)]
@@ -134,7 +134,7 @@ def test_items_in_the_last_event_alone_are_read(options: dict[str, bool]) -> Non
 def test_a_text_that_begins_with_its_part_goes_on(delta: str) -> None:
     events = item_events(0, MESSAGE, delta)
     events[1]["part"]["text"] = "It "
-    stream = response_events(events, whole=response(MESSAGE))
+    stream = response_events(events, document=response(MESSAGE))
 
     expected = delta if delta.startswith("It") else f"It {delta}"
     assert [*texts(read(stream, inspect=True)).values()] == [expected]
@@ -169,7 +169,7 @@ def test_an_odd_part_is_told_to_guards(inner: Any) -> None:
 
 def test_the_members_of_a_usual_stream_are_silent() -> None:
     events = item_events(0, MESSAGE, "It is ", "Paris.")
-    frames = read(response_events(events, whole=response(MESSAGE)), inspect=True)
+    frames = read(response_events(events, document=response(MESSAGE)), inspect=True)
 
     natives = [frame.doc for frame in frames if "Native" in kinds([frame])]
     assert [each["type"] for each in natives if each] == [
@@ -207,7 +207,7 @@ def test_texts_of_tools_of_the_provider_are_read_for_own_clients_only() -> None:
             {"type": "response.output_item.done", "output_index": 0, "item": item},
             {"type": "response.audio.transcript.delta", "delta": "Hi"},
         ],
-        whole=response({**item, "arguments": '{"a": 1}'}),
+        document=response({**item, "arguments": '{"a": 1}'}),
     )
 
     found = texts(read(stream, inspect=True))

@@ -256,8 +256,8 @@ async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, there: Ho
     items = await items_of(there)
     assert not PROVIDERS & {item["id"] for item in items}
     whole = response(text_item("Sunny."))
-    events = response_events(item_events(0, text_item("Sunny."), "Sun", "ny."), whole=whole)
-    there.upstream.answer_with(stream(events, done=False) if streamed else answer(whole))
+    events = response_events(item_events(0, text_item("Sunny."), "Sun", "ny."), document=whole)
+    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(whole))
 
     question = {"role": "user", "content": "Where?"}
     given = [question, *(reference(item["id"]) for item in items), OUTPUT]
@@ -358,10 +358,10 @@ async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(there: House) -> N
 async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, there: House) -> None:
     item = text_item("Write to ann@example.com.")
     whole = response(item)
-    events = response_events(item_events(0, item, "Write to ann@", "example.com."), whole=whole)
+    events = response_events(item_events(0, item, "Write to ann@", "example.com."), document=whole)
     there.upstream.answer_with(answer(whole))
     [first] = await items_of(there, model="guarded")
-    there.upstream.answer_with(stream(events, done=False) if streamed else answer(whole))
+    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(whole))
 
     refers = [reference(first["id"])]
     status, body = await there.ask(model="guarded", input=refers, stream=streamed)

@@ -91,7 +91,7 @@ def test_a_masked_text_without_deltas_is_so_at_its_end() -> None:
 def test_a_masked_text_has_no_log_probabilities() -> None:
     stream = item_events(0, MESSAGE, "It is ", "Paris.")
     stream = [{**e, "logprobs": [{"token": "x"}]} if "delta" in e else e for e in stream]
-    frames = masked(read(response_events(stream, whole=response(MESSAGE)), inspect=True))
+    frames = masked(read(response_events(stream, document=response(MESSAGE)), inspect=True))
     frames = [
         frame._replace(events=frame.events[:1]) if "[CITY]" in str(frame.events) else frame
         for frame in frames
@@ -101,7 +101,7 @@ def test_a_masked_text_has_no_log_probabilities() -> None:
 
     assert ended["content"][0]["logprobs"] == []
     kept = written(
-        without_bytes(read(response_events(stream, whole=response(MESSAGE)), inspect=True))
+        without_bytes(read(response_events(stream, document=response(MESSAGE)), inspect=True))
     )
     assert len(streamed(kept)[-1]["response"]["output"][0]["content"][0]["logprobs"]) == 2
 
@@ -144,7 +144,7 @@ def test_a_stream_that_a_stage_ends_has_its_items() -> None:
 def test_the_request_is_repeated_as_its_client_wrote_it() -> None:
     whole = response(MESSAGE, instructions="as the upstream got it")
     call = CALL.__class__(head=CALL.head, body={**CALL.body, "instructions": "Be brief."})
-    frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), whole=whole)))
+    frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), document=whole)))
 
     assert {
         event["response"]["instructions"]

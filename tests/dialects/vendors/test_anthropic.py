@@ -123,7 +123,7 @@ STREAM = message_events(
 async def test_a_stream_of_the_same_dialect_passes_byte_by_byte(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
-    upstream.answer_with(stream(STREAM, done=False))
+    upstream.answer_with(stream(STREAM, is_done=False))
 
     status, raw, _ = await ask(client, "via-anthropic", stream=True)
 
@@ -347,7 +347,7 @@ async def test_what_is_no_count_is_an_error(
 
 async def test_stream_error_is_event(client: ClientSession, upstream: ScriptedUpstream) -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    upstream.answer_with(stream([*STREAM[:4], error], done=False))
+    upstream.answer_with(stream([*STREAM[:4], error], is_done=False))
 
     _, raw, _ = await ask(client, "via-anthropic", stream=True)
 

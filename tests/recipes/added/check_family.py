@@ -95,7 +95,7 @@ async def test_a_family_is_served_as_client_and_as_upstream(
     tmp_path: Path,
 ) -> None:
     if family == "notes":
-        upstream.answer_with(stream(EVENTS, done=False) if streamed else answer(WHOLE))
+        upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(WHOLE))
     else:
         upstream.answer_with(stream(chat_events(*TEXTS)) if streamed else answer(chat(SAID)))
     deployment = f"guarded-{family}" if guarded else family
@@ -118,7 +118,7 @@ async def test_a_family_is_served_as_client_and_as_upstream(
 
 
 async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(stream(EVENTS, done=False))
+    upstream.answer_with(stream(EVENTS, is_done=False))
 
     async with running(tmp_path, upstream) as proxy:
         texts = [await asked(proxy, "notes", "kept-notes", streamed=True) for _ in range(2)]
@@ -130,7 +130,7 @@ async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_p
 async def test_an_answer_that_breaks_off_is_an_error(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.answer_with(stream(EVENTS[:4], done=False))
+    upstream.answer_with(stream(EVENTS[:4], is_done=False))
 
     async with running(tmp_path, upstream) as proxy:
         with pytest.raises(ValueError, match="before all notes were said"):

@@ -1,6 +1,5 @@
-"""Notes: an API family and the dialect that speaks it, which ``tests/recipes/test_family.py`` adds.
-
-A request and an answer have ``notes``. In a stream each note opens, gets its text, and closes.
+"""Notes: an API family and its dialect. Requests and responses have ``notes``. In a stream each
+note opens, gets its text, and closes.
 """
 
 from __future__ import annotations
