@@ -92,7 +92,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
     ("limits.md", "`pii` withholds at most 400 characters", 400, pii.REACH),
     ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),
-    ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
+    ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MAX_JOINED),
     ("limits.md", "joined for 256 characters", 256, joined_parts.WINDOW),
     ("guards.md", "the first 256 of the next", 256, joined_parts.WINDOW),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, guard_documents.SHEET),

@@ -110,8 +110,8 @@ class Capturing:
             if remaining <= 0:
                 break
             redacted = withheld or inspection.changes.get(text.path, text.text)
-            shown = redacted if len(redacted) <= remaining else redacted[:remaining] + CUT
-            captured.append(CapturedText(text.role or "user", shown))
+            captured_text = redacted if len(redacted) <= remaining else redacted[:remaining] + CUT
+            captured.append(CapturedText(text.role or "user", captured_text))
             remaining -= len(redacted)
         return tuple(captured)
 
@@ -133,10 +133,10 @@ def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
     are one text, except those of tool calls."""
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
     walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
-    for found in islice(walk, MAX_VALUES):
-        if isinstance(found, Text):
-            path = None if is_whole else place_of(frame, found.path)
-            yield path or found.path, found
+    for item in islice(walk, MAX_VALUES):
+        if isinstance(item, Text):
+            path = None if is_whole else place_of(frame, item.path)
+            yield path or item.path, item
     for text, place, _ in () if is_whole else delta_texts(frame):
         is_call = isinstance(place, Part) and place.kind in JSON_KINDS | CALLS
         yield (choice_of(place), place if is_call else text.kind), text._replace(path=(text.kind,))

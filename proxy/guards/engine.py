@@ -23,9 +23,9 @@ from proxy.guards.findings import Clock, Replace, RuleTally, TextMatch, masked, 
 from proxy.guards.guard_threads import GuardThreads, ignore_wait
 from proxy.guards.services.stage import NoEgress, Reading, ServiceCalls, seen, unasked
 from proxy.guards.text.documents import (
-    EACH,
     MOST_TEXTS,
     PLAIN_READERS,
+    TEXT_WEIGHT,
     TextWalker,
     in_steps,
     weight_of,
@@ -143,7 +143,7 @@ class Engine:
         """Return True if threads have to inspect the texts. Many texts are not weighed for that."""
         if self.pool is None:
             return False
-        if EACH * len(read.texts) > self.above:
+        if TEXT_WEIGHT * len(read.texts) > self.above:
             return True
         remaining = self.above - _weight(rules, read.texts)
         return remaining < 0 or (not read.apart and weight_of_joined(read.texts) > remaining)
@@ -221,7 +221,7 @@ def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.weight for detector in detectors if is_weighted(detector))
-    return contexts + sum(EACH + weight_of(text.text) for text in texts)
+    return contexts + sum(TEXT_WEIGHT + weight_of(text.text) for text in texts)
 
 
 def inspect_now(
@@ -231,7 +231,7 @@ def inspect_now(
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for batch in batches(texts, inspections):
         for inspection in inspections:
-            if not inspection.done:
+            if not inspection.is_done:
                 inspection.see(batch)
     return _conclude(inspections, texts, replace)
 

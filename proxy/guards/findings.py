@@ -9,7 +9,7 @@ from math import inf
 
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.errors.causes import ConnectionFailed
-from proxy.guards.text.disguises import MOST
+from proxy.guards.text.disguises import MAX_MARKS
 from proxy.guards.text.documents import MOST_TEXTS
 from proxy.guards.text.normalize import Beginning, View
 from proxy.runtime.frozen import frozen
@@ -275,7 +275,7 @@ def masked(
 
 # Characters before the lookback, so that a reading in the middle of a text begins the same: more
 # than the marks of one letter.
-MARGIN = MOST + 10
+MARGIN = MAX_MARKS + 10
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""What a kind of guard is: its keys in YAML, and how a detector is made of them.
+"""Interface of guard kinds: their YAML keys, and the function that makes a detector of them.
 
-Other distributions bring ``Keys`` and ``make`` as well, see ``proxy.policy.schema.guards``.
+Other distributions may add kinds, see ``proxy.policy.schema.guards``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def only_under(name: str, stage: Stage) -> str:
 
 
 class WrongKey(ValueError):
-    """What is wrong with a guard, by the key that says it."""
+    """Invalid value of a YAML key of a guard."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -34,8 +34,8 @@ class WrongKey(ValueError):
 
 @frozen
 class GuardContext:
-    """What a guard may need beside its keys: its name and stage, and what those keys refer to
-    (``proxy.config.scalars``), by what stands in the keys."""
+    """Name and stage of a guard, and the files, secrets and upstreams that its keys refer to
+    (``proxy.config.scalars``), by the value of the key."""
 
     name: str = ""
     stage: Stage = "input"
@@ -57,30 +57,30 @@ class ByContext(Generic[D_co]):
 
 @frozen
 class MostCost:
-    """What is made of a guard that reads no text: the most that a call may cost, in nano-USD."""
+    """Maximum cost of a call in nano-USD, for a guard that inspects no text."""
 
     nano_usd: int
 
 
 @frozen
 class GuardKind(Generic[K]):
-    """One kind of guard; the word that policies use for it is in the table of kinds.
-
-    ``Keys`` has its own keys in YAML: what is said of them there is told by editors and the page of
-    guards. ``make`` returns a detector, or raises ``ValueError``. ``cased`` gives it texts with
-    their capitals; ``fields`` are those that it looks at where the policy names none, and
-    ``roles_left_out`` those whose messages it leaves out then. ``answers``
-    is true of one for answers alone, ``asks`` of one that asks somebody else. ``detections`` are
-    its words for Enkrypt's clients; without them it keeps its own. Of its defaults and ``example``
-    the page of guards makes one.
-    """
+    """One kind of guard. The table of kinds has the name that policies use."""
 
     Keys: type[K]
+    """YAML keys. Editors and the page of guards show their docstrings."""
     make: Callable[[K, GuardContext], AnyDetector | MostCost]
+    """Returns a detector. Raises ``ValueError`` or ``WrongKey`` for invalid keys."""
     cased: bool = True
+    """Inspect texts with their case."""
     fields: frozenset[str] | None = None
+    """Kinds of texts that are inspected by default."""
     roles_left_out: frozenset[str] = frozenset()
+    """Roles whose messages are skipped by default."""
     answers: bool = False
+    """Allowed for responses only."""
     asks: bool = False
+    """Calls a service."""
     detections: tuple[DetectionFormat, ...] = ()
+    """Format of the results for Enkrypt clients."""
     example: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the example on the page of guards, in addition to the defaults."""

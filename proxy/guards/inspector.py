@@ -16,7 +16,7 @@ from proxy.guards.services.stage import ServiceCalls
 from proxy.guards.stream.frame_texts import KIND_OF
 from proxy.guards.stream.placeholders import Masks
 from proxy.guards.text.documents import (
-    EACH,
+    TEXT_WEIGHT,
     collect_texts,
     is_native,
     native_walk,
@@ -171,7 +171,7 @@ class DocumentInspector:
         if not changes:
             return document
         job = partial(replaced, document, changes)
-        return await self.engine.offload(EACH * len(changes), job, self.record.key)
+        return await self.engine.offload(TEXT_WEIGHT * len(changes), job, self.record.key)
 
 
 @dataclass(slots=True)

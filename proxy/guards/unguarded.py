@@ -42,7 +42,7 @@ class NoOutputGuards:
         return (frame,)
 
     def abort(self) -> Sequence[Frame]:
-        """Nothing is held."""
+        """Return no frame: none is held."""
         return ()
 
 

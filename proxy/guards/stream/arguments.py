@@ -14,14 +14,14 @@ from typing import Self
 from proxy.guards.findings import Replace, RuleTally, named
 from proxy.guards.stream.text_filter import ReleasedPiece, WholeTextFilter
 from proxy.guards.stream.window import Window
-from proxy.guards.text.documents import EACH, weight_of
+from proxy.guards.text.documents import TEXT_WEIGHT, weight_of
 from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
 
 
 def weight_of_parts(arguments: str) -> int:
     """Return about the weight of the number of texts in arguments: each string and each word
     outside of strings is one."""
-    return EACH * (arguments.count('"') + arguments.count(","))
+    return TEXT_WEIGHT * (arguments.count('"') + arguments.count(","))
 
 
 @dataclass(slots=True)
@@ -76,8 +76,8 @@ class ArgumentsWindow:
         return self._plain.lookback
 
     @property
-    def held(self) -> int:
-        return self._string.held + self._plain.held + len(self._bare)
+    def held_size(self) -> int:
+        return self._string.held_size + self._plain.held_size + len(self._bare)
 
     def weight(self, text: str) -> int:
         return weight_of_parts(text) + max(self._string.weight(text), self._plain.weight(text))

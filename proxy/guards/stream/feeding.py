@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.frame_texts import other_texts
-from proxy.guards.text.documents import EACH, LIGHT, SHEET, in_steps
+from proxy.guards.text.documents import LIGHT, SHEET, TEXT_WEIGHT, in_steps
 from proxy.runtime.frozen import frozen
 from proxy.runtime.turn import LoopTurn
 from proxy.types.events import Attach, Begin, Extension, Frame, Native, Start
@@ -67,14 +67,14 @@ class Feeding:
 
     async def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame, return the frames it releases. Raises ``GuardBlocked``."""
-        others = None
+        walked_texts = None
         if any(isinstance(event, WALKED) for event in frame.events):
-            others = await in_steps(other_texts(frame))
-            self.opaque = self.opaque or bool(others.opaque)
-        if others is not None and EACH * len(others.texts) > LIGHT:
-            texts = await self._run_job(partial(self._filter.read, frame, others))
+            walked_texts = await in_steps(other_texts(frame))
+            self.opaque = self.opaque or bool(walked_texts.opaque)
+        if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LIGHT:
+            texts = await self._run_job(partial(self._filter.read, frame, walked_texts))
         else:
-            texts = self._filter.read(frame, others)
+            texts = self._filter.read(frame, walked_texts)
         if texts.weight <= LIGHT:
             return self._filter.take(texts)
         if all(len(going.text.text) <= SHEET for going in texts.going):

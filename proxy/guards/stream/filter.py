@@ -31,7 +31,7 @@ from proxy.guards.stream.frame_texts import (
 from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
 from proxy.guards.stream.text_filter import TextFilter
 from proxy.guards.stream.text_filters import JoinableTexts, RuleFilters, TextFilters
-from proxy.guards.text.documents import EACH, LIGHT, collect_texts, cut, weight_of
+from proxy.guards.text.documents import LIGHT, TEXT_WEIGHT, collect_texts, cut, weight_of
 from proxy.guards.text.replace import moved
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
 from proxy.types.events import (
@@ -103,11 +103,11 @@ class StreamFilter:
         if not isinstance(delta, Delta):
             return None
         stream = self._streams.get(delta.part)
-        if stream is None or EACH + stream.weight(delta.text) > LIGHT:
+        if stream is None or TEXT_WEIGHT + stream.weight(delta.text) > LIGHT:
             return None
         self._latest = delta.part
         stream.append(HeldText(frame, 0, delta.slot, len(delta.text)))
-        return self._shown(stream.feed(delta.text))
+        return self._start_first(stream.feed(delta.text))
 
     def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return the texts of a frame. `others` are those that no delta has, if already walked."""
@@ -126,7 +126,7 @@ class StreamFilter:
         weight += sum(map(self._weight, going))
         for text in complete:
             repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
-            weight += EACH + weight_of(text.text) + repeated
+            weight += TEXT_WEIGHT + weight_of(text.text) + repeated
         return FrameTexts(frame, going, complete=complete, weight=weight)
 
     def take(self, step: FrameTexts) -> list[Frame]:
@@ -138,30 +138,32 @@ class StreamFilter:
         frame, going = self._inspected(step)
         if frame is None:
             return
-        released = [each for event in frame.events for each in self._closed(frame, event)]
+        released = [closed for event in frame.events for closed in self._closed(frame, event)]
         if frame.last:
             released += self.close()
         if going:
             if self._opening is None and any(isinstance(event, Start) for event in frame.events):
                 self._opening = []
-            yield self._shown(released)
-            yield from self._taken(frame, going)
+            yield self._start_first(released)
+            yield from self._feed_texts(frame, going)
             ended = [event.choice for event in frame.events if isinstance(event, Finish)]
-            yield self._shown([each for choice in ended for each in self._finished(choice)])
+            yield self._start_first(
+                [closed for choice in ended for closed in self._finished(choice)]
+            )
             return
         waiting = self._stream_before(frame)
         if waiting is None:
             released += unsigned(frame, self._edited)
         else:
             waiting.append(HeldText(frame, -1, (), 0))
-        yield self._shown(released)
+        yield self._start_first(released)
 
     def close(self) -> list[Frame]:
         """Return all frames that wait, because the answer has ended."""
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._shown(self._flushed([*self._streams.values(), *self._idle.values()]))
+        return self._start_first(self._flushed([*self._streams.values(), *self._idle.values()]))
 
     def _concerns(self, text: Text) -> bool:
         concerned = self._concerned.get(text.kind)
@@ -172,8 +174,10 @@ class StreamFilter:
     def _weight(self, going: FrameText) -> int:
         stream, text = self._streams.get(going.place), going.text.text
         if stream is not None:
-            return EACH + stream.weight(text)
-        return EACH + weight_of(text) + (weight_of_parts(text) if is_json(going.place) else 0)
+            return TEXT_WEIGHT + stream.weight(text)
+        return (
+            TEXT_WEIGHT + weight_of(text) + (weight_of_parts(text) if is_json(going.place) else 0)
+        )
 
     def _ending(self, frame: Frame) -> Iterable[PartStream]:
         """Return the streams that end with a frame."""
@@ -197,12 +201,12 @@ class StreamFilter:
                 changes[text.path] = ""
                 hides = hides or text.kind == "logprobs"
         omitted, going = list[FrameText](), list[FrameText]()
-        for each in step.going:
-            (omitted if self._joinable.omits_going(frame, each) else going).append(each)
-        changes |= {each.text.path: "" for each in omitted if each.event < 0}
-        if not going and any(each.event >= 0 for each in omitted):
+        for item in step.going:
+            (omitted if self._joinable.omits_going(frame, item) else going).append(item)
+        changes |= {item.text.path: "" for item in omitted if item.event < 0}
+        if not going and any(item.event >= 0 for item in omitted):
             return without_deltas(with_changes(frame, changes)), going
-        changes |= {(each.event,): "" for each in omitted if each.event >= 0}
+        changes |= {(item.event,): "" for item in omitted if item.event >= 0}
         changed = with_changes(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
             going = _moved(frame, changed, going)
@@ -225,20 +229,20 @@ class StreamFilter:
             return None
         return "".join(piece.text for piece in released)
 
-    def _taken(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
+    def _feed_texts(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
         """Feed the texts of a frame to their filters."""
-        texts = [HeldText(frame, each.event, each.text.path, len(each.text.text)) for each in going]
-        streams = [self._stream(each) for each in going]
+        texts = [HeldText(frame, item.event, item.text.path, len(item.text.text)) for item in going]
+        streams = [self._stream(item) for item in going]
         group = HeldGroup(texts) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):
             held_text.group = group
             stream.append(held_text)
-        for each, stream in zip(going, streams, strict=True):
-            self._latest = each.place
-            for piece in cut(each.text.text):
-                yield self._shown(stream.feed(piece))
-            if each.place not in self._streams:
-                yield self._shown(stream.close())
+        for item, stream in zip(going, streams, strict=True):
+            self._latest = item.place
+            for piece in cut(item.text.text):
+                yield self._start_first(stream.feed(piece))
+            if item.place not in self._streams:
+                yield self._start_first(stream.close())
 
     def _stream(self, going: FrameText) -> PartStream:
         """Return the stream of a text. A new part may take over that of an ended one; above
@@ -319,27 +323,29 @@ class StreamFilter:
     def _flushed(self, streams: Iterable[PartStream]) -> list[Frame]:
         return [frame for stream in streams for frame in stream.close()]
 
-    def _shown(self, frames: list[Frame]) -> list[Frame]:
+    def _start_first(self, frames: list[Frame]) -> list[Frame]:
         """Return released frames, with `Start` before all others."""
         if self._opening is None:
             return frames
         self._opening += frames
-        starts = [each for each in frames if any(isinstance(event, Start) for event in each.events)]
+        starts = [
+            frame for frame in frames if any(isinstance(event, Start) for event in frame.events)
+        ]
         if not starts:
             return []
         opening, self._opening = self._opening, None
-        return [*starts, *(each for each in opening if each not in starts)]
+        return [*starts, *(frame for frame in opening if frame not in starts)]
 
 
 def _moved(old_frame: Frame, new_frame: Frame, going: list[FrameText]) -> list[FrameText]:
     """Return the texts of a frame where members of its document have other names."""
     if old_frame.doc is None or new_frame.doc is None:
         return going
-    old = [each.text.path for each in going if each.event < 0]
+    old = [item.text.path for item in going if item.event < 0]
     new = iter(moved(old_frame.doc, new_frame.doc, old))
     return [
-        each if each.event >= 0 else each._replace(text=each.text._replace(path=next(new)))
-        for each in going
+        item if item.event >= 0 else item._replace(text=item.text._replace(path=next(new)))
+        for item in going
     ]
 
 
@@ -351,7 +357,7 @@ def _without_logprobs(frame: Frame, going: list[FrameText]) -> tuple[Frame, list
     ]
     numbers = {old: new for new, old in enumerate(numbers_kept)}
     frame = without(frame, "logprobs")
-    return frame, [each._replace(event=numbers.get(each.event, -1)) for each in going]
+    return frame, [item._replace(event=numbers.get(item.event, -1)) for item in going]
 
 
 def _size(place: Part | Place) -> int:

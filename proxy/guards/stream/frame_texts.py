@@ -87,7 +87,7 @@ def delta_texts(frame: Frame) -> list[FrameText]:
 
 def other_texts(frame: Frame) -> Iterator[Found]:
     """Walk over all other texts of a frame."""
-    doc, natives = frame.doc, [each for each in frame.events if isinstance(each, Native)]
+    doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Native)]
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
         delta_slots: set[Path] = {slot for native in natives for slot in native.repeats}
@@ -198,7 +198,7 @@ def _event_texts(
     elif isinstance(event, Extension):
         yield from value_walk(path, event.value, "other" if event.choice is None else "content")
     elif event.name == "logprobs":
-        delta_text = "".join(each.text for each in frame.events if isinstance(each, Delta))
+        delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
         yield logprobs_text(path, event.value, delta_text)
     else:
         if event.name == "audio":
@@ -210,11 +210,11 @@ def _numbers(doc: Json) -> Iterator[object]:
     """Yield the members that tell the text of a delta from those of others that take turns."""
     delta = doc.get("delta")
     for value in (doc, delta if isinstance(delta, dict) else {}):
-        for name, each in value.items():
-            if isinstance(each, str | int) and (
+        for name, member in value.items():
+            if isinstance(member, str | int) and (
                 name == "index" or name.endswith("_index") or (name == "type" and value is delta)
             ):
-                yield each
+                yield member
 
 
 VALUED = (Start, Begin, Delta, Attach, Extension)

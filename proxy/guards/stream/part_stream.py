@@ -80,14 +80,14 @@ class PartStream:
     def weight_of_end(self) -> int:
         return self._filter.weight_of_end()
 
-    def append(self, held: HeldText) -> None:
+    def append(self, held_text: HeldText) -> None:
         """Let a text wait, whose characters are fed next."""
-        held.stream = ref(self)
+        held_text.stream = ref(self)
         if self._unclear is not None:
-            self._queue[-1].next = held
-        elif held.unclear:
-            self._unclear = held
-        self._queue.append(held)
+            self._queue[-1].next = held_text
+        elif held_text.unclear:
+            self._unclear = held_text
+        self._queue.append(held_text)
 
     def feed(self, text: str) -> list[Frame]:
         """Take the next characters, return the frames that they release."""
@@ -107,30 +107,30 @@ class PartStream:
         for piece in pieces:
             self._take(piece, out)
         self._drain(out)
-        held = self._queue[0] if self._queue else None
-        if held is not None and held.size > self._filter.lookback:
-            delta = _splittable(held)
+        held_text = self._queue[0] if self._queue else None
+        if held_text is not None and held_text.size > self._filter.lookback:
+            delta = _splittable(held_text)
             if delta is not None:
-                out.append(_split(held, delta))
+                out.append(_split(held_text, delta))
         return out
 
     def _take(self, piece: ReleasedPiece, out: list[Frame]) -> None:
         """Spread a piece over the texts that it is of. A replacement goes to the first of them."""
         text, size = piece.text, piece.size
         while size:
-            held = self._unclear
-            if held is None:
+            held_text = self._unclear
+            if held_text is None:
                 raise ValueError("A filter released more text than it was fed.")
-            length = min(held.unclear, size)
+            length = min(held_text.unclear, size)
             released, text = (text, "") if piece.changed else (text[:length], text[length:])
-            held.clear.append(released)
-            held.size += length
-            held.unclear -= length
+            held_text.clear.append(released)
+            held_text.size += length
+            held_text.unclear -= length
             size -= length
             if piece.changed:
-                held.is_masked = True
-                self._note(held)
-            if not held.unclear:
+                held_text.is_masked = True
+                self._note(held_text)
+            if not held_text.unclear:
                 while self._unclear is not None and not self._unclear.unclear:
                     self._unclear = self._unclear.next
                 self._drain(out)
@@ -141,37 +141,45 @@ class PartStream:
         stream: PartStream = self
         blocked_streams: list[PartStream] = []
         while True:
-            held = stream._queue[0] if stream._queue else None
-            if held is None or held.unclear or (held.group and not held.group.is_ready()):
+            held_text = stream._queue[0] if stream._queue else None
+            if (
+                held_text is None
+                or held_text.unclear
+                or (held_text.group and not held_text.group.is_ready())
+            ):
                 if not blocked_streams:
                     return
                 stream = blocked_streams.pop()
-            elif held.group is None:
+            elif held_text.group is None:
                 stream._queue.popleft()
-                out += stream._shown(held)
+                out += stream._frames_of(held_text)
             else:
-                out.append(_with_texts(held.frame, held.group.texts))
-                streams = [each for text in held.group.texts if (each := _stream_of(text))]
-                for each in streams:
-                    each._queue.popleft()
+                out.append(_with_texts(held_text.frame, held_text.group.texts))
+                streams = [other for text in held_text.group.texts if (other := _stream_of(text))]
+                for other in streams:
+                    other._queue.popleft()
                 blocked_streams += [
                     stream,
-                    *reversed([each for each in streams if each is not stream]),
+                    *reversed([other for other in streams if other is not stream]),
                 ]
                 stream = blocked_streams.pop()
 
-    def _note(self, held: HeldText) -> None:
-        event = held.frame.events[held.event] if held.event >= 0 else None
+    def _note(self, held_text: HeldText) -> None:
+        event = held_text.frame.events[held_text.event] if held_text.event >= 0 else None
         if isinstance(event, Delta):
             self._edited.add(event.part)
 
-    def _shown(self, held: HeldText) -> list[Frame]:
-        if held.is_masked or held.is_split:
-            text = "".join(held.clear)
-            if held.event < 0:
-                return [with_changes(held.frame, {held.path: text})]
-            return [with_text(held.frame, held.event, text, is_masked=held.is_masked)]
-        return [held.frame] if held.event >= 0 else unsigned(held.frame, self._edited)
+    def _frames_of(self, held_text: HeldText) -> list[Frame]:
+        if held_text.is_masked or held_text.is_split:
+            text = "".join(held_text.clear)
+            if held_text.event < 0:
+                return [with_changes(held_text.frame, {held_text.path: text})]
+            return [
+                with_text(held_text.frame, held_text.event, text, is_masked=held_text.is_masked)
+            ]
+        return (
+            [held_text.frame] if held_text.event >= 0 else unsigned(held_text.frame, self._edited)
+        )
 
 
 def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
@@ -183,27 +191,35 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
     return [frame]
 
 
-def _splittable(held: HeldText) -> Delta | None:
+def _splittable(held_text: HeldText) -> Delta | None:
     """Return the delta of a text that may leave in two frames, or None. A writer of Responses puts
     a text without a document into the event that repeats it."""
-    delta = held.frame.events[held.event] if held.event >= 0 and held.group is None else None
+    delta = (
+        held_text.frame.events[held_text.event]
+        if held_text.event >= 0 and held_text.group is None
+        else None
+    )
     if not isinstance(delta, Delta) or delta.part.kind not in SHOWN | CALLS:
         return None
-    return delta if held.frame.family != "responses" or _is_delta(held.frame) else None
+    return delta if held_text.frame.family != "responses" or _is_delta(held_text.frame) else None
 
 
-def _split(held: HeldText, delta: Delta) -> Frame:
+def _split(held_text: HeldText, delta: Delta) -> Frame:
     """Return a frame with the clear beginning of a text, and leave the rest in ``held``. The rest
     has no document if the frame has other events than the text and its values."""
-    frame = held.frame
-    first = with_text(frame, held.event, "".join(held.clear), is_masked=True)._replace(last=False)
+    frame = held_text.frame
+    clear_frame = with_text(
+        frame, held_text.event, "".join(held_text.clear), is_masked=True
+    )._replace(last=False)
     if not _is_delta(frame):
-        rest = Delta(delta.part, "")
-        held.frame = Frame((rest,), frame.family, model_call=frame.model_call, last=frame.last)
-    if held.frame.doc is None:
-        held.event = 0
-    held.clear, held.size, held.is_split = [], 0, True
-    return first
+        empty_delta = Delta(delta.part, "")
+        held_text.frame = Frame(
+            (empty_delta,), frame.family, model_call=frame.model_call, last=frame.last
+        )
+    if held_text.frame.doc is None:
+        held_text.event = 0
+    held_text.clear, held_text.size, held_text.is_split = [], 0, True
+    return clear_frame
 
 
 def _is_delta(frame: Frame) -> bool:
@@ -211,18 +227,18 @@ def _is_delta(frame: Frame) -> bool:
     return all(isinstance(event, Delta | Attach) for event in frame.events)
 
 
-def _stream_of(held: HeldText) -> PartStream | None:
-    return None if held.stream is None else held.stream()
+def _stream_of(held_text: HeldText) -> PartStream | None:
+    return None if held_text.stream is None else held_text.stream()
 
 
 def _with_texts(frame: Frame, texts: Iterable[HeldText]) -> Frame:
     changes: dict[Path, str] = {}
-    for held in texts:
-        if not held.is_masked:
+    for held_text in texts:
+        if not held_text.is_masked:
             continue
-        text = "".join(held.clear)
-        if held.event >= 0:
-            frame = with_text(frame, held.event, text, is_masked=True)
+        text = "".join(held_text.clear)
+        if held_text.event >= 0:
+            frame = with_text(frame, held_text.event, text, is_masked=True)
         else:
-            changes[held.path] = text
+            changes[held_text.path] = text
     return with_changes(frame, changes)

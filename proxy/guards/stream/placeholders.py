@@ -49,8 +49,8 @@ BEFORE = 8  # characters that tell whether a word or a mail address begins
 
 
 class RewrittenName(NamedTuple):
-    """A placeholder as it stands in a text: ``name`` is without brackets; ``quoted`` says that it
-    is in percents, as a part of an address."""
+    """Span of a placeholder in a text. ``name`` has no brackets. A ``quoted`` one is
+    percent-encoded, as part of an address."""
 
     start: int
     end: int
@@ -266,10 +266,8 @@ class Masks:
 
 
 class Unmasker:
-    """Puts values back into a stream that may be cut anywhere, but into no address whose host is
-    not among those of the value.
-
-    Holds back only what may still become a placeholder that it knows: hardly more than its length.
+    """Restores values in a streamed text, except in addresses of hosts that the value does not
+    allow. Holds only the beginning of a known placeholder.
     """
 
     __slots__ = ("_addresses", "_addresses_of", "_before", "_escaped", "_held", "_values", "names")
@@ -291,19 +289,16 @@ class Unmasker:
         return self.names.longest
 
     @property
-    def held(self) -> int:
+    def held_size(self) -> int:
         return len(self._held)
 
     def weight(self, text: str) -> int:
-        """Return how much there is to read when these characters come: no more than them."""
         return (len(self._held) + len(text)) // EASY
 
     def weight_of_end(self) -> int:
-        """Return that there is nothing to read at the end."""
         return 0
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, return the pieces that are certain; there may be none yet."""
         context_size = len(self._before)
         text = self._before + self._held + text
         certain = self._undecided(text, context_size, self.names.pending(text, context_size))
@@ -311,22 +306,19 @@ class Unmasker:
         return self._restored(text[:certain], context_size)
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, return all of it with its values back."""
         return [*self.feed(text), *self.close()]
 
     def release(self) -> list[ReleasedPiece]:
-        """End the text: no placeholder goes on behind anything else."""
         return self.close()
 
     def close(self) -> list[ReleasedPiece]:
-        """Return what was held back: the text has ended."""
         pieces = self._restored(self._before + self._held, len(self._before)) if self._held else []
         self._held = self._before = ""
         self._addresses = self._addresses_of()
         return pieces
 
     def _undecided(self, text: str, past: int, certain: int) -> int:
-        """Return where a mail address starts that may go on, else ``certain``."""
+        """Return the start of a mail address that may continue, or ``certain``."""
         low = max(certain - self.names.longest - len(MAILTO), 0)
         offset = text[low:certain].lower().rfind(MAILTO)
         start = low + offset + len(MAILTO)
@@ -335,7 +327,7 @@ class Unmasker:
         return start
 
     def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
-        """Return the pieces of a text; what is before ``past`` was returned already."""
+        """Return the pieces of a text from ``past`` on, with values restored."""
         pieces: list[ReleasedPiece] = []
         for occurrence in self.names.written(text, past):
             gap, placeholder = (
@@ -362,7 +354,7 @@ class Unmasker:
         return [piece for piece in pieces if piece.size]
 
     def _written(self, value: str, written: RewrittenName) -> str:
-        """Return a value in the form that its placeholder was written in."""
+        """Return a value in the encoding of its placeholder."""
         if written.quoted:
             return quote(value, safe="", errors="surrogatepass")
         if not self._escaped:

@@ -24,7 +24,7 @@ class TextFilter(Protocol):
     def lookback(self) -> int: ...
 
     @property
-    def held(self) -> int:
+    def held_size(self) -> int:
         """Number of characters that are not yet released."""
 
     def weight(self, text: str) -> int:

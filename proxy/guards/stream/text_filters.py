@@ -126,13 +126,13 @@ class FirstValues:
         """Return True if a text is the first one of its place, or equal to it and without a finding
         if it is repeated."""
         key, digest = _digest(repr(place)), _digest(text)
-        first = self._values.get(key)
-        if first is None:
+        first_digest = self._values.get(key)
+        if first_digest is None:
             if len(self._values) >= MAX_PLACES:
                 return False
             self._values[key] = digest
             return True
-        if first != digest:
+        if first_digest != digest:
             return False
         if key not in self._repeats:
             self._repeats[key] = not has_repeated_finding()

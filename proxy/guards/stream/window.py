@@ -99,7 +99,7 @@ class Window:
         self._max_unread = max(self._max_lookback, MIN_UNREAD)
         self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
-        self._context_weight = sum(each.weight for each in judging if is_weighted(each))
+        self._context_weight = sum(detector.weight for detector in judging if is_weighted(detector))
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_text_start`` on
         self._preceding = ""
@@ -117,7 +117,7 @@ class Window:
         return max((cursor.lookback or 0 for cursor in self._cursors if cursor.holds), default=0)
 
     @property
-    def held(self) -> int:
+    def held_size(self) -> int:
         return max(0, self._length - max(self._decided, self._released))
 
     def weight(self, text: str) -> int:
@@ -255,7 +255,7 @@ class Window:
         if self._needs_whole:
             return self.close()
         pieces: list[ReleasedPiece] = []
-        if self.held:
+        if self.held_size:
             preceding, text = self._preceding, self._text
             matches = find_held(
                 self._cursors, text, preceding, self._text_start, escaped=self._escaped

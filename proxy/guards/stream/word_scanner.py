@@ -36,7 +36,7 @@ class ShortTexts:
         """Return the matches of rules that enforce, and count those of other rules."""
         if text in self._clean:
             return []
-        matches = self._found(text)
+        matches = self._find_all(text)
         if not matches and len(text) <= MAX_CLEAN_SIZE and len(self._clean) < MAX_CLEAN:
             self._clean.add(text)
         for cursor, match in matches:
@@ -44,7 +44,7 @@ class ShortTexts:
                 cursor.tally.count(match.kind, match.score)
         return [match for cursor, match in matches if cursor.tally.rule.enforces]
 
-    def _found(self, text: str) -> list[tuple[RuleCursor, TextMatch]]:
+    def _find_all(self, text: str) -> list[tuple[RuleCursor, TextMatch]]:
         views = variants(text, escaped=self._escaped)
         return [
             (cursor, match)
@@ -200,7 +200,7 @@ def _is_clear(
     views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
 ) -> bool:
     for view in views:
-        reading = _seen(view, cursor)[: view.index(end + 1)]
+        reading = _view_text(view, cursor)[: view.index(end + 1)]
         part = reading[max(0, view.index(start_at) - 1) :]
         if not is_end(reading[-1:]) or hold.is_open_at(part):
             return False
@@ -212,7 +212,7 @@ def _is_found(
 ) -> bool:
     """Return True if any reading may have a match, even if none is partial."""
     for view in views:
-        reading = _seen(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
+        reading = _view_text(view, cursor)[max(0, view.index(start_at) - 1) : view.index(end + 1)]
         if hold.is_found(hold.encoded(reading)):
             return True
     return False
@@ -241,7 +241,7 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_a
     for view in read.views:
         if view.whole is not None:
             continue
-        reading = _seen(view, cursor)
+        reading = _view_text(view, cursor)
         view_start = view.index(start_at)
         end = last_end(reading, view_start, view.index(read.upto))
         if end <= view_start:
@@ -257,5 +257,5 @@ def is_torn(preceding: str, text: str) -> bool:
     return bool(preceding) and preceding in ALPHABET and text[:1] in ALPHABET
 
 
-def _seen(view: View, cursor: RuleCursor) -> str:
+def _view_text(view: View, cursor: RuleCursor) -> str:
     return view.cased if cursor.tally.rule.cased else view.folded

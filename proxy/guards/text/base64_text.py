@@ -55,7 +55,7 @@ def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
     long = b"a" * (size + 1)
     position = running.find(long)
     if position >= 0 and len(running) != len(text):
-        yield from (each.span() for each in _RUNS.finditer(text) if len(each.group()) > size)
+        yield from (run.span() for run in _RUNS.finditer(text) if len(run.group()) > size)
         return
     while position >= 0 and (match := _RUNS.match(text, position)) is not None:
         yield match.span()
@@ -275,7 +275,9 @@ def says_text(item: Json, outer_claim: TextClaim) -> TextClaim:
     """Return the declared type of the data in an item, by its type, format or media type; else what
     is declared around it (``outer_claim``). A declared text around it wins."""
     media = [media_type for name in MEDIA_MEMBERS if isinstance(media_type := item.get(name), str)]
-    texts = [each for each in media if _TEXT_MEDIA.match(each)] if media else media
+    texts = (
+        [name_given for name_given in media if _TEXT_MEDIA.match(name_given)] if media else media
+    )
     for text in texts:
         if charset := _CHARSET.search(text):
             return charset[1].lower()

@@ -133,7 +133,7 @@ def pending_escape(text: str, *, in_json: bool = False) -> int:
     return len(text)
 
 
-MOST = 30  # marks on one letter
+MAX_MARKS = 30  # marks on one letter
 _GAP = 16  # distance of two characters that change from which on two ranges are searched
 
 # Code points of characters that change. The others are Han, Hangul, private use and unassigned.
@@ -173,8 +173,9 @@ def _ranges(characters: Iterable[str], gap: int = 1) -> str:
 
 @frozen
 class Compositions:
-    """Effects of NFKC: single characters by their code point, and patterns of a run of them, of a
-    letter with marks or that becomes several, and of marks at the end of a reversed text."""
+    """Effects of NFKC. ``singles`` has single characters by their code point, and ``single``
+    matches a run of them. ``cluster`` matches a letter with marks or one that becomes several, and
+    ``marks_before`` the marks at the end of a reversed text."""
 
     singles: Mapping[int, str]
     single: re.Pattern[str]
@@ -227,8 +228,8 @@ def singles(text: str) -> str:
 def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of all other changes of NFKC with their replacement.
 
-    ``bare`` removes combining marks from Latin letters. Marks beyond ``MOST`` stay, except in the
-    bare reading.
+    ``bare`` removes combining marks from Latin letters. Marks beyond ``MAX_MARKS`` stay, except in
+    the bare reading.
     """
     for run in _FOREIGN.finditer(text):
         piece = run.group()
@@ -238,7 +239,7 @@ def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
 
 def _of_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str]]:
     for match in compositions().cluster.finditer(piece):
-        letter, extra_marks = match.group()[: 1 + MOST], match.group()[1 + MOST :]
+        letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
         start = offset + match.start()
         middle, end = start + len(letter), offset + match.end()
         composed = _bared(letter) if bare else normalize("NFKC", letter)
@@ -252,9 +253,9 @@ def open_cluster(text: str) -> int:
     """Return the start of the letter at the end, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
-    match = compositions().marks_before.match(text[: -MOST - 2 : -1])
+    match = compositions().marks_before.match(text[: -MAX_MARKS - 2 : -1])
     marks = match.end() if match else 0
-    return len(text) if marks > MOST else max(0, len(text) - marks - 1)
+    return len(text) if marks > MAX_MARKS else max(0, len(text) - marks - 1)
 
 
 def _bared(cluster: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.dialects.shapes import is_name
 from proxy.fields.field_table import FIELDS
-from proxy.guards.text.members import NUMBERS, OPAQUE, beside, is_silent
+from proxy.guards.text.members import NUMBERS, OPAQUE, is_silent, unshown_logprobs
 from proxy.guards.text.walk import (
     KNOWN,
     REQUEST,
@@ -60,8 +60,10 @@ def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
 
 
 def logprobs_text(path: Path, logprobs: Any, text: Any) -> Text | None:
-    """Return the texts of log probabilities that ``shown`` does not contain, as one text."""
-    lines = beside({"content": logprobs} if isinstance(logprobs, list) else logprobs, text)
+    """Return the texts of log probabilities that ``text`` does not contain, as one text."""
+    lines = unshown_logprobs(
+        {"content": logprobs} if isinstance(logprobs, list) else logprobs, text
+    )
     return Text(path, "\n".join(lines), "logprobs", role="assistant") if any(lines) else None
 
 
@@ -87,7 +89,7 @@ STEP = 1024  # values that are read before other tasks have a turn
 MOST_TEXTS = 100_000  # strings and words inspected in all arguments of one document
 LIGHT = 1024  # weight that is inspected at once: a few milliseconds of work
 SHEET = 32 * 1024  # characters that are inspected together
-EACH = 32  # weight of a text by itself: many small texts take long
+TEXT_WEIGHT = 32  # weight of a text by itself: many small texts take long
 BEYOND_ASCII = 4  # weight of a character beyond ASCII
 IN_A_SECOND = 250_000  # weight of one second of CPU
 
@@ -163,7 +165,7 @@ class TextWalker:
         return Texts(tuple(self._texts), tuple(self._opaque), unread)
 
 
-MOST = 256  # messages; a chat of more is walked in steps
+MAX_MESSAGES = 256  # messages; a chat of more is walked in steps
 
 _QUIET = KNOWN - OPAQUE  # names under which a number is no text
 _WORDS = frozenset({"input", "prompt", "suffix", "user"})
@@ -212,7 +214,7 @@ def plain_request(body: Json) -> Texts | None:
 def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
     """Append the texts of messages. Return True if no two of one role follow each other, and None
     for any other messages."""
-    if messages.__class__ is not list or len(messages) > MOST:
+    if messages.__class__ is not list or len(messages) > MAX_MESSAGES:
         return None
     is_apart, last_role = True, None
     for place, message in enumerate(messages):

@@ -208,26 +208,26 @@ _NAMES = frozenset(
 )
 
 
-def beside(logprobs: Any, shown: Any) -> list[str]:
-    """Return the texts of log probabilities that the text ``shown`` does not contain."""
+def unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
+    """Return the texts of log probabilities that the text ``shown_text`` does not contain."""
     lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else []
     chosen = [item for items in lists if isinstance(items, list) for item in items]
-    tokens = [_token(each) for each in chosen]
+    tokens = [_token(entry) for entry in chosen]
     spelled = raw = "".join(tokens)
-    runs = [_bytes(each) for each in chosen]
+    runs = [_bytes(entry) for entry in chosen]
     if any(run is not None for run in runs):  # a character may be split over several tokens
         raw = b"".join(
             token.encode("utf-8", "surrogatepass") if run is None else run
             for token, run in zip(tokens, runs, strict=True)
         ).decode("utf-8", "replace")
-    strings = _others(logprobs, set(tokens), set(map(id, chosen)))
+    strings = _unshown_strings(logprobs, set(tokens), set(map(id, chosen)))
     return [
-        *dict.fromkeys(text for text in (spelled, raw) if text != shown),
+        *dict.fromkeys(text for text in (spelled, raw) if text != shown_text),
         *dict.fromkeys(strings),
     ]
 
 
-def _others(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
+def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
     """Yield all strings but the chosen ``tokens``, and the bytes of tokens that were not chosen."""
     stack: list[Any] = [logprobs]
     while stack:  # no recursion: an upstream chooses the depth

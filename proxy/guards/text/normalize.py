@@ -38,7 +38,7 @@ MOST_LAYERS = 4  # of encodings within encodings
 # ASCII keeps its first byte, as a letter.
 _LATER = bytes(range(0x80, 0xC0))
 _LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
-_APART = re.compile(rb" a a a ")  # three single letters; faster than ``in``
+_SEPARATED = re.compile(rb" a a a ")  # three single letters; faster than ``in``
 _LETTERS_OR_SIGNS = bytes(0x62 if i > 127 else _LETTERS[i] for i in range(256))
 _APART_BEYOND = re.compile(rb"[ b][ab] [ab] [ab][ b]")  # each of these may be a letter or a sign
 
@@ -84,7 +84,7 @@ class View:
     @classmethod
     def of(cls, text: str, *, escaped: bool = False) -> View:
         """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
-        return _composed(_seen(_opened(_unquoted(text, escaped))), bare=False)
+        return _composed(_without_invisible(_opened(_unquoted(text, escaped))), bare=False)
 
     def reading(self, cased: str) -> View:
         """Return this reading with other characters at the same positions."""
@@ -147,10 +147,10 @@ def variants(text: str, *, escaped: bool = False, max_run: int | None = None) ->
     return _read(text, escaped, torn=False, max_run=max_run)[0]
 
 
-def decoded(run: str, whole: tuple[int, int]) -> Iterator[View]:
+def decoded(run: str, span: tuple[int, int]) -> Iterator[View]:
     """Yield all readings of a run of base64, which is all of ``whole``, and of hex in it."""
     for start, end, text in base64_text.decodings(run):
-        yield from _layers(text, (whole[0] + start, whole[0] + end), MOST_LAYERS)
+        yield from _layers(text, (span[0] + start, span[0] + end), MOST_LAYERS)
 
 
 class Beginning(NamedTuple):
@@ -225,7 +225,7 @@ def _read(
     runs = base64_text.possible(raw)
     unquoted = _unquoted(text, escaped)
     opened = _opened(unquoted)
-    visible = _seen(opened)
+    visible = _without_invisible(opened)
     normal = _composed(visible, bare=False)
     views = [itself] if unquoted.plain else [View(text, written=True), unquoted]
     if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
@@ -243,9 +243,9 @@ def _read(
     return tuple(views), bare, visible, opened
 
 
-def _apart(raw: bytes) -> bool:
+def _has_separated_letters(raw: bytes) -> bool:
     if raw.isascii():
-        return _APART.search(b" " + raw.translate(_LETTERS) + b" ") is not None
+        return _SEPARATED.search(b" " + raw.translate(_LETTERS) + b" ") is not None
     padded = b" " + raw.translate(_LETTERS_OR_SIGNS, _LATER) + b" "
     return _APART_BEYOND.search(padded) is not None
 
@@ -308,7 +308,7 @@ def _pending(text: str, escaped: bool) -> int:
     return min(end, view.begins(disguises.pending_escape(view.cased[: view.index(end)])))
 
 
-def _seen(view: View) -> View:
+def _without_invisible(view: View) -> View:
     """Drop invisible characters."""
     text = view.cased
     if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
@@ -337,7 +337,7 @@ def _digit(match: re.Match[str]) -> str:
 
 def _close(view: View) -> View:
     """Join separated letters: ``s e c r e t``."""
-    if not _apart(view.cased.encode("utf-8", "surrogatepass")):
+    if not _has_separated_letters(view.cased.encode("utf-8", "surrogatepass")):
         return view
     changes: list[tuple[int, int, str]] = []
     for match in _SPACED.finditer(view.cased):
@@ -372,10 +372,10 @@ def _decoded(
                 yield from _layers(text, view.span(offset + start, offset + end), layers)
 
 
-def _layers(text: str, whole: tuple[int, int], layers: int) -> Iterator[View]:
+def _layers(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _read(text, escaped=False, torn=False, max_run=None, layers=layers - 1)[0]:
-        yield View(view.cased, view._edits, view._below, normal=view.normal, whole=whole)
+        yield View(view.cased, view._edits, view._below, normal=view.normal, whole=span)
 
 
 def _letters_apart(text: str) -> int:

@@ -72,7 +72,7 @@ def _settled(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     for path, parts in inside.items():
         as_arguments = settled.pop((*path, 0), None)
         written = settled.get(path, as_arguments)
-        settled[path] = _data(_at(document, path), parts, written)
+        settled[path] = _data(_text_at(document, path), parts, written)
     return settled
 
 
@@ -88,7 +88,7 @@ def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> s
     return text if spells else text + original[len(head.head) :]
 
 
-def _at(document: Json, path: Path) -> str:
+def _text_at(document: Json, path: Path) -> str:
     value: Any = document
     for step in path:
         value = step.name if isinstance(step, MemberName) else value[step]

@@ -24,7 +24,6 @@ from proxy.guards.text.json_strings import values
 from proxy.guards.text.members import (
     NO_TEXTS,
     PAYLOAD,
-    beside,
     is_data,
     is_for_data,
     is_opaque,
@@ -33,6 +32,7 @@ from proxy.guards.text.members import (
     may_be_text,
     name_in_chat,
     role_of_item,
+    unshown_logprobs,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -185,12 +185,12 @@ def _members_of(data: Json, unknown: str) -> Iterator[Node]:
         yield Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
-def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[Node | Opaque]:
+def _fields(body: Json, unknown: str, unknown_role: str | None) -> Iterator[Node | Opaque]:
     plain = says_text(body, None)
     for name, value in body.items():
         if name in SILENT:
             continue
-        kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, whose)
+        kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, unknown_role)
         sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
         if sealed and value:  # ``audio`` of a request is the voice of the response
             yield Opaque((name,), kind_of(name))
@@ -327,6 +327,6 @@ def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iter
     """Yield the texts of log probabilities that the choice does not contain, as one text."""
     message = choice.get("message") or choice.get("delta") or choice
     text = message.get("content", message.get("text")) if isinstance(message, dict) else None
-    lines = beside(logprobs, text)
+    lines = unshown_logprobs(logprobs, text)
     if any(lines):
         yield Node(path=path, value="\n".join(lines), kind="logprobs", role=role)

@@ -21,10 +21,10 @@ from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 from proxy.types.hold import is_cuttable
 
-MOST = 64 * 1024  # characters of a message that are inspected again
+MAX_JOINED = 64 * 1024  # characters of a message that are inspected again
 WINDOW = 256  # characters of a message on either side of a boundary
 RUN_WINDOW = 1024  # characters of a text near the end of another one of a longer run
-BETWEEN = ("", " ")  # joins messages: a key may be cut, or the words of a phrase
+SEPARATORS = ("", " ")  # joins messages: a key may be cut, or the words of a phrase
 
 _TURNS = frozenset({"input", "messages"})
 _OF_CONTENT = 3  # steps to the content of a message: ``messages``, its index, ``content``
@@ -130,7 +130,7 @@ class FoundSpans:
     def of(cls, matches: Iterable[TextMatch]) -> FoundSpans:
         starts: list[int] = []
         ends: list[int] = []
-        for match in sorted(matches, key=lambda each: each.start):
+        for match in sorted(matches, key=lambda item: item.start):
             if ends and match.start <= ends[-1]:
                 ends[-1] = max(ends[-1], match.end)
             else:
@@ -175,11 +175,13 @@ def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
         elif steps is not None:
             groups.setdefault(text.path[:steps], []).append(number)
     for numbers in groups.values():
-        if sum(len(texts[number].text) for number in numbers) > MOST:
-            for left, right in pairwise(numbers if texts[numbers[0]].run is not None else ()):
-                length = len(texts[left].text)
+        if sum(len(texts[number].text) for number in numbers) > MAX_JOINED:
+            for first_number, second_number in pairwise(
+                numbers if texts[numbers[0]].run is not None else ()
+            ):
+                length = len(texts[first_number].text)
                 cuts = [(max(0, length - RUN_WINDOW), length), (0, RUN_WINDOW)]
-                yield _joined_texts(texts, (left, right), cuts)
+                yield _joined_texts(texts, (first_number, second_number), cuts)
         elif len(numbers) > 1:
             joined = _joined_texts(texts, numbers, [(0, len(texts[n].text)) for n in numbers])
             yield replace(joined, text=joined.text._replace(run=texts[numbers[0]].run))
@@ -231,7 +233,7 @@ def _rows(texts: Sequence[Text]) -> Iterator[list[Message]]:
         size = WINDOW
         for place, message in enumerate(run[1:], start=2):
             length = sum(len(cut.text) for cut in message)
-            if place < len(run) and length <= 2 * WINDOW and size + length <= MOST:
+            if place < len(run) and length <= 2 * WINDOW and size + length <= MAX_JOINED:
                 row.append(message)
                 size += length
                 continue
@@ -278,9 +280,10 @@ def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedPar
     cuts = [cut for message in row for cut in message]
     first_text = texts[cuts[0].number]
     ends_in_space = all(
-        left[-1].text[-1:].isspace() or right[0].text[:1].isspace() for left, right in pairwise(row)
+        left[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
+        for left, next_message in pairwise(row)
     )
-    for separator in BETWEEN[:1] if ends_in_space else BETWEEN:
+    for separator in SEPARATORS[:1] if ends_in_space else SEPARATORS:
         starts: list[int] = []
         ends: list[int] = []
         shares: list[tuple[int, int]] = []

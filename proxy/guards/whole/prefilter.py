@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from proxy.guards.findings import Clock
 from proxy.guards.text.disguises import DISGUISES
-from proxy.guards.text.documents import BEYOND_ASCII, EACH
+from proxy.guards.text.documents import BEYOND_ASCII, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.joined_parts import joined_texts
@@ -32,7 +32,7 @@ def prefilter_rules(
     """Return the results of rules that find nothing, and None for each rule that must inspect the
     texts. All rules must if the texts weigh more than ``max_weight``."""
     all_rules: list[GuardResult | None] = [None] * len(rules)
-    remaining = max_weight - EACH * len(read.texts)
+    remaining = max_weight - TEXT_WEIGHT * len(read.texts)
     if remaining < 0 or read.opaque or read.unread:
         return all_rules
     texts = [text.text for text in read.texts]

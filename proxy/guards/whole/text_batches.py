@@ -21,7 +21,7 @@ from proxy.guards.findings import (
 )
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, long_runs
-from proxy.guards.text.documents import EACH, SHEET
+from proxy.guards.text.documents import SHEET, TEXT_WEIGHT
 from proxy.guards.text.normalize import Beginning, View, beginning, decoded, variants
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, joined_texts
@@ -77,7 +77,7 @@ class RuleInspection:
     _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """True if the rule has failed."""
         return self.tally.error is not None
 
@@ -91,7 +91,7 @@ class RuleInspection:
                 self._see_run(batch)
                 return
             for part in batch:
-                if not self.done and self._meant(part):
+                if not self.is_done and self._inspects(part):
                     self._see_part(part)
         except GuardBlocked as blocked:
             self.failure = blocked
@@ -109,7 +109,7 @@ class RuleInspection:
         except GuardBlocked as blocked:
             self.failure = blocked
 
-    def _meant(self, part: TextViews) -> bool:
+    def _inspects(self, part: TextViews) -> bool:
         rule = self.tally.rule
         if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
             return False
@@ -123,15 +123,15 @@ class RuleInspection:
 
     def _see_part(self, part: TextViews) -> None:
         matches = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
-        if self.done:
+        if self.is_done:
             return
         if part.joined is not None:
             known_matches = self._known_of(part.joined) if matches else {}
-            if not self.done:
+            if not self.is_done:
                 for place, match in _together(self.tally, part.joined, matches, known_matches):
                     self._keep(place, match)
             return
-        self._found(part.place, matches)
+        self._record(part.place, matches)
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
@@ -149,26 +149,26 @@ class RuleInspection:
 
     def _see_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
-        if cursor is None or self.done:
+        if cursor is None or self.is_done:
             return
         is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
         decided = piece.base + (size if is_last else settled(piece.read, cursor.lookback or 0))
         if decided > cursor.decided:
             matches = cursor.see(piece.read.views, piece.base, decided, self._left_s)
-            if not self.done:
-                self._found(piece.place, [match for match in matches if not self._in_run(match)])
+            if not self.is_done:
+                self._record(piece.place, [match for match in matches if not self._in_run(match)])
         if piece.bytes is not None:
             self._runs.clear()
-            if not self.done:
+            if not self.is_done:
                 self._count(piece.bytes)
 
     def _see_run(self, run: Base64Run) -> None:
         if not (bounded(self.tally.rule) and self._applies(run.text)):
             return
         matches = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
-        if not self.done:
-            self._found(run.place, matches)
+        if not self.is_done:
+            self._record(run.place, matches)
             self._runs += [(match.start, match.end) for match in matches]
 
     def _in_run(self, match: TextMatch) -> bool:
@@ -179,7 +179,7 @@ class RuleInspection:
     def _applies(self, text: Text) -> bool:
         return self.tally.rule.applies(text.role, text.kind)
 
-    def _found(self, place: int, matches: Sequence[TextMatch]) -> None:
+    def _record(self, place: int, matches: Sequence[TextMatch]) -> None:
         for match in matches:
             self.tally.count(match.kind, match.score)
             self._keep(place, match)
@@ -219,7 +219,7 @@ def batches(
     weight = 0
     for part in _parts(texts, size):
         result.append(part)
-        weight += EACH + len(part.text.text)
+        weight += TEXT_WEIGHT + len(part.text.text)
         if weight >= size:
             yield result
             result, weight = [], 0
@@ -300,7 +300,7 @@ def _together(
     new: list[tuple[int, TextMatch]] = []
     for match, pieces in zip(matches, joined.in_parts(matches), strict=True):
         new_pieces = [piece for piece in pieces if not spans[piece[0]].has(piece[1])]
-        known_in = next((number for number, one in pieces if spans[number].meets(one)), None)
+        known_in = next((number for number, part in pieces if spans[number].meets(part)), None)
         if known_in is not None:
             new += joined.continued(match, new_pieces, known_in, tally.detector)
         elif joined.is_one(match, tally.detector):
@@ -320,13 +320,13 @@ class Threads:
 
     @classmethod
     def of(
-        cls, aside: GuardThreads, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
+        cls, threads: GuardThreads, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
     ) -> Threads:
         inspections = [
-            RuleInspection(_apart(tally), number) for number, tally in enumerate(tallies)
+            RuleInspection(_copy_tally(tally), number) for number, tally in enumerate(tallies)
         ]
         longest = max([tally.rule.deadline_s for tally in tallies], default=0)
-        return cls(aside, clock, inspections, longest + most_wait_s)
+        return cls(threads, clock, inspections, longest + most_wait_s)
 
     async def look(self, texts: Sequence[Text]) -> list[RuleInspection]:
         """Return the findings of each rule."""
@@ -334,13 +334,13 @@ class Threads:
         try:
             async with asyncio.timeout(self.most_s):
                 while pending := [
-                    inspection for inspection in self.inspections if not inspection.done
+                    inspection for inspection in self.inspections if not inspection.is_done
                 ]:
                     if not await self._turn(remaining, pending):
                         break
         except TimeoutError:  # a running thread continues with a tally that nobody reads
             return [
-                inspection if inspection.done else _busy(inspection)
+                inspection if inspection.is_done else _busy(inspection)
                 for inspection in self.inspections
             ]
         return [*self.inspections]
@@ -361,7 +361,7 @@ class Threads:
             async with asyncio.TaskGroup() as group:
                 for inspection in pending:
                     inspection.spend(seconds)
-                    if not inspection.done:
+                    if not inspection.is_done:
                         group.create_task(self._see(inspection, batch))
         return True
 
@@ -371,10 +371,10 @@ class Threads:
 
 def _busy(inspection: RuleInspection) -> RuleInspection:
     """Return an inspection without findings, because the threads had no time for it."""
-    inspection = RuleInspection(_apart(inspection.tally), inspection.number)
+    inspection = RuleInspection(_copy_tally(inspection.tally), inspection.number)
     inspection.fail(BUSY)
     return inspection
 
 
-def _apart(tally: RuleTally) -> RuleTally:
+def _copy_tally(tally: RuleTally) -> RuleTally:
     return RuleTally(tally.rule, tally.clock, opaque=tally.opaque)

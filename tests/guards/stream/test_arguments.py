@@ -112,9 +112,9 @@ def test_a_string_that_has_ended_is_not_held() -> None:
     window = ArgumentsWindow.under(tallies(rule("secret")))
 
     window.feed('{"to": "sec')
-    assert window.held == 3
+    assert window.held_size == 3
     window.feed('", "n": 1')
-    assert window.held == 1
+    assert window.held_size == 1
 
 
 def test_plain_text_is_looked_at_across_its_words() -> None:

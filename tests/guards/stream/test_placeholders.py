@@ -119,8 +119,8 @@ def test_only_what_may_become_a_placeholder_is_held_back() -> None:
 
     fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
-    assert unmasker.held == 1 < unmasker.lookback < 100
-    assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
+    assert unmasker.held_size == 1 < unmasker.lookback < 100
+    assert (rest(unmasker), rest(unmasker), unmasker.held_size) == ("[", "", 0)
 
 
 def test_in_json_the_value_is_escaped() -> None:

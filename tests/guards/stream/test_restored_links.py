@@ -126,4 +126,4 @@ def test_what_is_held_for_a_mail_address_is_bounded(text: str) -> None:
     unmasker = window.unmasker()
     for _ in range(400):
         unmasker.feed(text + "x")
-        assert unmasker.held <= unmasker.lookback
+        assert unmasker.held_size <= unmasker.lookback

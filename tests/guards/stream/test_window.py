@@ -120,7 +120,7 @@ def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
     try:
         for part in parts:
             out += [*window.feed(part), *window.release()]
-            assert window.held == 0
+            assert window.held_size == 0
         out += window.close()
     except GuardBlocked as blocked:
         return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
@@ -231,14 +231,14 @@ def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
 
     for part in pieces(text, cuts):
         window.feed(part)
-        assert window.held <= len("forbidden") + 2  # a letter that is cut off may stand apart
+        assert window.held_size <= len("forbidden") + 2  # a letter that is cut off may stand apart
 
 
 def test_a_text_that_can_be_no_part_of_a_finding_leaves_at_once() -> None:
     window = Window(tallies(rule("forbidden", action="block")))
 
     assert "".join(piece.text for piece in window.feed("it is known to all ")) == "it is know"
-    assert window.held == len("forbidden")
+    assert window.held_size == len("forbidden")
 
 
 def test_rules_that_only_flag_hold_nothing_back() -> None:
@@ -259,7 +259,7 @@ def test_several_small_pieces_are_looked_at_together(action: Any, most: int) -> 
 
     for _ in range(4096):
         window.feed("an ")
-        ahead = max(ahead, window.held)
+        ahead = max(ahead, window.held_size)
 
     assert 0 < counted.looks < most
     assert ahead <= (320 + 320 // 32 + 3 if action == "mask" else 0)
@@ -293,7 +293,7 @@ def test_what_only_the_whole_can_tell_is_held_to_the_end() -> None:
     window = Window(tallies(rule("b", action="mask", unbounded=True)))
 
     assert window.feed("abc" * 9000) == []
-    assert window.held == 27000
+    assert window.held_size == 27000
     assert "".join(piece.text for piece in window.close()) == "a[WORD]c" * 9000
 
 
@@ -304,7 +304,7 @@ def test_a_long_run_of_base64_is_held_to_its_bound_only() -> None:
     held = []
     for part in pieces(blob, list(range(0, len(blob), 100))):
         window.feed(part)
-        held.append(window.held)
+        held.append(window.held_size)
 
     assert max(held) <= MOST_RUN + 100
     assert held[-1] < 100

@@ -366,7 +366,7 @@ def test_what_is_short_enough_is_held_as_a_whole() -> None:
 
     for letter in PROSE:
         window.feed(letter)
-        assert window.held <= window.lookback + 2  # a letter that is cut off may stand apart
+        assert window.held_size <= window.lookback + 2  # a letter that is cut off may stand apart
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from proxy.guards.text.disguises import (
     FOLDS,
     IN_JSON,
     JOINING,
-    MOST,
+    MAX_MARKS,
     UNSEEN,
     clusters,
     has_one_reading,
@@ -27,7 +27,7 @@ from proxy.guards.text.disguises import (
     unescaped,
     within_words,
 )
-from proxy.guards.text.normalize import _apart, variants
+from proxy.guards.text.normalize import _has_separated_letters, variants
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
@@ -91,19 +91,19 @@ def test_every_character_is_composed_as_unicode_does() -> None:
         assert composed(each) == normalize("NFKC", each)
 
 
-@for_each("marks", [0, 1, MOST, MOST + 1, 3 * MOST])
+@for_each("marks", [0, 1, MAX_MARKS, MAX_MARKS + 1, 3 * MAX_MARKS])
 def test_so_many_marks_are_composed_and_the_rest_stays(marks: int) -> None:
     text = "e" + "\u0315\u0316" * marks
 
-    assert composed(text) == normalize("NFKC", text[: MOST + 1]) + text[MOST + 1 :]
+    assert composed(text) == normalize("NFKC", text[: MAX_MARKS + 1]) + text[MAX_MARKS + 1 :]
     assert composed(text, bare=True) == "e"
 
 
 def test_a_letter_is_open_until_it_has_all_its_marks() -> None:
     assert open_cluster("") == 0
     assert open_cluster("ab") == 1
-    assert open_cluster("ab" + "\u0315" * MOST) == 1
-    assert open_cluster("ab" + "\u0315" * (MOST + 1)) == MOST + 3
+    assert open_cluster("ab" + "\u0315" * MAX_MARKS) == 1
+    assert open_cluster("ab" + "\u0315" * (MAX_MARKS + 1)) == MAX_MARKS + 3
 
 
 EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
@@ -224,7 +224,7 @@ def searched(raw: bytes) -> bool:
     hidden = bytes(each for part in controls for each in part)
     plain = not any(each in b"&%\\" or each in hidden for each in raw)
     within = re.search(disguises.SIEVE.encode(), raw)
-    return plain and not (base64_text.possible(raw) or _apart(raw) or within)
+    return plain and not (base64_text.possible(raw) or _has_separated_letters(raw) or within)
 
 
 @given(TEXT)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.guards.text.documents import (
     BEYOND_ASCII,
     IN_A_SECOND,
-    MOST,
+    MAX_MESSAGES,
     answer_texts,
     collect_texts,
     logprobs_text,
@@ -275,7 +275,7 @@ def test_the_usual_documents_are_read_the_short_way() -> None:
 
 
 def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
-    messages = [{"role": "user", "content": "Hi"}] * (MOST + 1)
+    messages = [{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + 1)
 
     assert plain_request({"messages": messages[:-1]}) is not None
     assert plain_request({"messages": messages}) is None

@@ -6,12 +6,12 @@ from typing import Any
 
 from proxy.guards.text.members import (
     SILENT_ANSWER,
-    beside,
     is_data,
     is_opaque,
     is_silent,
     kind_of,
     name_in_chat,
+    unshown_logprobs,
 )
 from proxy.types import Json
 from tests.for_each import for_each
@@ -138,7 +138,7 @@ def test_a_member_has_the_name_that_a_chat_has_for_it(
     ],
 )  # fmt: skip
 def test_what_is_said_beside_the_text(logprobs: Any, shown: str, others: set[str]) -> None:
-    assert {*beside(logprobs, shown)} - {""} == others
+    assert {*unshown_logprobs(logprobs, shown)} - {""} == others
 
 
 def test_depth_is_no_bound() -> None:
@@ -146,4 +146,4 @@ def test_depth_is_no_bound() -> None:
     for _ in range(20_000):
         deep = [deep]
 
-    assert "found" in beside(deep, "")
+    assert "found" in unshown_logprobs(deep, "")

@@ -13,7 +13,7 @@ from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.errors import InvalidField
 from proxy.fields.checks import FieldType
 from proxy.guards.text.documents import STEP, answer_texts, in_steps, request_texts
-from proxy.guards.text.members import beside
+from proxy.guards.text.members import unshown_logprobs
 from proxy.guards.text.normalize import variants
 from proxy.guards.text.walk import (
     KINDS,
@@ -346,12 +346,12 @@ def test_between_two_values_little_is_done_however_many_there_are() -> None:
 def test_log_probs_are_read_in_linear_time() -> None:
     def read(size: int) -> int:
         tokens = [{"token": f"a{n}", "top_logprobs": [{"token": f"b{n}"}]} for n in range(size)]
-        return lines(lambda: beside({"content": tokens}, ""))
+        return lines(lambda: unshown_logprobs({"content": tokens}, ""))
 
     assert read(2000) < 3 * read(1000)
     assert (
         grown(
-            lambda size: beside(
+            lambda size: unshown_logprobs(
                 {
                     "tokens": [*map(str, range(size))],
                     "top_logprobs": [{f"b{n}": 0} for n in range(size)],

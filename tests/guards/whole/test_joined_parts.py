@@ -16,7 +16,7 @@ from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings import RuleTally, TextMatch
 from proxy.guards.text.documents import request_texts
 from proxy.guards.text.replace import replaced
-from proxy.guards.whole.joined_parts import MOST, joined_parts
+from proxy.guards.whole.joined_parts import MAX_JOINED, joined_parts
 from proxy.guards.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
@@ -172,7 +172,7 @@ def test_parts_show_what_they_show_together_and_what_each_does(
     [
         {"prompt": ["the se", "cret"]},
         {"messages": [{"role": "user", "content": "se"}, {"role": "tool", "content": "cret"}]},
-        body({"text": "se"}, {"text": "x" * MOST}, {"text": "cret"}),
+        body({"text": "se"}, {"text": "x" * MAX_JOINED}, {"text": "cret"}),
         body({"text": "se", "name": "cret"}),
     ],
     ids=["prompts", "messages", "long", "names"],

@@ -20,8 +20,8 @@ from proxy.guards.text.documents import plain_request, request_texts
 from proxy.guards.text.replace import replaced
 from proxy.guards.text.walk import Texts
 from proxy.guards.whole.joined_parts import (
-    BETWEEN,
-    MOST,
+    MAX_JOINED,
+    SEPARATORS,
     WINDOW,
     JoinedParts,
     message_boundaries,
@@ -264,7 +264,7 @@ def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
         alone = {
             (number, at) for number, text in enumerate(texts) for _, at in letters_of([text], one)
         }
-        rows = [each for between in BETWEEN for each in row_of(messages, between, one)]
+        rows = [each for between in SEPARATORS for each in row_of(messages, between, one)]
         shown = letters_of(texts, one)
         assert alone <= shown <= alone.union(*rows)
         if not is_cuttable(one.detector):
@@ -324,7 +324,7 @@ def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     again = sum(len(joined.text.text) for joined in rows)
 
     assert again <= 2 * (700 * min(size, 2 * WINDOW) + 700 + 4 * WINDOW)
-    assert all(len(joined.text.text) <= 2 * MOST for joined in rows)
+    assert all(len(joined.text.text) <= 2 * MAX_JOINED for joined in rows)
 
 
 @pytest.mark.parametrize(

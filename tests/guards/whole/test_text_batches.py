@@ -122,7 +122,7 @@ def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert [look.done for look in looks] == [False, False]
+    assert [look.is_done for look in looks] == [False, False]
     assert peak < MOST_BYTES
 
 

@@ -114,4 +114,4 @@ def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: Guar
             fed, torn=False, max_size=None
         )  # held whatever a guard reaches
         most = max(reach or 0, base64) + 2  # a letter that is cut off may stand apart
-        assert reach is None or window.held <= most
+        assert reach is None or window.held_size <= most
