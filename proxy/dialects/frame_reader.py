@@ -12,7 +12,7 @@ from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
-from proxy.dialects.surrogates import SurrogateJoiner
+from proxy.dialects.surrogates import SurrogateJoiner, without_halves
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Json
@@ -130,7 +130,8 @@ class StreamFrameReader:
     def _checked(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
         """Return a document as it is to be read, in one line. Raise the error that it reports."""
         if "error" in doc or self._failure is not None:
-            check_error(doc, self._server, self._failure)
+            checked = doc if self._joiner is None else without_halves(doc)
+            check_error(checked, self._server, self._failure)
         doc, raw = _rewritten(self._rewrite, doc, raw)
         if b"\n" in raw and self._joiner is None:  # an event of several data lines
             raw = dump(doc, len(raw))

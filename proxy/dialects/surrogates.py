@@ -6,13 +6,14 @@ event. Neither half is valid JSON for a strict parser, and no client could use i
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import orjson
 
 from proxy.errors import UpstreamInvalid
-from proxy.types.events import Delta, End, Event, Finish, Frame, Part, Stop, replaced
+from proxy.types.events import Delta, End, Event, Finish, Frame, Json, Part, Stop, replaced
 
 _ANY = re.compile("[\ud800-\udfff]")
 _HIGH = re.compile("[\ud800-\udbff]\\Z")
@@ -69,6 +70,13 @@ class SurrogateJoiner:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
             raise _invalid() from None
+
+
+def without_halves(doc: Json) -> Json:
+    """Return a document with a question mark in place of each half."""
+    plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
+    made: Json = orjson.loads(plain)
+    return made
 
 
 def _plain(value: Any) -> Any:

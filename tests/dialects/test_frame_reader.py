@@ -195,6 +195,16 @@ def test_an_error_document_ends_a_stream_with_its_error() -> None:
     assert caught.value.usage == {"a": 1}
 
 
+def test_an_error_message_may_end_in_half_a_character() -> None:
+    error = event(b'{"error": {"message": "overloaded \\ud83d", "param": "\\ud83d"}}')
+    reader = stream_reader()
+    [document] = reader.feed(error)
+
+    with pytest.raises(UpstreamError) as caught:
+        reader.read(document)
+    assert caught.value.message.encode().endswith(b"overloaded ?")
+
+
 def test_a_large_document_has_its_size_and_estimate() -> None:
     text = b"a" * LARGE_BYTES
     wire = b'{"texts": [], "text": "%b"}' % text
