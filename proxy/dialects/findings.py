@@ -79,15 +79,15 @@ def _mapping(data: Any, name: str) -> Json:
 # Joining with results of the proxy's guards
 
 
-def join_detections(data: Json, findings: Iterable[UpstreamFinding], own: Json) -> Json:
-    """Return the upstream's detections and findings joined with the proxy's ``own`` detections."""
+def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
+    """Return the upstream's detections and findings joined with the proxy's detections."""
     upstream = data.get(DETECTIONS)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
     findings = [*_from_hooks(data), *findings]
     for stage, name, _ in _STAGES:
         summary = {item.detector: int(item.found) for item in findings if item.stage == stage}
         converted: Json = {"summary": summary, "details": {detector: {} for detector in summary}}
-        parts = [_mapping(joined, name), converted, own[name]]
+        parts = [_mapping(joined, name), converted, results[name]]
         joined[name] = {
             member: _worst([_mapping(part, member) for part in parts])
             for member in ("summary", "details")
@@ -95,15 +95,15 @@ def join_detections(data: Json, findings: Iterable[UpstreamFinding], own: Json) 
     return joined
 
 
-def join_hooks(data: Json, findings: Iterable[UpstreamFinding], own: Json) -> Json:
-    """Return the upstream's hook results and findings, followed by the proxy's ``own`` hooks."""
+def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
+    """Return the upstream's hook results and findings, followed by the proxy's hooks."""
     upstream = data.get(HOOKS)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
     findings = [*_from_detections(data), *findings]
     for stage, _, name in _STAGES:
         hooks = joined.get(name)
         converted = [_hook(finding) for finding in findings if finding.stage == stage]
-        joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *own[name]]
+        joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *results[name]]
     return joined
 
 
@@ -196,8 +196,8 @@ PII = DetectionFormat("pii", "pii", count_details("pii"))
 def detections(verdicts: GuardResults) -> Json:
     """Return guard results of both stages as Enkrypt's detections.
 
-    A kind of guard without a format of its own is a detector of its name. A guard that failed or
-    did not apply is left out.
+    A kind of guard without a format is a detector with its name. A guard that failed or did not
+    apply has no detections.
     """
     return {
         f"{stage}_guardrails": _stage_detections(

@@ -65,7 +65,7 @@ def forwarded_headers(
 ) -> dict[str, str]:
     """Return the client headers for an upstream of the same dialect.
 
-    A header that chooses an account is left out, unless the upstream ``accepts`` it.
+    A header that chooses an account is omitted, unless the upstream ``accepts`` it.
     """
     prefix = server.forwarded_prefix
     return {

@@ -170,7 +170,7 @@ def is_about_account(error: ErrorBody) -> bool:
 
 
 def is_too_large(error: ErrorBody) -> bool:
-    """Return True if a 429 reports that the request alone exceeds a limit."""
+    """Return True if a 429 reports that a single request exceeds a limit."""
     match = _TOO_LARGE.match(error.message or "")
     return match is not None and (match[1] is None or int(match[2]) > int(match[1]))
 

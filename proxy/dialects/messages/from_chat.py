@@ -49,24 +49,24 @@ def convert_from_chat(body: Json) -> Json:
 
 def lost_fields(body: Json) -> list[str]:
     """Return the fields of a chat that the conversion leaves out."""
-    lost = ["metadata"] if body.get("metadata") else []
+    names = ["metadata"] if body.get("metadata") else []
     if body.get("service_tier") not in (None, *SERVICE_TIERS):
-        lost.append("service_tier")
+        names.append("service_tier")
     if not isinstance(body.get("reasoning_effort"), str | None):
-        lost.append("reasoning_effort")
+        names.append("reasoning_effort")
     if not body.get("tools"):
         if body.get("parallel_tool_calls") is False:
-            lost.append("parallel_tool_calls")
+            names.append("parallel_tool_calls")
         if body.get("tool_choice") not in (None, "auto", "none"):
-            lost.append("tool_choice")
-    return lost
+            names.append("tool_choice")
+    return names
 
 
 def tidy(body: Json) -> Json:
     """Return a Messages request in which fields that rules set have their Messages names.
 
-    Thinking blocks without a signature are removed: they come from another upstream, or were
-    masked.
+    Thinking blocks without a signature are removed: another upstream wrote them, or a guard masked
+    them.
     """
     request = dict(body)
     request["messages"] = [_without_unsigned(message) for message in body.get("messages") or ()]
@@ -149,7 +149,7 @@ def _tool(index: int, tool: Any) -> Json:
         raise InvalidField(f"tools.{index}", problem)
     members = {"name": None} | {k: value for k, value in function.items() if value is not None}
     members["parameters"] = members.get("parameters") or {"type": "object", "properties": {}}
-    return {own: members[name] for name, own in TOOL_MEMBERS.items() if name in members}
+    return {own_name: members[name] for name, own_name in TOOL_MEMBERS.items() if name in members}
 
 
 def _messages(chat_messages: Any) -> tuple[Any, list[Json]]:
@@ -179,11 +179,11 @@ def _messages(chat_messages: Any) -> tuple[Any, list[Json]]:
 
 def _add_result(messages: list[Json], result: Json) -> None:
     """Add a tool result, to the previous message if that has only tool results."""
-    last = messages[-1] if messages else {}
-    if last.get("role") == "user" and isinstance(last["content"], list):
-        kinds = {block.get("type") for block in last["content"]}
+    previous = messages[-1] if messages else {}
+    if previous.get("role") == "user" and isinstance(previous["content"], list):
+        kinds = {block.get("type") for block in previous["content"]}
         if kinds == {"tool_result"}:
-            last["content"].append(result)
+            previous["content"].append(result)
             return
     messages.append({"role": "user", "content": [result]})
 

@@ -306,10 +306,7 @@ class MessageReader:
         return self._frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
     def _is_misplaced(self, member: str, part: Part) -> bool:
-        """Return True if the text of a delta is not that of its block.
-
-        An inspected block has one text, in one member.
-        """
+        """Return True if an inspected block would get a second text, in another member."""
         options = self._options
         if not options.inspect or options.crossing:
             return False

@@ -58,8 +58,8 @@ class _MessagesConversion:
         body = self._body
         chat = {name: value for name, value in body.items() if name not in CONVERTED_FIELDS}
         system = self._system(body.get("system"))
-        first = [{"role": "system", "content": system}] if body.get("system") else []
-        chat["messages"] = [*first, *self._messages(body.get("messages") or ())]
+        system_messages = [{"role": "system", "content": system}] if body.get("system") else []
+        chat["messages"] = [*system_messages, *self._messages(body.get("messages") or ())]
         tier = chat.get("service_tier")
         if tier is not None:
             chat["service_tier"] = CHAT_TIERS.get(tier, tier)

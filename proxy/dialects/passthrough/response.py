@@ -152,10 +152,10 @@ class PassthroughDocument:
 
     def read(self, document: Document) -> Sequence[Frame]:
         raw = self._taken(document)
-        first = raw[:LARGE_BYTES].lstrip()[:1]
-        if not first:
+        first_byte = raw[:LARGE_BYTES].lstrip()[:1]
+        if not first_byte:
             return (Frame((), model_call=self._model_call, last=True),)
-        is_object = first == b"{"
+        is_object = first_byte == b"{"
         doc = self._documents.read(raw if is_object else b'{"%b":%b}' % (NON_OBJECT.encode(), raw))
         tokens = self._find_usage(doc)
         content = Content() if tokens is None else Content(UsageReport(tokens, doc))

@@ -253,8 +253,8 @@ class Composer:
             opened.item |= opened.done
             return out
         part = opened.item["content"][opened.part_index] = opened.part
-        done = {**opened.location, "part": part}
-        return out + self._out.event("response.content_part.done", done)
+        event = {**opened.location, "part": part}
+        return out + self._out.event("response.content_part.done", event)
 
     def _close_item(self) -> bytes:
         out, opened = self._close_text(), self._open

@@ -74,7 +74,7 @@ class OpenItems:
     """The items of a stream. Appends events that begin and end parts to `events`.
 
     If `is_strict`, an item that begins twice raises `UpstreamInvalid`, and too many items raise
-    `ResponseTooLarge`. If the stream `crosses` to another family, opaque items are left out.
+    `ResponseTooLarge`. If the stream `crosses` to another family, opaque items are omitted.
     """
 
     __slots__ = (
@@ -310,8 +310,12 @@ class EventNumbers:
         for item_id in ids:
             item = self._by_id.get(item_id)
             if item is not None and not item.fits(item_type):
-                others = (other for other in self._open.values() if item_id in other.ids)
-                item = next((other for other in others if other.fits(item_type)), item)
+                candidates = (
+                    candidate for candidate in self._open.values() if item_id in candidate.ids
+                )
+                item = next(
+                    (candidate for candidate in candidates if candidate.fits(item_type)), item
+                )
             if item is not None:
                 return item
         return None
@@ -349,7 +353,7 @@ def _ids(event: Json) -> list[str]:
 
 
 def _item_type(kind: str, event: Json) -> str:
-    """Return the type of the item of an event, or its first letters, as far as it is known."""
+    """Return the type of the item of an event, or its first letters. It may be unknown."""
     if kind in _ITEM_TYPES:
         return _ITEM_TYPES[kind]
     if kind in (schema.ADDED, schema.DONE):

@@ -55,7 +55,7 @@ class _DeltaShape(NamedTuple):
 class ResponsesReader:
     """Reads one stream. An event that repeats a text yields no second delta.
 
-    A text without a delta comes in frames without a document, ahead of the event that has it. In
+    A text without a delta gets frames without a document, ahead of the event that has it. In
     documents for guards, repeated texts are empty, and members that repeat the request are missing.
     The writer fills in both.
     """
@@ -152,7 +152,7 @@ class ResponsesReader:
         elif kind == schema.ANNOTATED:
             self._annotation()
         else:
-            self._other(kind)
+            self._other_event(kind)
 
     def _frames(self) -> list[Frame]:
         """Return the frames of the events of the document. Only the last one has the document."""
@@ -171,9 +171,11 @@ class ResponsesReader:
             if type(event) is Delta and not event.slot:
                 frames.append(self._frame_ahead(frame_events))
                 frame_events = []
-        last = tuple(frame_events if self._splits else events)
+        final_events = tuple(frame_events if self._splits else events)
         frames.append(
-            Frame(last, schema.FAMILY, self._doc, raw=self._raw, model_call=self._model_call)
+            Frame(
+                final_events, schema.FAMILY, self._doc, raw=self._raw, model_call=self._model_call
+            )
         )
         return frames
 
@@ -242,7 +244,7 @@ class ResponsesReader:
         self._add_native(item)
 
     def _begin_text(self, text: OpenText, value: Json) -> Json:
-        """Return a new part or item without its text, which comes with the first delta."""
+        """Return a new part or item without its text, which is added to the first delta."""
         name = text.type.member
         beginning = string(value.get(name))
         if not beginning or text.has_delta:
@@ -291,16 +293,16 @@ class ResponsesReader:
     def _end_item(self, index: int, item: Json) -> Json:
         """End an item. Return it, for guards without the texts that deltas carried."""
         open_item = self._items.get(index) or self._items.begin(index, item)
-        shown = dict(item)
+        inspected = dict(item)
         for name in ("content", "summary"):
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
-                shown[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
+                inspected[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
         text_type = schema.BY_CALL.get(string(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
-            shown = self._repeat(open_item.open_text(text_type, 0), shown)
+            inspected = self._repeat(open_item.open_text(text_type, 0), inspected)
         self._items.end(index, open_item)
-        return shown
+        return inspected
 
     def _end_part(self, item: OpenItem, list_member: str, index: int, part: Any) -> Any:
         text_type = schema.BY_PART.get(string(member(part).get("type")))
@@ -321,11 +323,11 @@ class ResponsesReader:
         if not self._has_started:
             self._has_started = True
             self._events.append(start_event(response))
-        shown = response
+        inspected = response
         if kind in schema.ENDS:
             output = response.get("output")
             items = output if isinstance(output, list) else []
-            shown = {
+            inspected = {
                 **response,
                 "output": [self._final_item(n, item) for n, item in enumerate(items)],
             }
@@ -334,10 +336,11 @@ class ResponsesReader:
             self._has_stopped = True
         if not self._inspects:
             return
-        shown = {name: value for name, value in shown.items() if name not in schema.ECHOED}
-        self._doc = {**self._doc, "response": shown}
+        inspected = {name: value for name, value in inspected.items() if name not in schema.ECHOED}
+        self._doc = {**self._doc, "response": inspected}
         if not (
-            is_silent_object(shown) and self._doc.keys() <= {"type", "response", schema.SEQUENCE}
+            is_silent_object(inspected)
+            and self._doc.keys() <= {"type", "response", schema.SEQUENCE}
         ):
             self._events.insert(len(self._events) - (kind in schema.ENDS), Native(None))
 
@@ -364,8 +367,8 @@ class ResponsesReader:
         self._events.append(Attach(text.part, "citation", doc.get("annotation"), slot=slot))
         self._add_native(item, "annotation")
 
-    def _other(self, kind: str) -> None:
-        """Read another event. Texts of deltas are told apart by type, indexes and members."""
+    def _other_event(self, kind: str) -> None:
+        """Read another event. Its texts are distinguished by type, indexes and members."""
         doc = self._doc
         item = self._items.get(doc.get(schema.OUTPUT))
         if self._crosses:

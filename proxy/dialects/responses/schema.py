@@ -34,7 +34,7 @@ class TextType(NamedTuple):
     """Representation of one kind of text.
 
     Its events are `event` with `.delta` and `.done`. A `done` event, a part and an item have the
-    text in `member`. A text in a part stands in `list_member` of the item, and its events have the
+    text in `member`. A text in a part is in `list_member` of the item, and its events have the
     index of the part in `index_member`.
     """
 

@@ -178,8 +178,8 @@ class ResponseIds:
         for secret in self.secrets:
             plain = secret.open(key, sealed)
             if plain is not None:
-                deployment, rest = _unpack(plain)
-                return deployment, *_unpack(rest)
+                deployment, tail = _unpack(plain)
+                return deployment, *_unpack(tail)
         return None
 
 
@@ -220,8 +220,8 @@ def _unpack_item(packed: bytes) -> str | None:
 class DocumentSealer:
     """Seals the ids in documents that one target returns to one key.
 
-    ``upstream`` is the upstream of the target, for ids of conversations. ``state_ref`` is that of
-    the call: its id keeps the form that the client sent.
+    ``upstream`` is the upstream of the target, for ids of conversations. The id in
+    ``state_ref``, which the call uses, keeps the form that the client sent.
     """
 
     ids: ResponseIds

@@ -242,12 +242,12 @@ def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
 
 def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the item in the query parameter ``after``, if it is stored where the call goes."""
-    after, call_ref = call.head.parameter(AFTER), call.state_ref
-    ref = None if after is None or ids is None else ids.open_item(after, call.scheduling_key)
+    cursor, call_ref = call.head.parameter(AFTER), call.state_ref
+    ref = None if cursor is None or ids is None else ids.open_item(cursor, call.scheduling_key)
     if ref is None or call_ref is None or not call_ref.is_beside(ref):
         return call
     parameters = tuple(
-        (name, ref.id if (name, value) == (AFTER, after) else value)
+        (name, ref.id if (name, value) == (AFTER, cursor) else value)
         for name, value in call.head.parameters
     )
     return replace(call, head=replace(call.head, parameters=parameters))
@@ -262,7 +262,7 @@ _ID_LABELS: Mapping[Endpoint, str] = {"stored": "Response", "conversations": "Co
 
 
 def unknown_id(head: RequestHead, client_id: str, param: str | None = None) -> NotFound:
-    """Return the error for an id that cannot be opened. It does not tell the reason.
+    """Return the error for an id that cannot be opened. The error has no reason.
 
     ``param`` is the place of an id of an item or a conversation.
     """

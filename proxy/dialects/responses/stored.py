@@ -1,7 +1,7 @@
 """Operations on responses and conversations that a provider stores.
 
 Items that a client adds to a conversation become ``input`` of the call, so that guards and policy
-read them like those of a response.
+read them like the items of a response.
 
 Source: OpenAI's API reference, and the typed models of its Python SDK, 3.52.0.
 """

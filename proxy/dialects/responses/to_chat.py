@@ -134,13 +134,13 @@ class _ResponsesConversion:
         is_custom = item["type"] == "custom_tool_call"
         kind, argument = ("custom", "input") if is_custom else ("function", "arguments")
         inner = {"name": item.get("name"), argument: item.get(argument)}
-        last = self._messages[-1] if self._messages else {}
+        previous = self._messages[-1] if self._messages else {}
         call = {"id": _call_id(item, place), "type": kind, kind: inner}
-        if last.get("role") != "assistant":
-            last = {"role": "assistant", "content": None}
-            self._messages.append(last)
-        self._add_thought(last)
-        last.setdefault("tool_calls", []).append(call)
+        if previous.get("role") != "assistant":
+            previous = {"role": "assistant", "content": None}
+            self._messages.append(previous)
+        self._add_thought(previous)
+        previous.setdefault("tool_calls", []).append(call)
 
     def result(self, item: Json, place: str) -> None:
         """Add a tool result. Its parts that are not text follow in a user message."""

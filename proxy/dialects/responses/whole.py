@@ -18,7 +18,7 @@ ItemText = tuple[TextType, int, str, Slot]
 
 
 class WholeResponseReader:
-    """Reads one document. If the client asked for a stream, the frames are those of a stream."""
+    """Reads one document. It becomes the frames of a stream if the client requested one."""
 
     __slots__ = ("_options",)
 
@@ -125,16 +125,16 @@ def _text_events(
 ) -> Iterator[Json]:
     location: Json = {"item_id": item.get("id"), schema.OUTPUT: index}
     name = text_type.member
-    delta = {"type": f"{text_type.event}.delta", "delta": text}
-    done = {"type": f"{text_type.event}.done", name: text}
+    delta_event = {"type": f"{text_type.event}.delta", "delta": text}
+    done_event = {"type": f"{text_type.event}.done", name: text}
     if not text_type.part_type:
-        yield from ({**delta, **location}, {**done, **location}) if text else ()
+        yield from ({**delta_event, **location}, {**done_event, **location}) if text else ()
         return
     location[text_type.index_member] = part_index
     part = item[text_type.list_member][part_index]
     is_summary = text_type.kind == "summary"
     event = "response.reasoning_summary_part" if is_summary else "response.content_part"
     yield {"type": f"{event}.added", **location, "part": {**part, name: ""}}
-    yield {**delta, **location}
-    yield {**done, **location}
+    yield {**delta_event, **location}
+    yield {**done_event, **location}
     yield {"type": f"{event}.done", **location, "part": part}

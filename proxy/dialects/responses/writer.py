@@ -40,7 +40,7 @@ TextKey = tuple[int, str, int]
 
 
 class _SentText:
-    """What the client has received of a text. ``logprobs`` are used if each delta had some."""
+    """Text that the client has received. ``logprobs`` are used if each delta had some."""
 
     __slots__ = ("logprobs", "logprobs_count", "pieces")
 
@@ -207,7 +207,8 @@ class ResponsesWriter:
             self._has_ended = True
             output = response.get("output")
             for index, item in enumerate(output if isinstance(output, list) else ()):
-                self._items.setdefault(index, item)
+                if isinstance(item, dict):
+                    self._items.setdefault(index, item)
             self._response["output"] = self._output()
 
     def _output(self) -> list[Json]:

@@ -123,7 +123,7 @@ def check_page(head: RequestHead) -> None:
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
-    """Return a document that comes from no model in Anthropic's form."""
+    """Return a document without model output in Anthropic's form."""
     return convert_models(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
 
 
@@ -137,17 +137,17 @@ def convert_models(head: RequestHead, data: Json) -> Json:
         return _model_info(data)
     models, limit = data["data"], head.parameter("limit")
     size = MAX_PAGE_MODELS if limit is None else int(limit[:5])
-    after, before = head.parameter("after_id"), head.parameter("before_id")
+    after_id, before_id = head.parameter("after_id"), head.parameter("before_id")
     positions = {model["id"]: position for position, model in enumerate(models)}
-    if after in positions:
-        models = models[positions[after] + 1 :]
-    elif after is not None:
-        models = [model for model in models if model["id"] > after]
-    elif before in positions:
-        models = models[: positions[before]]
-    elif before is not None:
-        models = [model for model in models if model["id"] < before]
-    page = models[-size:] if after is None and before is not None else models[:size]
+    if after_id in positions:
+        models = models[positions[after_id] + 1 :]
+    elif after_id is not None:
+        models = [model for model in models if model["id"] > after_id]
+    elif before_id in positions:
+        models = models[: positions[before_id]]
+    elif before_id is not None:
+        models = [model for model in models if model["id"] < before_id]
+    page = models[-size:] if after_id is None and before_id is not None else models[:size]
     return {
         "data": [_model_info(model) for model in page],
         "has_more": len(page) < len(models),

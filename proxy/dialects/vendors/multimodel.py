@@ -84,7 +84,7 @@ def _total(counts: list[int | None]) -> int | None:
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     """Compose the response: one choice per model in the requested order, and the sum of usage.
 
-    ``prediction_time_ms`` is that of the slowest model, because models run concurrently.
+    ``prediction_time_ms`` is the maximum, because models run concurrently.
     """
     choices = [_choice(model, parts[index]) for index, model in enumerate(call.requested_models)]
     usages = [choice["usage"] for choice in choices if "error" not in choice]

@@ -86,7 +86,7 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
 
 
 def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
-    """Return the headers that tell an SDK when to retry, and whether to."""
+    """Return the headers that control retries of SDKs."""
     headers = [*error.headers]
     if error.retry_after_s is not None:
         delay_ms = max(1, round(error.retry_after_s * 1000))

@@ -76,7 +76,7 @@ _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
 def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     """Return the head with the content of other gateways' headers.
 
-    Properties come from ``head.headers``, which have no credential, because they are logged.
+    Properties are read from ``head.headers``, without credentials, because they are logged.
 
     Raises:
         BadRequest: A user, a tag or a timeout is malformed.

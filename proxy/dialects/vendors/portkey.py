@@ -54,7 +54,7 @@ _CACHE_STATUS = {
 
 
 def credential(headers: Headers) -> Secret | None:
-    """Read ``x-portkey-api-key``, or a Bearer token, which the SDK also sends beside the header."""
+    """Read ``x-portkey-api-key``. Without it, read a Bearer token, which the SDK always sends."""
     key = request_headers.plain("x-portkey-api-key", headers)
     return request_headers.bearer(headers) if key is None else key
 

@@ -216,3 +216,12 @@ def test_the_media_type(whole: bool) -> None:
     writer = RESPONSES.writer(WriteOptions(call=CALL, whole=whole, verdicts=lambda: ()))
 
     assert ("json" in writer.media_type) is whole
+
+
+@for_each("item", [None, 5, "text", []])
+def test_output_items_that_are_no_objects_pass_unchanged(item: object) -> None:
+    events = response_events(document={**response(), "output": [item]})
+
+    sent = documents(written(read(events)))
+
+    assert sent == events
