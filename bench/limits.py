@@ -88,8 +88,8 @@ def store_alone() -> float:
     claims, used = estimate_claims(PLAN, asked(0)), [1, 1, 8, 8, 0, 11]
 
     def once() -> None:
-        store.admit_now("call", claims)
-        store.settle_now("call", used)
+        store.admit_sync("call", claims)
+        store.settle_sync("call", used)
 
     return microseconds(once)
 

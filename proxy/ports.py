@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -96,8 +96,8 @@ class Policies(Protocol):
         """Return the active revision. Reload the files first if the client's key may request it."""
 
 
-HandOn = Callable[[Sequence[Frame]], bool]
-"""Receives frames as soon as they arrive. Returns False if ``frames`` must return them as well."""
+Feed = Callable[[Sequence[Frame]], Coroutine[Any, Any, None] | None]
+"""Processes frames without waiting. Returns what to await before the next frames, if anything."""
 
 
 class UpstreamResponse(Protocol):
@@ -106,11 +106,11 @@ class UpstreamResponse(Protocol):
     @property
     def head(self) -> ResponseHead: ...
 
-    def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+    def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
         """Yield frames in batches as they arrive. The last one has ``last``.
 
-        Frames that arrive while nothing waits for a batch may go to ``hand_on`` instead. Raises
-        ``UpstreamError``.
+        Frames that arrive while the caller waits for the next batch may go to ``feed`` instead.
+        Raises ``UpstreamError``.
         """
 
     async def __aenter__(self) -> Self: ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError, UpstreamError
@@ -10,99 +11,109 @@ from proxy.ports import OutputGuards, Sink, UpstreamResponse
 from proxy.runtime.turn import LoopTurn, LoopTurns
 from proxy.types.events import Frame
 
-TOGETHER = 64  # frames that are sent at a time
+SEND_BATCH_SIZE = 64
+
+
+class RetryRequested(Exception):
+    """A guard requests another response."""
 
 
 async def relay(
-    answer: UpstreamResponse, watch: OutputGuards, record: Record, to: Sink, turns: LoopTurns
+    response: UpstreamResponse,
+    guards: OutputGuards,
+    record: Record,
+    client: Sink,
+    turns: LoopTurns,
 ) -> None:
-    """Relay a response frame by frame. Frames that arrive together are sent together. A response
-    without a stream has one frame for each model call."""
+    """Relay all frames of a response. Frames that arrive together are sent together.
+
+    Returns early if a guard requests another response (``guards.retry_requested``).
+
+    Raises:
+        GuardBlocked: A guard blocks the response. Text that it had cleared was sent.
+        UpstreamError: The upstream failed. Text that waited for more context was sent.
+    """
     turn = LoopTurn(record.now, turns, record.key)
-    straight = StraightWay(watch, record, to)
-    shown = straight.shown
+    relayed = Relay(guards, record, client, turn)
     try:
-        async for frames in answer.frames(straight.hand_on):
+        async for frames in response.frames(relayed.feed):
             turn.begin()
-            try:
-                for frame in straight.left_of(frames):
-                    record.meter(frame)  # account: sent or not
-                    safe = watch.try_inspect(frame)  # inspect output: hold back, mask, or raise
-                    shown += await _looked(watch, frame, turn) if safe is None else safe
-                    if watch.retry_requested:
-                        return
-            except ProxyError:  # frames that are clear are sent before the error
-                await _show(shown, to, turn)
-                raise
-            await _show(shown, to, turn)
-            shown.clear()
+            pending = relayed.feed(frames)
+            if pending is not None:
+                await pending
+            if turn.is_over():
+                await turn.rest()
+    except RetryRequested:
+        return
     except UpstreamError:
-        await _show(watch.abort(), to, turn)
+        await relayed.send(guards.abort())
         raise
 
 
-class StraightWay:
-    """Relays frames as they arrive, without waking the task that waits for them. ``shown`` are the
-    frames that are clear and not yet sent."""
+class Relay:
+    """Path of frames to the client, also of those that arrive while their task waits."""
 
-    __slots__ = ("_error", "_record", "_rest", "_to", "_watch", "shown")
+    __slots__ = ("_cleared", "_client", "_guards", "_record", "_turn")
 
-    def __init__(self, watch: OutputGuards, record: Record, to: Sink) -> None:
-        self._watch = watch
+    def __init__(self, guards: OutputGuards, record: Record, client: Sink, turn: LoopTurn) -> None:
+        self._guards = guards
         self._record = record
-        self._to = to
-        self.shown: list[Frame] = []
-        self._rest: Sequence[Frame] | None = None
-        self._error: ProxyError | None = None
+        self._client = client
+        self._turn = turn
+        self._cleared: list[Frame] = []
 
-    def hand_on(self, frames: Sequence[Frame]) -> bool:
-        """Relay frames. Return False if one needs to wait, or has failed: ``left_of`` returns those
-        that are left."""
-        shown, watch = self.shown, self._watch
-        for place, frame in enumerate(frames):
-            try:
-                safe = watch.try_inspect(frame)
-            except ProxyError as error:
-                self._record.meter(frame)
-                self._error, self._rest = error, ()
-                return False
-            if safe is None:
-                self._rest = frames[place:]
-                return False
+    def feed(self, frames: Sequence[Frame]) -> Coroutine[Any, Any, None] | None:
+        """Relay frames. Return what to await if guards or the client need time, or on an error."""
+        cleared, guards = self._cleared, self._guards
+        for index, frame in enumerate(frames):
             self._record.meter(frame)
-            shown += safe
-        if shown and not self._to.try_send(shown):
-            self._rest = ()
-            return False
-        shown.clear()
-        return True
+            try:
+                safe_frames = guards.try_inspect(frame)
+            except ProxyError as error:
+                return self._fail(error)
+            if safe_frames is None:
+                return self._feed_slowly(frames[index:])
+            cleared += safe_frames
+        if cleared and not self._client.try_send(cleared):
+            return self._send_cleared()
+        cleared.clear()
+        return None
 
-    def left_of(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Return the frames that were not inspected. Raises the error of a guard."""
-        if self._error is not None:
-            raise self._failure()
-        rest, self._rest = self._rest, None
-        return frames if rest is None else rest
+    async def _feed_slowly(self, frames: Sequence[Frame]) -> None:
+        """Relay frames of which the first is metered and needs time."""
+        guards, safe_frames = self._guards, None
+        self._turn.begin()
+        try:
+            for index, frame in enumerate(frames):
+                if index:
+                    self._record.meter(frame)
+                    safe_frames = guards.try_inspect(frame)
+                if safe_frames is None:
+                    safe_frames = await guards.inspect(frame)
+                    if guards.retry_requested:
+                        raise RetryRequested
+                    if self._turn.is_over():
+                        await self._turn.rest()
+                self._cleared += safe_frames
+        except ProxyError:
+            await self._send_cleared()
+            raise
+        await self._send_cleared()
 
-    def _failure(self) -> ProxyError:
-        """Return the error to raise, and drop it: its traceback will refer to this object."""
-        error, self._error = self._error, None
-        return error or ProxyError("")
+    async def _fail(self, error: ProxyError) -> None:
+        """Send the frames that were cleared, then raise the error."""
+        try:
+            await self._send_cleared()
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
 
+    async def _send_cleared(self) -> None:
+        cleared, self._cleared = self._cleared, []
+        await self.send(cleared)
 
-async def _looked(watch: OutputGuards, frame: Frame, turn: LoopTurn) -> Sequence[Frame]:
-    """Return the frames that guards release, once other calls have had their turn."""
-    safe = await watch.inspect(frame)
-    if turn.is_over():
-        await turn.rest()
-    return safe
-
-
-async def _show(frames: Sequence[Frame], to: Sink, turn: LoopTurn) -> None:
-    """Send frames, perhaps none or all that were held back."""
-    for at in range(0, len(frames), TOGETHER):
-        await to.send(frames[at : at + TOGETHER])
-        if turn.is_over():
-            await turn.rest()
-    if not frames and turn.is_over():
-        await turn.rest()
+    async def send(self, frames: Sequence[Frame]) -> None:
+        for start in range(0, len(frames), SEND_BATCH_SIZE):
+            await self._client.send(frames[start : start + SEND_BATCH_SIZE])
+            if self._turn.is_over():
+                await self._turn.rest()

@@ -17,10 +17,10 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.money.usage import Price, find_listed, price_on
 from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import Frame
-from proxy.upstream.wire.dialing import trusted
+from proxy.upstream.wire.dialing import system_context
 
 Json = dict[str, Any]
-TRUST = trusted()
+TRUST = system_context()
 """The system's certificates, read once for all tests of a process."""
 PATIENCE_S = 30.0
 """How long a test waits for what comes at once: on a busy machine that may be seconds later."""

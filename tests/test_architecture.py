@@ -68,7 +68,7 @@ UNTESTED = {
     "proxy/limits/kinds/concurrency.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/requests.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/tokens.py": "tests/limits/test_claims.py claims and settles each kind",
-    "proxy/limits/kinds/usd.py": "tests/limits/test_claims.py claims and settles each kind",
+    "proxy/limits/kinds/usd.py": "tests/limits/test_usd.py claims for every mix of tokens",
     "proxy/policy/compile/context.py": "tests/policy/compile/test_init.py compiles with it",
     "proxy/ledger/store.py": "shapes without behaviour",
     "proxy/policy/decide/model_calls.py": "test_spellings_of_models.py asks in every way",
@@ -87,7 +87,7 @@ UNTESTED = {
     "proxy/policytest/report.py": "tests/policytest/test_init.py reads both of its forms",
     "proxy/types/detections.py": "values; tests/dialects/test_detections.py fills them",
     "proxy/types/__init__.py": "values without behaviour",
-    "proxy/upstream/forwarded.py": "tests/upstream/test_client.py breaks answers in every way",
+    "proxy/upstream/attempt.py": "tests/upstream/test_client.py breaks answers in every way",
     "proxy/upstream/reply.py": "shapes without behaviour",
 }
 

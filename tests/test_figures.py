@@ -21,7 +21,7 @@ from proxy.guards.text import documents as guard_documents
 from proxy.guards.whole import joined_parts
 from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
-from proxy.limits.stores import batch, failover
+from proxy.limits.stores import failover, redis_script
 from proxy.limits.stores import redis as limits_in_redis
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
@@ -34,8 +34,8 @@ from proxy.runtime.otel_settings import BatchBounds
 from proxy.server import server
 from proxy.telemetry import chain, decisions, lines, log_limits, registry, sampling, span_queue
 from proxy.types import limit
-from proxy.upstream import answer_reader, client, health
-from proxy.upstream.wire import names
+from proxy.upstream import client, health, response_reader
+from proxy.upstream.wire import dialing
 from tests.for_each import for_each
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -73,7 +73,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
     ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),
     ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
-    ("guard-services.md", "more than 1 MiB", MIB, egress.MOST_BYTES),
+    ("guard-services.md", "more than 1 MiB", MIB, egress.MAX_RESPONSE_BYTES),
     ("guard-services.md", "at most 1000 findings", 1000, webhook.MOST_FINDINGS),
     ("guard-services.md", "at most 512 tokens are requested", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.AT_ONCE),
@@ -86,8 +86,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "for at most 5 seconds", 5, ledger.CLOSE_S),
     ("ledger.md", "some 10 seconds after they ended", 10, audit.CHECKS_OF_LAG * audit.BETWEEN_S),
     ("ledger.md", "some 500 calls at a time", 500, statements.AT_ONCE),
-    ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.EVERY_S),
-    ("ledger.md", "for at most a twentieth of the time", 20, reconcile.SHARE),
+    ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.INTERVAL_S),
+    ("ledger.md", "for at most a twentieth of the time", 20, reconcile.IDLE_FACTOR),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
     ("limits.md", "`pii` withholds at most 400 characters", 400, pii.REACH),
@@ -101,7 +101,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "1024 for an answer", 1024, bounds.ASSUMED_TOKENS),
     ("limits.md", "within 10 seconds", 10, server.HEAD_S),
     ("limits.md", "at most 1000", 1000, default(client.HttpClient, "connections")),
-    ("limits.md", "At most 64 names are looked up", 64, names.MAX_LOOKUPS),
+    ("limits.md", "At most 64 names are looked up", 64, dialing.MAX_LOOKUPS),
     ("logs.md", "names cut to 64 characters", 64, words.MAX_WORD),
     ("logs.md", "the first 32 models of a list", 32, words.MAX_WORDS),
     ("logs.md", "longer than 32 KiB", 32 * KIB, lines.MAX_LINE),
@@ -122,8 +122,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
     ("policies.md", "idle: 10m,", 10 * MINUTE, TIMEOUTS.idle),
     ("policies.md", "total: 10m}", 10 * MINUTE, TIMEOUTS.total),
-    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, answer_reader.ANSWER_BYTES),
-    ("policies.md", "of embeddings 256MiB", 256 * MIB, answer_reader.VECTORS_BYTES),
+    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, response_reader.MAX_RESPONSE_BYTES),
+    ("policies.md", "of embeddings 256MiB", 256 * MIB, response_reader.MAX_EMBEDDINGS_BYTES),
     ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
     ("policies.md", "event of more than 8 MiB", 8 * MIB, frame_reader.MAX_EVENT_BYTES),
     ("policies.md", "deeper than 246", 246, pieces.MOST_DEPTH - len(documents.DEEPER)),
@@ -137,11 +137,11 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "1000 at most", 1000, words.MAX_MODELS),
     ("policies.md", "default 32,", 32, schema.DeploymentConfig.model_fields["max_models"].default),
     ("policies.md", "at most a fifth of the requests to an upstream", 1 / 5, health.RETRY_SHARE),
-    ("policies.md", "and ten on top", 10, health.RETRIES_SAVED),
+    ("policies.md", "and ten on top", 10, health.MAX_SAVED_RETRIES),
     ("policies.md", "1024 at least where it sets no known bound", 1024, bounds.ASSUMED_TOKENS),
-    ("policies.md", "or by itself within 5 ms", 0.005, batch.LINGER_S),
-    ("policies.md", "three round trips in a row", 3, failover.FAILURES),
-    ("policies.md", "for 2 seconds at most", 2, failover.CLOSING_S),
+    ("policies.md", "or by itself within 5 ms", 0.005, redis_script.LINGER_S),
+    ("policies.md", "three round trips in a row", 3, failover.MAX_FAILURES),
+    ("policies.md", "for 2 seconds at most", 2, failover.CLOSE_TIMEOUT_S),
     ("policies.md", "is leased for 30 seconds", 30, limit.LEASE_S),
     ("policies.md", "renews it every 10", 10, limit.RENEW_S),
     ("policies.md", "cache: {ttl: 1h,", 3600, CACHE.ttl),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.app.context import new_record
 from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
-from proxy.ports import HandOn
+from proxy.ports import Feed
 from proxy.relay import relay
 from proxy.runtime.turn import TURN_S, LoopTurns
 from proxy.types import ResponseHead, Target, Upstream
@@ -38,11 +38,14 @@ class Coming:
         self._ends = ends
         self.returned = 0
 
-    async def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+    async def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
         for waited, frames in self._batches:
-            if not (waited and hand_on is not None and hand_on(frames)):
+            if not waited or feed is None:
                 self.returned += 1
                 yield frames
+            elif (pending := feed(frames)) is not None:
+                self.returned += 1
+                await pending
         if not self._ends:
             raise UpstreamInvalid("It broke off.")
         yield (Frame((), last=True),)

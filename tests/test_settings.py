@@ -26,7 +26,7 @@ from proxy.settings import (
     redis_at,
     without_certificates,
 )
-from proxy.upstream.wire.dialing import trusted
+from proxy.upstream.wire.dialing import system_context
 from tests.for_each import for_each
 
 HERE = Address("127.0.0.1", 8080)
@@ -316,7 +316,7 @@ def test_openssl_paths_are_restored(
 
     assert meanwhile == 0
     assert {name: os.environ.get(name) for name in names} == environ
-    assert trusted().verify_mode is ssl.CERT_REQUIRED
+    assert system_context().verify_mode is ssl.CERT_REQUIRED
 
 
 def test_certificate_file_that_does_not_exist_ends_the_start(tmp_path: Path) -> None:

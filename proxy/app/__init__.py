@@ -200,7 +200,10 @@ async def _rooms(
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.backfill(context, store, counters)
     limits = Limiter(
-        store=counters, warned=partial(telemetry.warn, context), backfill=backfill, offload=offload
+        store=counters,
+        on_warning=partial(telemetry.warn, context),
+        backfill=backfill,
+        offload=offload,
     )
     health = Health(time.monotonic, context.metrics.circuit)
     answers = Bodies(context.settings.answers_bytes, "answers")
@@ -213,7 +216,7 @@ async def _rooms(
         offload=offload,
         share=partial(BodyShare, answers),
         ids=stores.ids(context),
-        settlements=counters,
+        registry=counters,
     )
     bare = Rooms(
         limits=limits,

@@ -27,10 +27,10 @@ from proxy.cache.vector_index import VectorIndex
 from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Limiter
-from proxy.limits.backfill import Backfill, BackfillUnavailable
+from proxy.limits.backfill import BackfillUnavailable, BudgetBackfill
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.memory import MemoryStore
-from proxy.limits.stores.store import CounterStore, LedgerRun, renewing
+from proxy.limits.stores.store import CounterStore, LedgerRun, renew_leases
 from proxy.money.usage import NANO
 from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
@@ -66,7 +66,7 @@ def ids(context: Context) -> ResponseIds | None:
 async def counters(context: Context) -> CounterStore:
     """Open the store of limit counters: in memory, or on a Redis server that may be unreachable."""
     store = await _counters(context)
-    await context.opened.enter_async_context(run_in_background(renewing(store, asyncio.sleep)))
+    await context.opened.enter_async_context(run_in_background(renew_leases(store, asyncio.sleep)))
     if context.ledger is not None:
         await context.opened.enter_async_context(run_in_background(_book(context.ledger, store)))
     return store
@@ -103,13 +103,13 @@ async def _counters(context: Context) -> CounterStore:
         fallback=alone,
         on_change=tell,
         sleep=asyncio.sleep,
-        chance=random.random,
+        random=random.random,
         new_id=new_request_id,
-        lost_budget=lost,
+        on_lost_budget=lost,
     )
     context.opened.push_async_callback(_close, context, sheltered)
-    await context.opened.enter_async_context(run_in_background(sheltered.watch()))
-    await sheltered.check()
+    await context.opened.enter_async_context(run_in_background(sheltered.run_probe()))
+    await sheltered.probe_at_start()
     return sheltered
 
 
@@ -171,24 +171,26 @@ def drift(
 
     in_force = ActiveBudgets(lambda: store.current).all
     comparing = Reconciler(
-        admission=admission,
+        limiter=admission,
         budgets=in_force,
-        spent=ask,
+        fetch_spend=ask,
         report=context.metrics.drifted,
-        failed=partial(telemetry.amiss, context, "drift.failed"),
+        on_error=partial(telemetry.amiss, context, "drift.failed"),
         sleep=asyncio.sleep,
-        now=time.monotonic,
+        monotonic=time.monotonic,
         utc=since_epoch,
     )
     return run_in_background(comparing.run())
 
 
-async def backfill(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
+async def backfill(
+    context: Context, policies: PolicyStore, counters: CounterStore
+) -> BudgetBackfill:
     """Restore the spend of new budget counters from the ledger, if there is one."""
-    asking = Backfill(
+    asking = BudgetBackfill(
         store=counters,
-        spent_before=partial(_spent_before, context, ActiveBudgets(lambda: policies.current)),
-        failed=partial(telemetry.amiss, context, "recall.failed"),
+        fetch_spend=partial(_spent_before, context, ActiveBudgets(lambda: policies.current)),
+        on_error=partial(telemetry.amiss, context, "recall.failed"),
         monotonic=time.monotonic,
         utc=since_epoch,
         ledger=_ledger_run(context).id,

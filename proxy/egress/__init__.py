@@ -1,7 +1,7 @@
-"""The ways out for guards and the cache: an address of the policy, or a deployment of it.
+"""Clients for guards and the cache: HTTP requests to a URL, and calls of a deployment.
 
-A call to a deployment goes through the very pipeline that serves clients, so its limits, its cost
-and its fallbacks are those of any call; log, metrics and ledger see it as one of its own.
+A call of a deployment runs through the pipeline that serves clients. Limits, cost, fallbacks, logs,
+metrics and the ledger treat it like any call.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proxy.call.record import Record
-from proxy.egress.exchange import OwnExchange
+from proxy.egress.exchange import InternalExchange
 from proxy.errors import StaleConnection, UpstreamError, UpstreamTimeout
 from proxy.errors.causes import ConnectionFailed
 from proxy.ports import Exchange
 from proxy.runtime.frozen import frozen
 from proxy.types import Endpoint, RequestHead, Timeouts, TraceContext
 from proxy.types.roster import internal_key
-from proxy.upstream.reply import Http, Reply
+from proxy.upstream.reply import Http
 
 DIALECT = "openai"
-MOST_BYTES = 1024 * 1024  # of a service's answer
-PATIENCE = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)  # beyond any deadline
+MAX_RESPONSE_BYTES = 1024 * 1024
+TIMEOUTS = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)  # beyond any deadline
 
 
-class TooMuch(OSError):
-    """A service answers more than anybody reads."""
+class ResponseTooLong(OSError):
+    """A service sent more than ``MAX_RESPONSE_BYTES``."""
 
 
 @frozen
 class HttpEgress:
-    """The ways out of the process. ``run`` carries a call through their own pipeline;
-    ``new_id`` draws the id of such a call."""
+    """``GuardClients`` over one HTTP client.
+
+    ``run`` runs a call through the pipeline. ``new_id`` returns the id of such a call.
+    """
 
     http: Http
     run: Callable[[Exchange], Awaitable[None]]
@@ -49,20 +51,20 @@ class HttpEgress:
         """Return the target that has computed the embedding of a text, and its response."""
         owner = record.plan.deployment if record.plan is not None else None
         key = internal_key("cache", owner or "")
-        out = self.of(record, waits=waits)
-        exchange = await out.send(key, deployment, "embeddings", {"input": text})
+        client = self.of(record, waits=waits)
+        exchange = await client.send(key, deployment, "embeddings", {"input": text})
         return exchange.model, exchange.document()
 
 
 @dataclass(slots=True)
 class HttpGuardEgress:
-    """Those of one client's call. The time that it waits here is not the proxy's own."""
+    """A ``GuardClient`` of one call. Records the time for which the call waits."""
 
-    outside: HttpEgress
+    egress: HttpEgress
     record: Record
     waits: bool = True
-    _waiting: int = field(default=0, init=False)
-    _since: float = field(default=0.0, init=False)
+    _pending: int = field(default=0, init=False)
+    _waiting_since: float = field(default=0.0, init=False)
 
     @property
     def request_id(self) -> str:
@@ -73,67 +75,64 @@ class HttpGuardEgress:
         return self.record.key
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Redirects are not followed: what is not an answer of this very address is none."""
-        with self._noted():
+        """Send a POST request and return status and body. Redirects are not followed.
+
+        Raises ``TimeoutError``, ``ConnectionFailed`` and ``ResponseTooLong``.
+        """
+        http = self.egress.http
+        with self._timed():
             try:
-                async with await self._reply(url, headers, body) as reply:
-                    status, answer = reply.status, await reply.body(MOST_BYTES + 1)
+                try:
+                    reply = await http.post(url, headers, body, TIMEOUTS)
+                except StaleConnection:
+                    reply = await http.post(url, headers, body, TIMEOUTS, fresh=True)
+                async with reply:
+                    status, response = reply.status, await reply.body(MAX_RESPONSE_BYTES + 1)
             except UpstreamTimeout:
                 raise TimeoutError from None
             except UpstreamError as error:
                 raise ConnectionFailed(error.cause or "local") from None
-        if len(answer) > MOST_BYTES:
-            raise TooMuch
-        return status, answer
-
-    async def _reply(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        try:
-            return await self.outside.http.post(url, headers, body, PATIENCE)
-        except StaleConnection:
-            return await self.outside.http.post(url, headers, body, PATIENCE, fresh=True)
+        if len(response) > MAX_RESPONSE_BYTES:
+            raise ResponseTooLong
+        return status, response
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
         key = internal_key("guard", guard)
-        return (await self.send(key, deployment, "chat", body)).answer()
+        return (await self.send(key, deployment, "chat", body)).text()
 
     async def send(
         self, key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
-    ) -> OwnExchange:
-        """Send a request to a deployment as the caller of an internal key."""
-        caller = f"{key} {self.record.key}"  # in whose turns it is served
-        exchange = OwnExchange(self._head(key, deployment, endpoint), body, caller)
-        with self._noted():
-            await self.outside.run(exchange)
-        return exchange
-
-    def _head(self, key: str, deployment: str, endpoint: Endpoint) -> RequestHead:
-        outer, own = self.record, self.outside.new_id()
-        return RequestHead(
+    ) -> InternalExchange:
+        """Call a deployment as an internal key."""
+        head, call_id = self.record.head, self.egress.new_id()
+        ids = self.record.ids
+        request_head = RequestHead(
             dialect=DIALECT,
             endpoint=endpoint,
             route=key.partition("/")[0],
-            request_id=own,
-            call_id=own,
+            request_id=call_id,
+            call_id=call_id,
             deployment=deployment,
             internal_key=key,
-            parent=TraceContext(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
-            via=outer.head.via if outer.head else (),
+            parent=TraceContext(ids.trace_id, ids.server_span, self.record.sample_id),
+            via=head.via if head else (),
             received_at=datetime.now(UTC),
         )
+        exchange = InternalExchange(request_head, body, f"{key} {self.record.key}")
+        with self._timed():
+            await self.egress.run(exchange)
+        return exchange
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
-        """Note the time for which anything is waited for, once where several are at a time."""
-        if not self._waiting:
-            self._since = self.record.now()
-        self._waiting += 1
+    def _timed(self) -> Iterator[None]:
+        """Add the time of the block to the call's wait, once if several run at a time."""
+        if not self._pending:
+            self._waiting_since = self.record.now()
+        self._pending += 1
         try:
             yield
         finally:
-            self._waiting -= 1
-            if (
-                self.waits
-                and not self._waiting
-                and all(a.ended is not None for a in self.record.attempts)
-            ):
-                self.record.wait_s += self.record.now() - self._since
+            self._pending -= 1
+            has_open_attempt = any(attempt.ended is None for attempt in self.record.attempts)
+            if self.waits and not self._pending and not has_open_attempt:
+                self.record.wait_s += self.record.now() - self._waiting_since

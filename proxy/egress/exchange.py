@@ -1,4 +1,4 @@
-"""A call that the proxy makes itself: the pipeline's exchange, without a client at its end."""
+"""Exchange of a call that the proxy makes itself, without a client connection."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
 
 
-class OwnExchange:
-    """Sends one request, and keeps the response, or why there is none."""
+class InternalExchange:
+    """An ``Exchange`` that keeps the response or the error.
+
+    ``scheduling_key`` names the internal key and the key of the call that it serves.
+    """
 
     _call: Call
     _writer: FamilyWriter
-    is_disconnected = True  # who asks is this very task: where it is cancelled, nobody is left
+    is_disconnected = True  # a cancelled call has nobody to send to
 
-    def __init__(self, head: RequestHead, body: Mapping[str, Any], caller: str = "") -> None:
+    def __init__(
+        self, head: RequestHead, body: Mapping[str, Any], scheduling_key: str = ""
+    ) -> None:
         self.request_id = head.request_id
         self._head = head
         self._body = body
-        self._caller = caller  # not the guard's key, which is that of nobody
+        self._scheduling_key = scheduling_key
         self._record: Record | None = None
         self._document: Any = None
         self._error: ProxyError | None = None
@@ -42,11 +47,11 @@ class OwnExchange:
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
         body = {**self._body, "model": head.deployment}
-        self._call = dialects.read_call(head, body, caller=self._caller)
+        self._call = dialects.read_call(head, body, caller=self._scheduling_key)
         return self._call
 
     def keep_alive(self, record: Record) -> None:
-        """Do nothing: no connection waits for bytes."""
+        """Do nothing, because no connection is open."""
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
@@ -68,7 +73,7 @@ class OwnExchange:
 
     @property
     def model(self) -> str:
-        """The target that has responded."""
+        """Target of the response."""
         bill = self._record.used_bill() if self._record is not None else None
         return bill.target.id if bill is not None else ""
 
@@ -78,7 +83,7 @@ class OwnExchange:
             raise self._error
         return self._document
 
-    def answer(self) -> str:
+    def text(self) -> str:
         """Return the text of the first choice. Raises ``ProxyError``."""
         document = self.document()
         try:

@@ -1,9 +1,8 @@
-"""What a call claims of its limits before it is forwarded, and what it turns out to have used.
+"""Claims of a call on its limits before it is forwarded, and its actual usage afterwards.
 
-The estimate errs on the high side: every value of the request, and for each choice of each prompt
-as many tokens as the request allows, or ``ASSUMED_TOKENS`` where it allows any number. Money is
-estimated for the most expensive target with a known price, at its highest rates. What is
-not used is given back when the call ends.
+Estimates err on the high side: the whole request, and for each choice of each prompt the most
+output tokens that it allows (``ASSUMED_TOKENS`` if unbounded). Cost assumes the most expensive
+target with a known price. Settlement returns what was not used.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from proxy.call.attempts import Attempt
-from proxy.call.billing import Billing, BudgetCharge
+from proxy.call.billing import BudgetCharge
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import answers_of, max_reasoning_tokens
 from proxy.dialects.upstream_request import parameters, translate_request
 from proxy.errors import InvalidField
-from proxy.limits.most_expensive import highest_cost
+from proxy.limits.kinds.usd import highest_cost
 from proxy.money.estimate import (
     NO_ESTIMATES,
     NOTHING_HIDDEN,
@@ -41,231 +40,235 @@ from proxy.types.outcome import READING, WAIT, LimitDecision
 from proxy.types.reasoning import is_reasoning_model
 from proxy.types.way import MODEL_FREE_METHODS
 
-A_USER = "\0user\0"  # stands in a scope for who calls: no name of the policy has such a character
-ONLY = (0,)  # the index of the model call of nearly every call
-Weights = dict[LimitKind, list[int]]
+USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
+FIRST_ONLY = (0,)  # the model calls of nearly every call
+Amounts = dict[LimitKind, list[int]]
+"""Estimated amount of each model call, by kind of limit."""
 
 
 def estimate_claims(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Return the claims of a call, one for each counter, in the order of its limits."""
     templates = plan.claim_templates
     if not templates:
-        templates[:] = _templates(plan)  # large calls do so beside the loop, at the same time
-    weights = _weights(plan, call, templates)
-    return tuple([each.claim or _claim(each, weights, plan, call) for each in templates])
+        templates[:] = _templates(plan)  # one assignment: threads may do the same concurrently
+    amounts = _amounts(plan, call, templates)
+    return tuple([each.claim or _claim(each, amounts, plan, call) for each in templates])
 
 
-def _uses_nothing(call: Call) -> bool:
-    """True if a call that is passed on puts no model to work, whatever it is asked for."""
+def _runs_no_model(call: Call) -> bool:
     return call.head.passthrough is not None and call.head.method in MODEL_FREE_METHODS
 
 
 def _is_free(plan: Plan, call: Call) -> bool:
-    """True if a call is known to cost nothing, whoever of its targets is asked."""
+    """Return True if every target is known to cost nothing."""
     day = call.head.received_at.date()
-    targets = [target for leg in plan.model_calls for target in leg.targets]
+    targets = [target for model_call in plan.model_calls for target in model_call.targets]
     prices = [price_on(target.prices, day) for target in (*targets, *plan.guards.route_targets)]
     return bool(prices) and all(price is not None and price.is_free for price in prices)
 
 
-def _claim(template: ClaimTemplate, weights: Weights, plan: Plan, call: Call) -> Claim:
-    """Return what one call claims of a counter that others claim otherwise."""
-    _, limit, scope, personal, legs = template
+def _claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Call) -> Claim:
+    """Return the claim of a call whose amount or scope differs between calls."""
+    _, limit, scope, is_per_user, model_calls = template
     amount = 1
-    if limit.kind in weights:
-        amounts = weights[limit.kind]
-        amount = (
-            amounts[0] if legs == ONLY else min(sum([amounts[leg] for leg in legs]), MAX_AMOUNT)
-        )
-    if personal:
-        scope = scope.replace(A_USER, str(call.head.user or call.body.get("user") or ""))
+    if limit.kind in amounts:
+        by_call = amounts[limit.kind]
+        if model_calls == FIRST_ONLY:
+            amount = by_call[0]
+        else:
+            amount = min(sum([by_call[model_call] for model_call in model_calls]), MAX_AMOUNT)
+    if is_per_user:
+        user = str(call.head.user or call.body.get("user") or "")
+        scope = scope.replace(USER_PLACEHOLDER, user)
     endpoint = call.head.endpoint
     is_free = limit.kind.is_usage_based and (
-        endpoint in UNBILLED or (endpoint == "passthrough" and _uses_nothing(call))
+        endpoint in UNBILLED or (endpoint == "passthrough" and _runs_no_model(call))
     )
     if not amount and limit.is_budget:
         is_free = is_free or _is_free(plan, call)
-    return Claim(limit, scope, amount, is_per_user=personal, is_count_only=is_free)
+    return Claim(limit, scope, amount, is_per_user=is_per_user, is_count_only=is_free)
 
 
 def _templates(plan: Plan) -> list[ClaimTemplate]:
-    """Return what all calls of a plan claim, by whose each counter is: a limit per model has one
-    for each model that legs ask first, whatever name the client has for it."""
+    """Return what the claims of all calls of a plan share.
+
+    A limit per model has a counter for the model of each first target, under whatever name the
+    client requests it.
+    """
     labels = {f"tag.{name}": value for name, value in plan.tags.items()}
-    labels |= {"key": plan.key, "deployment": plan.deployment or "", "user": A_USER}
-    models: dict[str, list[int]] = {}
-    for index, leg in enumerate(plan.model_calls):
-        models.setdefault(leg.targets[0].model, []).append(index)
-    everything = {"": list(range(len(plan.model_calls)))}
+    labels |= {"key": plan.key, "deployment": plan.deployment or "", "user": USER_PLACEHOLDER}
+    calls_by_model: dict[str, list[int]] = {}
+    for index, model_call in enumerate(plan.model_calls):
+        calls_by_model.setdefault(model_call.targets[0].model, []).append(index)
+    all_calls = {"": list(range(len(plan.model_calls)))}
     templates: list[ClaimTemplate] = []
     for bound in plan.limits:
-        limit, personal = bound.limit, "user" in bound.per
-        for model, legs in (models if "model" in bound.per else everything).items():
-            scope = _scope(bound.per, {**labels, "model": model})
-            varies = personal or limit.kind.is_usage_based
-            claim = None if varies else Claim(limit, scope, 1, is_per_user=personal)
+        limit, is_per_user = bound.limit, "user" in bound.per
+        groups = calls_by_model if "model" in bound.per else all_calls
+        for model, indexes in groups.items():
+            labels["model"] = model
+            scope = "|".join([f"{name}:{labels.get(name, '')}" for name in bound.per])
+            claim = None
+            if not is_per_user and not limit.kind.is_usage_based:
+                claim = Claim(limit, scope, 1)
             templates.append(
-                ClaimTemplate(
-                    claim=claim,
-                    limit=limit,
-                    scope=scope,
-                    personal=personal,
-                    model_calls=tuple(legs),
-                )
+                ClaimTemplate(claim, limit, scope, personal=is_per_user, model_calls=tuple(indexes))
             )
     return templates
 
 
-def _scope(per: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Name a counter by whose it is; what a call does not have is one value too."""
-    return "|".join([f"{name}:{labels.get(name, '')}" for name in per])
-
-
-def _weights(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> Weights:
-    """Return what each leg may use, by the kind of limit: estimated once for all limits, and not at
-    all where no limit counts it."""
-    weights: Weights = {}
+def _amounts(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> Amounts:
+    """Estimate each usage-based kind once for all its limits."""
+    amounts: Amounts = {}
     sizes: list[list[CallSize]] = []
     for template in templates:
         kind = template.limit.kind
-        if kind.is_usage_based and kind not in weights:
-            sizes = sizes or [_sizes(call, plan, leg) for leg in plan.model_calls]
+        if kind.is_usage_based and kind not in amounts:
+            sizes = sizes or [_sizes(call, plan, model_call) for model_call in plan.model_calls]
             day = call.head.received_at.date()
-            weights[kind] = [kind.estimate(leg_sizes, day) for leg_sizes in sizes]
-    return weights
+            amounts[kind] = [kind.estimate(target_sizes, day) for target_sizes in sizes]
+    return amounts
 
 
 def estimate_cost(plan: Plan, call: Call) -> int | None:
-    """Return the nano-USD that a call may cost by estimate: the most expensive target of each leg.
+    """Return the nano-USD that a call may cost at the most expensive target of each model call.
 
-    None as soon as a leg has no target with a known price.
+    Returns None if a model call has no target with a known price.
     """
     day = call.head.received_at.date()
-    costs = [highest_cost(_sizes(call, plan, leg), day) for leg in plan.model_calls]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    total = 0
+    for model_call in plan.model_calls:
+        cost = highest_cost(_sizes(call, plan, model_call), day)
+        if cost is None:
+            return None
+        total += cost
+    return total
 
 
-def _sizes(call: Call, plan: Plan, leg: ModelCall) -> list[CallSize]:
-    """Return what each target of a leg may use, those that a guard may route to among them. One
-    that cannot be asked may use nothing: its client is told why, not of a limit."""
-    targets = leg.targets
+def _sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallSize]:
+    """Return the size at each target, including targets that a guard may route to.
+
+    Omits targets that cannot express the request, unless there is no other.
+    """
+    targets = model_call.targets
     if plan.guards.route_targets:
         targets += tuple(plan.guards.route_targets)
     if plan.passed is not None:
-        return [_passed_size(call, target, plan.passed.most_cost) for target in targets]
+        return [_passthrough_size(call, target, plan.passed.most_cost) for target in targets]
+    sizes: list[CallSize] = []
     if len(targets) == 1:
-        only = _size(call, targets[0], leg.overrides_for(targets[0]))
-        return [only or CallSize(targets[0], prompt=0, output=0, body={})]
-    sizes: dict[tuple[str | None, ...], CallSize | None] = {}
-    found: list[CallSize] = []
-    for target in targets:
-        own = target.id if target.id in leg.target_overrides else None
-        form = target.upstream.name, target.endpoint, own  # its bodies differ in the model's name
-        if form not in sizes:
-            sizes[form] = _size(call, target, leg.overrides_for(target))
-        if (size := sizes[form]) is not None:
-            found.append(size._replace(target=target))
-    return found or [CallSize(target, prompt=0, output=0, body={}) for target in targets]
+        size = _size(call, targets[0], model_call.overrides_for(targets[0]))
+        sizes = [size] if size is not None else []
+    else:
+        size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
+        for target in targets:
+            overrides = target.id if target.id in model_call.target_overrides else None
+            form = target.upstream.name, target.endpoint, overrides  # else only the model differs
+            if form not in size_by_form:
+                size_by_form[form] = _size(call, target, model_call.overrides_for(target))
+            if (size := size_by_form[form]) is not None:
+                sizes.append(size._replace(target=target))
+    return sizes or [CallSize(target, prompt=0, output=0, body={}) for target in targets]
 
 
-def estimated(
-    call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
+def estimate_tokens(
+    call: Call, target: Target, overrides: ParameterOverrides = UNCHANGED
 ) -> tuple[int, int] | None:
-    """Return the tokens of the prompt and the most that the answers may have, by the very body that
-    the target would get; None where it cannot be asked."""
-    size = _size(call, target, changes)
+    """Return the prompt tokens and the most output tokens of the request that a target gets.
+
+    Returns None if the target's dialect cannot express the request.
+    """
+    size = _size(call, target, overrides)
     return (size.prompt, size.output) if size else None
 
 
-def _size(call: Call, target: Target, changes: ParameterOverrides) -> CallSize | None:
-    if call.head.endpoint in UNBILLED:  # it costs nothing, and no model reads it
+def _size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize | None:
+    if call.head.endpoint in UNBILLED:
         return CallSize(target, prompt=0, output=0, body={})
     if call.head.passthrough is not None:
-        return _passed_size(call, target, None)
-    asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+        return _passthrough_size(call, target, None)
+    client, upstream = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     try:
-        sent = translate_request(call, target, asked, spoken, changes)
+        request = translate_request(call, target, client, upstream, overrides)
     except InvalidField:
         return None
-    known = _known_sizes(call, sent.body) if call.field_quarters else NO_ESTIMATES
-    prompt = min(to_tokens(estimate_quarters(sent.body, known)), MAX_AMOUNT)
-    answers = min(sent.max_output_tokens, MAX_AMOUNT)
-    return CallSize(target, prompt, output=answers, body=sent.body)
+    field_quarters = NO_ESTIMATES
+    if call.field_quarters:
+        field_quarters = _unchanged_fields(call, request.body)
+    prompt = min(to_tokens(estimate_quarters(request.body, field_quarters)), MAX_AMOUNT)
+    output = min(request.max_output_tokens, MAX_AMOUNT)
+    return CallSize(target, prompt, output=output, body=request.body)
 
 
-def _passed_size(call: Call, target: Target, most_cost: int | None) -> CallSize:
-    """Return what a call that is passed on may use: its JSON, and a token at the least, as none at
-    all would fit what is spent; nothing at all where it only looks something up."""
-    if _uses_nothing(call):
+def _passthrough_size(call: Call, target: Target, fixed_cost: int | None) -> CallSize:
+    """Return the size of a passthrough call: its JSON, at least one token.
+
+    A call that runs no model has no size.
+    """
+    if _runs_no_model(call):
         return CallSize(target, prompt=0, output=0, body=call.body, fixed_cost=0)
     prompt = min(to_tokens(estimate_quarters(call.body, call.field_quarters)), MAX_AMOUNT)
-    return CallSize(target, max(1, prompt), output=0, body=call.body, fixed_cost=most_cost)
+    return CallSize(target, max(1, prompt), output=0, body=call.body, fixed_cost=fixed_cost)
 
 
-def _known_sizes(call: Call, body: Json) -> Mapping[str, int]:
-    """Return the estimates of the fields that are sent as they came."""
+def _unchanged_fields(call: Call, body: Json) -> Mapping[str, int]:
+    """Return the estimates of the fields that are sent unchanged."""
     fields = call.field_quarters.items()
     return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
 
 
 def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
-    """Return what a model may have written for an attempt without sending it, from the request to
-    its first text, or to the end without one: thoughts, and all of an answer that is not streamed.
-    A stream of a model that does not reason hides nothing."""
+    """Return the output that a model may have generated for an attempt without sending it.
+
+    Covers the time from the request to the first text: reasoning, and all output that is not
+    streamed. A stream of a model that does not reason hides nothing.
+    """
     if call.head.passthrough is not None:
         return NOTHING_HIDDEN
-    leg, meter = plan.model_calls[attempt.model_call], attempt.meter
-    body = parameters(call, attempt.target, leg.overrides_for(attempt.target))
+    model_call, meter = plan.model_calls[attempt.model_call], attempt.meter
+    body = parameters(call, attempt.target, model_call.overrides_for(attempt.target))
     if call.stream and DIALECTS[attempt.target.upstream.dialect].server.streams:
-        reported_thought = meter.reported is not None and meter.reported.reasoning
-        if not (
-            reported_thought
-            or is_reasoning_model(attempt.target.model, body)
-            or max_reasoning_tokens(body)
-        ):
+        has_reasoned = meter.reported is not None and meter.reported.reasoning
+        may_have_reasoned = is_reasoning_model(attempt.target.model, body)
+        if not (has_reasoned or may_have_reasoned or max_reasoning_tokens(body)):
             return NOTHING_HIDDEN
-    sent = attempt.started if attempt.sent_at is None else attempt.sent_at
-    until = attempt.ended if meter.text_at is None else meter.text_at
-    seconds = 0.0 if until is None else max(0.0, until - sent)
+    sent_at = attempt.started if attempt.sent_at is None else attempt.sent_at
+    text_at = attempt.ended if meter.text_at is None else meter.text_at
+    seconds = 0.0 if text_at is None else max(0.0, text_at - sent_at)
     return HiddenOutput(seconds, answers_of(body), attempt.most_answered)
 
 
-def charges_of(decided: LimitDecision, used: Sequence[int]) -> list[BudgetCharge]:
-    """Return what a call was charged of budgets that no user has for itself, by what it has used of
-    each claim. A budget in shadow that would have refused it was not charged."""
+def budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[BudgetCharge]:
+    """Return the charges of budgets that are not per user, by the usage of each claim.
+
+    Budgets in shadow mode that would have refused the call were not charged.
+    """
     return [
-        BudgetCharge(claim.limit.name, claim.scope, used[index])
-        for index, claim in enumerate(decided.claims)
+        BudgetCharge(claim.limit.name, claim.scope, usage[index])
+        for index, claim in enumerate(decision.claims)
         if claim.limit.is_budget
-        and used[index]
+        and usage[index]
         and not claim.is_per_user
-        and not decided.readings[index * READING + WAIT]
+        and not decision.readings[index * READING + WAIT]
     ]
 
 
 def actual_usage(claims: Sequence[Claim], record: Record) -> list[int]:
-    """Return what a call used of each claim, now that it has ended.
+    """Return the usage of an ended call for each claim.
 
-    Where that is unknown its estimate stands, or what is known of it, if that is more.
+    Unknown usage is the claimed amount, or the known part of the usage if that is more.
     """
     billing = record.billing
     tokens = None if billing.source == "unknown" else billing.tokens
-    cost = billing.cost
-    used: dict[LimitKind, int | None] = {}
+    usage: list[int] = []
+    usage_by_kind: dict[LimitKind, int | None] = {}
     for claim in claims:
         kind = claim.limit.kind
-        if kind not in used:
-            used[kind] = kind.actual(tokens, cost)
-    return [
-        max(claim.amount, _known(claim, billing))
-        if (amount := used[claim.limit.kind]) is None
-        else amount
-        for claim in claims
-    ]
-
-
-def _known(claim: Claim, billing: Billing) -> int:
-    """Return what a call is known to have used of a claim; more of it is not known."""
-    cost = sum([bill.cost or 0 for bill in billing.bills])
-    return claim.limit.kind.actual(billing.tokens, cost) or 0
+        if kind not in usage_by_kind:
+            usage_by_kind[kind] = kind.actual(tokens, billing.cost)
+        amount = usage_by_kind[kind]
+        if amount is None:
+            known_cost = sum([bill.cost or 0 for bill in billing.bills])
+            amount = max(claim.amount, kind.actual(billing.tokens, known_cost) or 0)
+        usage.append(amount)
+    return usage

@@ -1,8 +1,8 @@
-"""Whether the counters of budgets and the ledger agree: the money that only one of them knows of.
+"""Measures drift between budget counters and the ledger.
 
-Calls go on meanwhile, so a counter is read before and after the ledger is, with time between for
-rows to be written: what the ledger says must lie from the one to the other. While nothing is spent
-that is exact; else a difference smaller than what was just spent does not show.
+Calls run during a measurement. The counter is read before and after the ledger, with a pause for
+rows to be written: the ledger's amount must lie between both. Drift smaller than the spend during
+the measurement is not detected.
 """
 
 from __future__ import annotations
@@ -14,116 +14,121 @@ from proxy.limits import Limiter
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import BudgetQuery, Claim, Limit
 
-EVERY_S = 300.0
-WRITTEN_S = 2.0
-SHARE = 20  # looking takes at most such a part of the time
-TRIES = 3
-Spent = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
+INTERVAL_S = 300.0
+WRITE_DELAY_S = 2.0
+IDLE_FACTOR = 20  # pause at least so many times as long as a measurement
+ATTEMPTS = 3
+FetchSpend = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
 
 
 @dataclass(slots=True)
 class Reconciler:
-    """``spent`` returns what the ledger has for a budget since a moment in milliseconds of UTC, as
-    nano-USD by scope.
+    """Reports the drift of each budget every ``INTERVAL_S`` seconds.
 
-    Every ``EVERY_S`` seconds ``report`` gets the largest drift of each budget, in nano-USD: above 0
-    where the counter has more. A budget whose drift is unknown is not among them; ``failed`` gets
-    the error of a look that failed.
+    Attributes:
+        fetch_spend: Returns the ledger's spend for a budget in nano-USD by scope, since a time in
+            milliseconds of UTC.
+        report: Called with the largest drift of each budget in nano-USD, positive if the counter
+            has more. Budgets with unknown drift are omitted.
+        on_error: Called with the error of a failed measurement.
+        monotonic: Clock for pauses, in seconds.
+        utc: Clock for budget windows, in seconds since 1970.
     """
 
-    admission: Limiter
+    limiter: Limiter
     budgets: Callable[[], Awaitable[Mapping[str, BudgetQuery]]]
-    spent: Spent
+    fetch_spend: FetchSpend
     report: Callable[[Mapping[str, int]], None]
-    failed: Callable[[Exception], None]
+    on_error: Callable[[Exception], None]
     sleep: Callable[[float], Awaitable[None]]
-    now: Callable[[], float]
+    monotonic: Callable[[], float]
     utc: Callable[[], float]
-    _seen: dict[str, frozenset[str] | None] = field(default_factory=dict)
-    _unsure: dict[str, int] = field(default_factory=dict)
+    _deployments: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    _changed_window_ms: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Look for as long as the process lives."""
-        rest = EVERY_S
+        """Measure and report until cancelled."""
+        pause_s = INTERVAL_S
         while True:
-            await self.sleep(rest)
-            began = self.now()
+            await self.sleep(pause_s)
+            started_at = self.monotonic()
+            drifts: Mapping[str, int] = {}
             try:
-                found = await self.look()
-            except Exception as error:  # noqa: BLE001  # what looks on must not end the process
-                found = {}
-                self.failed(error)
-            self.report(found)
-            rest = max(EVERY_S, SHARE * (self.now() - began))
+                drifts = await self.measure()
+            except Exception as error:  # noqa: BLE001  # reported; must not end the process
+                self.on_error(error)
+            self.report(drifts)
+            pause_s = max(INTERVAL_S, IDLE_FACTOR * (self.monotonic() - started_at))
 
-    async def look(self) -> dict[str, int]:
-        """Return the drift of each budget in force, by name; without those where it is unknown."""
-        found: dict[str, int] = {}
+    async def measure(self) -> dict[str, int]:
+        """Return the drift of each active budget by name, without budgets of unknown drift."""
+        drifts: dict[str, int] = {}
         for budget in (await self.budgets()).values():
-            if budget.limit.shadow or not self._sure(budget):
+            if budget.limit.shadow or not self._is_comparable(budget):
                 continue
-            drift = await self._least(budget)
+            drift = await self._smallest_drift(budget)
             if drift is not None:
-                found[budget.limit.name] = drift
-        return found
+                drifts[budget.limit.name] = drift
+        return drifts
 
-    def _sure(self, budget: BudgetQuery) -> bool:
-        """A budget that began to count other deployments cannot be told until its window is over:
-        the ledger does not know what counted before."""
-        name, begin = budget.limit.name, self._begin(budget.limit)
-        if self._seen.get(name, budget.deployments) != budget.deployments:
-            self._unsure[name] = begin
-        self._seen[name] = budget.deployments
-        return self._unsure.get(name) != begin
+    def _is_comparable(self, budget: BudgetQuery) -> bool:
+        """Return False until the window ends in which the deployments of a budget changed.
 
-    async def _least(self, budget: BudgetQuery) -> int | None:
-        """Return the smallest drift of a few tries: one that disappears was a call under way."""
-        least: int | None = None
-        for _ in range(TRIES):
-            drift = await self._drift(budget)
+        The ledger does not know which deployments counted before.
+        """
+        name, window_start_ms = budget.limit.name, self._window_start_ms(budget.limit)
+        if self._deployments.get(name, budget.deployments) != budget.deployments:
+            self._changed_window_ms[name] = window_start_ms
+        self._deployments[name] = budget.deployments
+        return self._changed_window_ms.get(name) != window_start_ms
+
+    async def _smallest_drift(self, budget: BudgetQuery) -> int | None:
+        """Repeat the measurement, because drift that disappears was a call in flight."""
+        smallest: int | None = None
+        for _ in range(ATTEMPTS):
+            drift = await self._measure_drift(budget)
             if drift is None:
                 return None
-            least = drift if least is None else min(least, drift, key=abs)
-            if not least:
+            smallest = drift if smallest is None else min(smallest, drift, key=abs)
+            if not smallest:
                 break
-        return least
+        return smallest
 
-    async def _drift(self, budget: BudgetQuery) -> int | None:
-        begin = self._begin(budget.limit)
-        before = await self._counted(budget, begin)
-        await self.sleep(WRITTEN_S)
-        kept = await self.spent(budget, begin)
-        after = await self._counted(budget, begin)
-        if self._begin(budget.limit) != begin:
+    async def _measure_drift(self, budget: BudgetQuery) -> int | None:
+        window_start_ms = self._window_start_ms(budget.limit)
+        spend_before = await self._counted_spend(budget, window_start_ms)
+        await self.sleep(WRITE_DELAY_S)
+        ledger_spend = await self.fetch_spend(budget, window_start_ms)
+        spend_after = await self._counted_spend(budget, window_start_ms)
+        if self._window_start_ms(budget.limit) != window_start_ms:
             return None
-        drifts = [
-            _outside(kept.get(scope, 0), before[scope], after[scope])
-            for scope in before.keys() & after.keys()
-        ]
+        drifts = []
+        for scope in spend_before.keys() & spend_after.keys():
+            ledger_amount = ledger_spend.get(scope, 0)
+            low, high = sorted((spend_before[scope], spend_after[scope]))
+            is_between = low <= ledger_amount <= high
+            drifts.append(
+                0 if is_between else min(low - ledger_amount, high - ledger_amount, key=abs)
+            )
         return max(drifts, key=abs, default=None)
 
-    async def _counted(self, budget: BudgetQuery, begin: int) -> dict[str, int]:
-        """Return the nano-USD spent by calls that have ended, by scope; without fresh counters."""
-        store = self.admission.store
+    async def _counted_spend(self, budget: BudgetQuery, window_start_ms: int) -> dict[str, int]:
+        """Return the nano-USD of ended calls by scope, without fresh counters."""
+        store = self.limiter.store
         claims = [Claim(budget.limit, scope, 0) for scope in sorted(budget.scopes)]
-        if not store.certain:
+        if not store.is_consistent:
             return {}
         try:
-            standings = await store.read(claims)
+            states = await store.read(claims)
         except StoreUnavailable:
             return {}
-        held = self.admission.held(budget.limit, begin)
-        used = {standing.scope: standing.used for standing in standings if not standing.is_fresh}
-        if not store.certain:
-            return {}
-        return {scope: amount - held.get(scope, 0) for scope, amount in used.items()}
+        reserved = self.limiter.reserved_amounts(budget.limit, window_start_ms)
+        spend = {
+            state.scope: state.used - reserved.get(state.scope, 0)
+            for state in states
+            if not state.is_fresh
+        }
+        return spend if store.is_consistent else {}
 
-    def _begin(self, limit: Limit) -> int:
+    def _window_start_ms(self, limit: Limit) -> int:
         return limit.calendar.window_bounds(int(self.utc() * 1000))[1]
-
-
-def _outside(kept: int, *counted: int) -> int:
-    """Return by how much the ledger's amount is outside the counters' range; 0 if it is within."""
-    if min(counted) <= kept <= max(counted):
-        return 0
-    return min((amount - kept for amount in counted), key=abs)

@@ -50,9 +50,9 @@ from proxy.types.limit import Claim, Limit
 from proxy.types.passthrough import BoundedUpload, PassthroughPaths
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
-from proxy.upstream.reply import Take, nothing
-from proxy.upstream.wire.dialing import UNREACHED
-from proxy.upstream.wire.head import BROKEN
+from proxy.upstream.reply import OnData, do_nothing
+from proxy.upstream.wire.dialing import UNREACHABLE
+from proxy.upstream.wire.http1 import BROKEN
 
 T = TypeVar("T")
 REQUEST = "policytest"
@@ -291,7 +291,7 @@ class _Http:
         headers: Mapping[str, str],
         body: bytes | BoundedUpload,
         timeouts: Timeouts,
-        on_sent: Callable[[], None] = nothing,
+        on_sent: Callable[[], None] = do_nothing,
         *,
         fresh: bool = False,
         method: str = "POST",
@@ -302,7 +302,7 @@ class _Http:
         request = orjson.loads(body or b"{}")
         self.requests.append(SentRequest(url, dict(headers), request))
         if answer.fault == "connect":
-            raise UpstreamUnavailable(UNREACHED)
+            raise UpstreamUnavailable(UNREACHABLE)
         on_sent()
         if answer.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
@@ -327,7 +327,7 @@ class _Reply:
         kind = "text/event-stream" if streamed else "application/json"
         return {"content-type": kind, **{k.lower(): v for k, v in self.answer.headers.items()}}
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, on_data: OnData | None = None) -> bytes:
         if not self.pieces and self.answer.fault == "cut":
             raise UpstreamInvalid(BROKEN)
         return self.pieces.pop(0) if self.pieces else b""

@@ -1,4 +1,4 @@
-"""Responses that the proxy makes itself: the models of a key, and estimated token counts."""
+"""Responses of the proxy itself: the models of a key, and estimated token counts."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any, Self
 from proxy.dialects import DIALECTS
 from proxy.dialects.document import COUNT, document_frame
 from proxy.money.estimate import estimate_quarters, to_tokens
-from proxy.ports import HandOn
+from proxy.ports import Feed
 from proxy.runtime.offload import Offload
 from proxy.types import Call, Json, Plan, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.target import ListedModel
 
-ESTIMATED = f"{COUNT} estimated"
-WHOLE = ResponseHead(streamed=False)
-PICTURE = 1600  # tokens of the largest picture that a model does not scale down
-FILE_BYTES = 64 * 1024  # of a file in base64 that count as one picture
+COUNT_ESTIMATED = f"{COUNT} estimated"
+WHOLE_HEAD = ResponseHead(streamed=False)
+IMAGE_TOKENS = 1600  # of the largest image that a model does not scale down
+FILE_BYTES = 64 * 1024  # of base64 that count as one image
 
 
 @dataclass(slots=True)
 class LocalResponse:
-    """One JSON document that ``produce`` returns."""
+    """An ``UpstreamResponse`` of one JSON document, which ``produce`` returns."""
 
     produce: Callable[[], Awaitable[Json]]
-    head: ResponseHead = WHOLE
+    head: ResponseHead = WHOLE_HEAD
 
-    async def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+    async def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
         yield (document_frame(await self.produce()),)
 
     async def __aenter__(self) -> Self:
@@ -46,7 +46,7 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
         {
             "id": model.id,
             "object": "model",
-            "created": timegm(model.created.timetuple()),  # midnight of the day
+            "created": timegm(model.created.timetuple()),  # midnight
             "owned_by": model.owner,
         }
         for model in models
@@ -55,35 +55,36 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
 
 
 async def count_tokens(call: Call, offload: Offload) -> Json:
-    """Return the token estimate that limits use. ``offload`` estimates large requests."""
-    return {COUNT: await offload.run(call.size, partial(estimated, call), call.scheduling_key)}
+    """Return the token estimate that limits use."""
+    count = partial(estimate_tokens, call)
+    return {COUNT: await offload.run(call.size, count, call.scheduling_key)}
 
 
 def is_counted_here(plan: Plan, call: Call) -> bool:
-    """Return True if the upstream of a token count has no endpoint for it."""
+    """Return True for a token count whose upstream has no endpoint for it."""
     if call.head.endpoint != "count_tokens":
         return False
-    spoken = DIALECTS[plan.model_calls[0].targets[0].upstream.dialect]
-    return "count_tokens" not in spoken.server.paths
+    dialect = DIALECTS[plan.model_calls[0].targets[0].upstream.dialect]
+    return "count_tokens" not in dialect.server.paths
 
 
-def estimated(call: Call) -> int:
-    """Return the tokens of a request. Pictures and files count by number and size, not by the
-    length of their base64."""
-    found: list[int] = []
-    texts = _without_data(call.body, found)
-    return to_tokens(estimate_quarters(texts)) + sum(found)
+def estimate_tokens(call: Call) -> int:
+    """Estimate the tokens of a request. Images and files count by number and size."""
+    media_tokens = 0
 
+    def strip_media(value: Any) -> Any:
+        nonlocal media_tokens
+        if isinstance(value, list):
+            return [strip_media(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        data = value.get("data")
+        if value.get("type") == "base64" and isinstance(data, str):
+            is_image = str(value.get("media_type")).startswith("image/")
+            images = 1 if is_image else max(1, len(data) // FILE_BYTES)
+            media_tokens += images * IMAGE_TOKENS
+            return {}
+        return {name: strip_media(item) for name, item in value.items()}
 
-def _without_data(value: Any, found: list[int]) -> Any:
-    """Return a value without the data of pictures and files. Add their tokens to ``found``."""
-    if isinstance(value, list):
-        return [_without_data(each, found) for each in value]
-    if not isinstance(value, dict):
-        return value
-    data = value.get("data")
-    if value.get("type") == "base64" and isinstance(data, str):
-        picture = str(value.get("media_type")).startswith("image/")
-        found.append(PICTURE if picture else PICTURE * max(1, len(data) // FILE_BYTES))
-        return {}
-    return {name: _without_data(each, found) for name, each in value.items()}
+    text_quarters = estimate_quarters(strip_media(call.body))
+    return to_tokens(text_quarters) + media_tokens

@@ -1,4 +1,4 @@
-"""What this room needs of an HTTP client; ``client`` fulfils it."""
+"""Interfaces of the HTTP client, and of the memory share of a response."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from proxy.types import Timeouts
 if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
 
-Take = Callable[[bytes], bool]
-"""Takes bytes of a body as they come. False if who waits for them has to be woken all the same."""
+OnData = Callable[[bytes], bool]
+"""Processes bytes of a body as they arrive. Returns False to wake the reader."""
 
 
-def nothing() -> None:
-    """What is called where nobody wants to know."""
+def do_nothing() -> None:
+    """Default for callbacks."""
 
 
 class Reply(Protocol):
-    """A response whose head is there; entering owns it, leaving closes it."""
+    """A response whose head has arrived. Leaving releases it."""
 
     @property
     def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By lower-case name."""
+        """Headers by lower-case name."""
         ...
 
-    def read(self, take: Take | None = None) -> Awaitable[bytes]:
-        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``.
+    def read(self, on_data: OnData | None = None) -> Awaitable[bytes | None]:
+        """Return the next bytes of the body, or ``b""`` at its end. Raises ``UpstreamError``.
 
-        Bytes that come while they are waited for may go to ``take`` instead, which has them then;
-        once it returns False, nothing is returned."""
+        Bytes that arrive while the reader waits go to ``on_data`` instead. Once it returns False,
+        ``read`` returns None.
+        """
         ...
 
-    async def body(self, limit: int) -> bytes: ...
+    async def body(self, limit: int) -> bytes:
+        """Return the body, cut at ``limit`` bytes."""
+        ...
 
     def finish(self) -> None:
-        """Leave it as its answer is finished; nobody waits for the end that follows."""
+        """Release a reply whose last frame was read, without waiting for its end."""
         ...
 
     def leave(self) -> None:
-        """Let go of it, wherever it is: one that has not come to its end is cut."""
+        """Release the reply. Closes the connection unless the body has ended."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -52,25 +55,19 @@ class Reply(Protocol):
 
 
 class MemoryShare(Protocol):
-    """What one answer may take of the memory for all answers."""
+    """Share of a response in the memory for all responses."""
 
     def charge_to(self, caller: object) -> None:
-        """Note whose they are, before the first byte has come."""
+        """Set the caller whose share this is, before ``take``."""
 
     def take(self, size: int) -> None:
-        """Count bytes that have come. Raise ``ProxyError`` where there is no room for them."""
+        """Add received bytes. Raises ``ProxyError`` if the memory is used up."""
 
-    def give_back(self) -> None:
-        """Return all that was taken."""
+    def give_back(self) -> None: ...
 
 
 class Http(Protocol):
-    """What sends a request; raises ``UpstreamError`` when no response head comes.
-
-    ``on_sent`` is called once all of the request has been written. A connection at rest may turn
-    out to be closed just when it is used: ``UpstreamStale`` says so, and ``fresh`` takes none such.
-    An upload is sent as it comes, on a connection of its own; what it raises is raised, too.
-    """
+    """HTTP client."""
 
     async def post(  # noqa: PLR0913  # a request, and how it is sent
         self,
@@ -78,8 +75,15 @@ class Http(Protocol):
         headers: Mapping[str, str],
         body: bytes | BoundedUpload,
         timeouts: Timeouts,
-        on_sent: Callable[[], None] = nothing,
+        on_sent: Callable[[], None] = do_nothing,
         *,
         fresh: bool = False,
         method: str = "POST",
-    ) -> Reply: ...
+    ) -> Reply:
+        """Send a request and wait for the head of its response.
+
+        An upload is sent on a separate connection. ``fresh`` opens a new connection. Calls
+        ``on_sent`` once the request is written. Raises ``UpstreamError`` (``StaleConnection`` if an
+        idle connection was closed by the upstream) and the errors of the upload.
+        """
+        ...

@@ -1,11 +1,10 @@
-"""Failures of attempts: when to ask again, at which target, and which failure the client gets."""
+"""Failures of attempts: delay of a retry, safety of a repeat, and the failure for the client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from proxy.call.attempts import Attempt
-from proxy.call.record import Record
 from proxy.errors import (
     CircuitOpen,
     InvalidField,
@@ -19,45 +18,18 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.runtime.frozen import frozen
-from proxy.types import Call, ModelCall, Plan, Retry
+from proxy.types import Retry
 
-NOT_ASKED = (CircuitOpen, UpstreamBusy)
-BEYOND_RETRIES = (ResponseTooLarge, *NOT_ASKED)
-UNDONE = (InvalidField, *NOT_ASKED, UpstreamNotFound, UpstreamRejectedKey)
-"""Requests that were not sent, or that an upstream refused before any work: for our credential,
-our account, the model or the path."""
+NOT_SENT = (CircuitOpen, UpstreamBusy)
+NOT_RETRIED = (ResponseTooLarge, *NOT_SENT)
+UNDONE = (InvalidField, *NOT_SENT, UpstreamNotFound, UpstreamRejectedKey)
+"""Failures before any work: not sent, or refused for our credential, account, model or path."""
 UNDONE_STATUSES = frozenset({429, 503, 529})
-"""Statuses of upstreams that have not begun to work."""
 
 
-@frozen
-class AttemptContext:
-    """One model call on its way through its targets."""
-
-    plan: Plan
-    call: Call
-    record: Record
-    leg: int
-    model_leg: ModelCall
-
-    def time_left(self) -> float:
-        """Return the seconds that are left; 0 or less when another try is too late.
-
-        All attempts together may take as long as the client, or the upstreams of the targets
-        together, allow.
-        """
-        allowed = 0.0
-        for target in self.model_leg.targets:
-            allowed += target.upstream.timeouts.total
-        if self.call.timeout_s is not None:
-            allowed = min(allowed, self.call.timeout_s)
-        return allowed - (self.record.now() - self.record.started)
-
-
-def cause(failure: ProxyError) -> int | str | None:
-    """Name a failure as the policy's ``on`` does; None for one that no retry can mend."""
-    if isinstance(failure, BEYOND_RETRIES) or not isinstance(failure, UpstreamError):
+def retry_cause(failure: ProxyError) -> int | str | None:
+    """Return the failure's name in the policy's ``on``, None if no retry can help."""
+    if isinstance(failure, NOT_RETRIED) or not isinstance(failure, UpstreamError):
         return None
     if isinstance(failure, UpstreamTimeout):
         return {"upstream_connect_timeout": "connect", "upstream_total_timeout": None}.get(
@@ -68,31 +40,29 @@ def cause(failure: ProxyError) -> int | str | None:
     return failure.upstream_status or "connect"
 
 
-def next_delay(
-    retry: Retry | None, failure: ProxyError, tries: int, draw: Callable[[], float]
+def retry_delay(
+    retry: Retry | None, failure: ProxyError, attempts: int, random: Callable[[], float]
 ) -> float | None:
-    """Return the seconds to wait before the next try after ``tries``; None to go on elsewhere.
+    """Return the seconds before the next attempt at the same target, None for no retry.
 
-    The wait is drawn between nothing and a bound that doubles; what a target itself asks for is
-    the least of it, and a target that asks for more than the policy allows is not waited for.
-    ``draw`` returns a number from 0 up to 1.
+    Draws between 0 and a bound that doubles with each of ``attempts``, and at least what the
+    upstream requests. An upstream that requests more than the policy allows is not retried.
     """
-    if retry is None or tries > retry.times or cause(failure) not in retry.on:
+    if retry is None or attempts > retry.times or retry_cause(failure) not in retry.on:
         return None
     if isinstance(failure, UpstreamUnavailable) and failure.should_retry is False:
-        return None  # the upstream says so, or the account has no credit
-    asked = failure.retry_after_s or 0.0
-    if asked > retry.max_wait:
         return None
-    bound = min(retry.max_wait, retry.wait * 2.0 ** (tries - 1))
-    return max(asked, draw() * bound)
+    requested_s = failure.retry_after_s or 0.0
+    if requested_s > retry.max_wait:
+        return None
+    max_s = min(retry.max_wait, retry.wait * 2.0 ** (attempts - 1))
+    return max(requested_s, random() * max_s)
 
 
-def is_untaken(failure: ProxyError, attempts: list[Attempt]) -> bool:
+def is_undone(failure: ProxyError, attempts: list[Attempt]) -> bool:
     """Return True if no upstream can have done any work for the last attempt.
 
-    Either the upstream says so, or it never received the whole request. Such a call may go
-    elsewhere even if it must be sent only once.
+    Such a call may be repeated even if it must be executed only once.
     """
     if isinstance(failure, UNDONE):
         return True
@@ -100,21 +70,22 @@ def is_untaken(failure: ProxyError, attempts: list[Attempt]) -> bool:
 
 
 def most_useful(failures: Sequence[ProxyError]) -> ProxyError:
-    """Return which of the failures of one call, in the order of its targets, helps a client most.
+    """Return the failure that helps the client most, of the failures in the order of targets.
 
-    It is the first by which an upstream finds the request itself at fault: nothing but another
-    request helps. Else the last that another try may not meet; of targets that were not asked the
-    one with the shortest wait; the last that no client can mend. That a target cannot be asked such
-    a thing comes last of all, as any other of them may do it later.
+    1. The first that blames the request: only another request helps.
+    2. The last that a retry may avoid.
+    3. Of targets that were not requested, the one with the shortest wait.
+    4. The last that no client can avoid.
+    5. A request that the target's dialect cannot express, because other targets may.
     """
     for failure in failures:
         if failure.is_final:
             return failure
-    asked = [error for error in failures if not isinstance(error, (*NOT_ASKED, InvalidField))]
-    passing = [error for error in asked if error.should_retry is not False]
-    if passing:
-        return passing[-1]
-    waits = [error for error in failures if isinstance(error, NOT_ASKED)]
-    if waits:
-        return min(waits, key=lambda error: error.retry_after_s or 0.0)
-    return (asked or failures)[-1]
+    sent = [error for error in failures if not isinstance(error, (*NOT_SENT, InvalidField))]
+    retryable = [error for error in sent if error.should_retry is not False]
+    if retryable:
+        return retryable[-1]
+    not_sent = [error for error in failures if isinstance(error, NOT_SENT)]
+    if not_sent:
+        return min(not_sent, key=lambda error: error.retry_after_s or 0.0)
+    return (sent or failures)[-1]

@@ -16,7 +16,7 @@ from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import InvalidField
-from proxy.limits.claims import estimated
+from proxy.limits.claims import estimate_tokens
 from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, Target, Upstream
 from tests.for_each import for_each
 
@@ -154,7 +154,7 @@ def crossings(door: str) -> Iterator[Crossing]:
 def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
     number = 0
     for fields, call, target, body in crossings(door):
-        size = estimated(call, target)
+        size = estimate_tokens(call, target)
         assert size is not None
         assert size[1] >= may_use(body, target), (fields, target, body)
         number += 1
@@ -207,7 +207,7 @@ def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
     body = {"max_tokens": 10, multiplier: 7}
     target = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
 
-    assert estimated(called("openai", body), target) == (1 + extra(body), 70)
+    assert estimate_tokens(called("openai", body), target) == (1 + extra(body), 70)
 
 
 def extra(body: dict[str, int]) -> int:
@@ -223,7 +223,7 @@ OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), 
 def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) -> None:
     for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
         fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
-        size = estimated(called(door, fields), OPEN)
+        size = estimate_tokens(called(door, fields), OPEN)
         assert size is not None
         assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), fields
 
@@ -240,7 +240,7 @@ def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None
         assert [item for item in top if item is not None] == [
             10 if (does, bound) == ("cap", 10) else 100
         ]
-        size = estimated(called("openai-chat", fields), OPEN, changes)
+        size = estimate_tokens(called("openai-chat", fields), OPEN, changes)
         assert size is not None
         assert size[1] <= 199
 

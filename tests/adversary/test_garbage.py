@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.upstream.forwarded import HttpUpstreamResponse
+from proxy.upstream.response import HttpUpstreamResponse
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,

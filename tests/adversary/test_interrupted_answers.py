@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 
 from proxy.app.context import new_record
 from proxy.call.record import Record
-from proxy.limits.claims import estimated, hidden_output
+from proxy.limits.claims import estimate_tokens, hidden_output
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
@@ -158,7 +158,7 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     attempt = record.start_attempt(target, 0, "s")
     attempt.sent_at = attempt.response_at = SENT_AT
     attempt.ended, attempt.error = record.ended, error
-    _, attempt.most_answered = estimated(call, target) or (0, 0)
+    _, attempt.most_answered = estimate_tokens(call, target) or (0, 0)
     if case.thoughts:
         thought = Delta(Part("reasoning", 0), "x" * 4 * case.thoughts)
         attempt.meter.feed(Frame((thought,)), SENT_AT + 0.1)

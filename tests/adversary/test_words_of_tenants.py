@@ -96,14 +96,14 @@ async def test_counts_asked_model_not_alias(upstream: ScriptedUpstream, tmp_path
 
 
 def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
-    store = replace(Clock().memory(), most=100)
+    store = replace(Clock().memory(), max_counters=100)
     calls = Limit("calls", KINDS["requests"], 1, 86_400)
     users = Limit("users", KINDS["requests"], 1, 86_400)
     victims = (Claim(calls, "key:victim", 1), Claim(users, "key:victim|user:anna", 1))
 
     def admitted(name: str, *claims: Claim) -> bool:
-        is_found = store.admit_now(name, claims).admitted
-        store.settle_now(name, [1] * len(claims))
+        is_found = store.admit_sync(name, claims).admitted
+        store.settle_sync(name, [1] * len(claims))
         return is_found
 
     assert admitted("first", *victims)
@@ -116,7 +116,7 @@ def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
 
 @pytest.mark.parametrize("flood", ["rates", "budgets", "both"])
 def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
-    store = replace(Clock().memory(), most=1000)
+    store = replace(Clock().memory(), max_counters=1000)
     calls = Limit("calls", KINDS["requests"], 10, 86_400)
     house = Limit("house", KINDS["usd"], 100, Calendar("month"))
     rate = Limit("user-calls", KINDS["requests"], 10, 86_400)
@@ -127,29 +127,29 @@ def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
     honest += [Claim(house, f"tag.team:{n}", 100) for n in range(20)]
     kinds = {"rates": [rate], "budgets": [budget], "both": [rate, budget]}[flood]
     for number, claim in enumerate(honest):
-        store.admit_now(f"honest-{number}", [claim])
-        store.settle_now(f"honest-{number}", [claim.amount])
+        store.admit_sync(f"honest-{number}", [claim])
+        store.settle_sync(f"honest-{number}", [claim.amount])
 
     for number in range(3000):
         made_up = [Claim(limit, f"key:flood|user:{number}", 1) for limit in kinds]
-        store.admit_now(f"flood-{number}", made_up)
-        store.settle_now(f"flood-{number}", [1] * len(made_up))
+        store.admit_sync(f"flood-{number}", made_up)
+        store.settle_sync(f"flood-{number}", [1] * len(made_up))
 
     assert store.evicted > 1000
-    states = store.look_now([replace(claim, amount=0) for claim in honest]).standings
+    states = store.check([replace(claim, amount=0) for claim in honest]).standings
     assert [standing.used for standing in states] == [claim.amount for claim in honest]
 
 
 def test_of_one_key_rates_go_before_budgets() -> None:
-    store = replace(Clock().memory(), most=100)
+    store = replace(Clock().memory(), max_counters=100)
     rate = Limit("calls", KINDS["requests"], 10, 86_400)
     budget = Limit("money", KINDS["usd"], 100, Calendar("month"))
     for number in range(50):
-        store.admit_now(f"paid-{number}", [Claim(budget, f"key:one|user:{number}", 5)])
-        store.settle_now(f"paid-{number}", [5])
+        store.admit_sync(f"paid-{number}", [Claim(budget, f"key:one|user:{number}", 5)])
+        store.settle_sync(f"paid-{number}", [5])
     for number in range(1000):
-        store.admit_now(f"call-{number}", [Claim(rate, f"key:one|user:{number}", 9)])
-        store.settle_now(f"call-{number}", [9])
+        store.admit_sync(f"call-{number}", [Claim(rate, f"key:one|user:{number}", 9)])
+        store.settle_sync(f"call-{number}", [9])
 
     claims = [Claim(budget, f"key:one|user:{number}", 0) for number in range(50)]
-    assert [standing.used for standing in store.look_now(claims).standings] == [5] * 50
+    assert [standing.used for standing in store.check(claims).standings] == [5] * 50

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.app.context import new_record
-from proxy.egress.exchange import OwnExchange
+from proxy.egress.exchange import InternalExchange
 from proxy.errors import InvalidField, LimitExceeded, UpstreamInvalid
 from proxy.types import RequestHead, ResponseHead
 from proxy.types.events import STOP, Frame
@@ -21,45 +21,45 @@ BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
 
 
 async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> None:
-    exchange = OwnExchange(HEAD, BODY)
+    exchange = InternalExchange(HEAD, BODY)
     call = await exchange.read_call(exchange.read_head())
 
     assert (call.head, call.requested_models, call.stream) == (HEAD, ("judge-smol",), False)
     assert call.body["messages"] == BODY["messages"]
     with pytest.raises(InvalidField):
-        await OwnExchange(HEAD, {"messages": []}).read_call(HEAD)
+        await InternalExchange(HEAD, {"messages": []}).read_call(HEAD)
 
 
 async def test_an_answer_is_its_first_choice() -> None:
-    exchange, record = OwnExchange(HEAD, BODY), new_record()
+    exchange, record = InternalExchange(HEAD, BODY), new_record()
     await exchange.read_call(HEAD)
     await exchange.start(ResponseHead(streamed=False), record)
     await exchange.send([Frame((STOP,), "chat", chat("It is."), last=True)])
 
-    assert exchange.answer() == "It is."
+    assert exchange.text() == "It is."
     assert record.status == 200
     assert record.first_sent is not None
 
 
 @for_each("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
 async def test_an_answer_without_a_text_is_none(said: Any) -> None:
-    exchange = OwnExchange(HEAD, BODY)
+    exchange = InternalExchange(HEAD, BODY)
     await exchange.read_call(HEAD)
     await exchange.start(ResponseHead(streamed=False), new_record())
     await exchange.send([Frame((STOP,), "chat", said, last=True)])
 
     with pytest.raises(UpstreamInvalid):
-        exchange.answer()
+        exchange.text()
 
 
 async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
-    exchange, record = OwnExchange(HEAD, BODY), new_record()
+    exchange, record = InternalExchange(HEAD, BODY), new_record()
     await exchange.send_error(LimitExceeded("No.", "two", "requests", 1.0), record)
 
     with pytest.raises(LimitExceeded):
-        exchange.answer()
+        exchange.text()
     assert record.status == 429
 
 
 def test_nobody_is_left_where_the_asking_is_cancelled() -> None:
-    assert OwnExchange(HEAD, BODY).is_disconnected
+    assert InternalExchange(HEAD, BODY).is_disconnected

@@ -14,7 +14,7 @@ from proxy.app import Rooms, assembled
 from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
 from proxy.call.record import Record
-from proxy.egress import MOST_BYTES, HttpEgress, HttpGuardEgress, TooMuch
+from proxy.egress import MAX_RESPONSE_BYTES, HttpEgress, HttpGuardEgress, ResponseTooLong
 from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
@@ -239,18 +239,18 @@ async def test_an_answer_without_end_is_cut(upstream: ScriptedUpstream) -> None:
 
     upstream.answer_with(endless)
     async with ways() as out:
-        with pytest.raises(TooMuch):
+        with pytest.raises(ResponseTooLong):
             await out.post(upstream.url, {}, b"{}")
         async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
 
 
 async def test_the_largest_answer_is_read_whole(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(b" " * MOST_BYTES))
+    upstream.answer_with(answer(b" " * MAX_RESPONSE_BYTES))
     async with ways() as out:
         _, said = await out.post(upstream.url, {}, b"{}")
 
-    assert len(said) == MOST_BYTES
+    assert len(said) == MAX_RESPONSE_BYTES
 
 
 @pytest.mark.parametrize("script", [cut_before_head(), answer(b"", 200, "content-length: 9")])

@@ -12,9 +12,9 @@ import proxy
 from proxy.errors import ProxyError, RequestError, UpstreamError
 from proxy.errors.table import CODES, ERROR_TABLE
 from proxy.guards.findings import RetryWanted
-from proxy.upstream.wire.pool import NoPlace
+from proxy.upstream.wire.pool import PoolExhausted
 
-NEVER_READ = [RequestError, UpstreamError, RetryWanted, NoPlace]
+NEVER_READ = [RequestError, UpstreamError, RetryWanted, PoolExhausted]
 """The first two are only what others are kinds of; the watch of an answer catches the third; the
 last reads as any time-out to connect."""
 

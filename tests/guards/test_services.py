@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.egress import MOST_BYTES
+from proxy.egress import MAX_RESPONSE_BYTES
 from proxy.settings import LedgerAt
 from proxy.telemetry.log import canonical
 from tests.conftest import Proxy, running_proxy, world
@@ -221,7 +221,7 @@ FAULTS: dict[str, Script] = {
     "redirecting": answer({}, 307, "location: /elsewhere"),
     "garbage": answer(b"<html>hippo</html>"),
     "empty": answer(b""),
-    "huge": answer(b" " * (MOST_BYTES + 1)),
+    "huge": answer(b" " * (MAX_RESPONSE_BYTES + 1)),
     "other": answer({"hippo": [{}]}),
 }
 WRONG_PLACES: dict[str, Any] = {

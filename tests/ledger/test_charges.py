@@ -170,5 +170,5 @@ async def test_whatever_calls_meet_counters_and_ledger_agree(seed: int, tmp_path
     assert len(queries) >= 6
     for query in queries:
         [scope] = query.scopes
-        [standing] = house.store.look_now([Claim(query.limit, scope, 0)]).standings
+        [standing] = house.store.check([Claim(query.limit, scope, 0)]).standings
         assert await spent(house.path, query, [scope], 0) == {scope: standing.used}, query

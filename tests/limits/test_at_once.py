@@ -124,7 +124,7 @@ async def test_instances_share_counters(kind: str, instances: int, shared_server
         settled = (stores[n % instances].settle(f"call-{n}", [USED[kind]]) for n in admitted)
         await asyncio.gather(*settled)
         [standing] = await stores[0].read(claims)
-        left = [store.under_way for store in stores]
+        left = [store.in_flight for store in stores]
 
     assert len(admitted) == ALLOWED
     assert standing.used == ALLOWED * USED[kind]

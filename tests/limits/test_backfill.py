@@ -16,7 +16,7 @@ import pytest
 from proxy.call.record import Record, TraceIds
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Limiter
-from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
+from proxy.limits.backfill import RETRY_INTERVAL_S, BackfillUnavailable, BudgetBackfill
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import TIMEOUT_S, RedisStore
@@ -73,7 +73,9 @@ class World:
     @asynccontextmanager
     async def admission(self) -> AsyncIterator[Limiter]:
         store, now = self.clock.memory(), self.clock.seconds
-        async with Backfill(store, self.ledger.recall, self.failed.append, now, now) as backfill:
+        async with BudgetBackfill(
+            store, self.ledger.recall, self.failed.append, now, now
+        ) as backfill:
             yield Limiter(store, lambda standing: None, backfill)
 
     async def call(self, admission: Limiter, *limits: Limit) -> None:
@@ -104,7 +106,7 @@ async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
         await world.ledger.came.wait()
         first.cancel()
         await asyncio.wait([first])
-        assert admission.store.under_way == 0
+        assert admission.store.in_flight == 0
         world.ledger.go.set()
 
         with pytest.raises(BudgetExceeded):
@@ -151,10 +153,10 @@ async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(wor
         await world.call(admission, MONTH)
         await world.call(admission, MONTH)
         assert len(world.ledger.asked) == 1
-        world.clock.ms += int(AGAIN_S * 1000)
+        world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         await world.call(admission, MONTH)
         world.ledger.spent = {"month": ALL}
-        world.clock.ms += int(AGAIN_S * 1000)
+        world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
         with pytest.raises(BudgetExceeded):
@@ -181,7 +183,7 @@ async def test_a_bug_is_told_and_ends_neither_the_call_nor_the_process(world: Wo
     async with world.admission() as admission:
         await world.call(admission, MONTH)
         world.ledger.spent = {"month": ALL}
-        world.clock.ms += int(AGAIN_S * 1000)
+        world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
 
@@ -194,7 +196,7 @@ async def test_where_nobody_will_know_nobody_is_asked_again(world: World) -> Non
     async with world.admission() as admission:
         for _ in range(3):
             await world.call(admission, MONTH)
-            world.clock.ms += int(AGAIN_S * 1000)
+            world.clock.ms += int(RETRY_INTERVAL_S * 1000)
 
     assert len(world.ledger.asked) == 1
 
@@ -241,7 +243,7 @@ async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, worl
     world.clock.ms = int(now() * 1000)  # and it stands: all calls come in one millisecond
     async with (
         store,
-        Backfill(store, world.ledger.recall, world.failed.append, now, now) as backfill,
+        BudgetBackfill(store, world.ledger.recall, world.failed.append, now, now) as backfill,
     ):
         admission = Limiter(store, lambda standing: None, backfill)
         for _ in range(3):
@@ -259,16 +261,18 @@ async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) ->
 
     class Failing(MemoryStore):
         async def charge(
-            self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False
+            self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
         ) -> None:
             charged.append(charge_id)
             raise StoreUnavailable("away")
 
     store, now = Failing(world.clock.seconds, world.clock.seconds), world.clock.seconds
-    async with Backfill(store, world.ledger.recall, world.failed.append, now, now) as backfill:
+    async with BudgetBackfill(
+        store, world.ledger.recall, world.failed.append, now, now
+    ) as backfill:
         admission = Limiter(store, lambda standing: None, backfill)
         await world.call(admission, MONTH)
-        world.clock.ms += int(AGAIN_S * 1000)
+        world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         await world.call(admission, MONTH)
 
     assert len(charged) == 2
@@ -305,7 +309,7 @@ async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Repl
         time_ms=lambda: clock.ms,
         ledger=LedgerRun(name),
     )
-    backfill = Backfill(store, world.ledger.recall, world.failed.append, now, now, name)
+    backfill = BudgetBackfill(store, world.ledger.recall, world.failed.append, now, now, name)
     async with store, backfill:
         yield Replica(world, Limiter(store, lambda standing: None, backfill))
 

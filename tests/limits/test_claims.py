@@ -13,7 +13,7 @@ from proxy.call.meter import Meter
 from proxy.call.record import Record, TraceIds
 from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.guards.kinds.length import Length
-from proxy.limits.claims import actual_usage, estimate_claims, estimated, hidden_output
+from proxy.limits.claims import actual_usage, estimate_claims, estimate_tokens, hidden_output
 from proxy.limits.kinds import KINDS
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput
 from proxy.money.usage import Price, read_usage
@@ -78,20 +78,20 @@ def plan(
 def test_token_estimates(
     body: dict[str, Any], changes: ParameterOverrides, tokens: tuple[int, int]
 ) -> None:
-    assert estimated(asked(**body), CHEAP, changes) == tokens
+    assert estimate_tokens(asked(**body), CHEAP, changes) == tokens
 
 
 def test_a_claim_and_the_length_guard_count_a_text_alike() -> None:
     text = "日本語の文章" * 40
 
-    assert estimated(asked(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
+    assert estimate_tokens(asked(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
     assert [bool(Length(tokens=most).find(text)) for most in (239, 240)] == [True, False]
 
 
 def test_embeddings_have_no_answer_to_estimate() -> None:
     call = sample_call({"model": "m", "input": "x" * 40}, {}, AT, "/v1/embeddings")
 
-    assert estimated(call, CHEAP) == (10, 0)
+    assert estimate_tokens(call, CHEAP) == (10, 0)
 
 
 def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
@@ -161,7 +161,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     record.call = call
     attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0, "")
     attempt.response_at, attempt.finished = 0.0, True
-    _, attempt.most_answered = estimated(call, attempt.target) or (0, 0)
+    _, attempt.most_answered = estimate_tokens(call, attempt.target) or (0, 0)
     record.use_attempt(0, attempt)
     record.meter(whole_frame(legacy()))
     return record

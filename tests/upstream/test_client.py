@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.upstream.client import KnownPlace, place_of, written
+from proxy.upstream.client import CachedHead, parse_url, write_head
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
@@ -274,22 +274,22 @@ async def test_portkey_timeout(upstream: ScriptedUpstream, client: ClientSession
     ids=["plain", "usual port", "unusual port", "address"],
 )
 def test_a_url_says_whom_to_ask_and_for_what(url: str, place: Any) -> None:
-    assert place_of(url) == place
+    assert parse_url(url) == place
 
 
 def test_a_host_that_the_policy_names_stands_for_the_own_one() -> None:
-    place = place_of("http://10.0.0.1/")
+    place = parse_url("http://10.0.0.1/")
 
-    assert written(place, {"host": "models.test"}).count(b"host: ") == 1
-    assert b"host: 10.0.0.1\r\n" in written(place, {})
+    assert write_head(place, {"host": "models.test"}).count(b"host: ") == 1
+    assert b"host: 10.0.0.1\r\n" in write_head(place, {})
 
 
 def test_the_head_of_a_request_is_its_own_whatever_was_asked_before() -> None:
-    place = KnownPlace(place_of("http://openai/v1/x"))
+    place = CachedHead(parse_url("http://openai/v1/x"))
     headers = {"authorization": "one"}
-    heads = [place.written(headers, 7), place.written(dict(headers), 123)]
+    heads = [place.write(headers, 7), place.write(dict(headers), 123)]
     headers["authorization"] = "other"
-    heads.append(place.written(headers, 7))
+    heads.append(place.write(headers, 7))
 
     begin = b"POST /v1/x HTTP/1.1\r\nhost: openai\r\nauthorization: "
     assert heads == [

@@ -22,8 +22,8 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
-from proxy.upstream.health import MAX_CALLERS, MAX_TARGETS, Health
-from proxy.upstream.wire.pool import NoPlace
+from proxy.upstream.health import MAX_FAILING_CALLERS, MAX_TARGETS, Health
+from proxy.upstream.wire.pool import PoolExhausted
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))
@@ -51,9 +51,9 @@ class Watched:
         caller: str = ONE,
     ) -> None:
         slot = self.health.take(target, endpoint, caller)
-        slot.worked = True
+        slot.has_worked = True
         if error is not None:
-            slot.failed(error)
+            slot.fail(error)
         slot.give_back()
 
     def refuses(self, caller: str = ONE) -> bool:
@@ -100,7 +100,7 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
         UpstreamForbids("x", upstream_status=403),
         UpstreamNotFound("x", upstream_status=404),
         ResponseTooLarge("x"),
-        NoPlace(),
+        PoolExhausted(),
     ],
     ids=[
         "refused",
@@ -134,7 +134,7 @@ def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
 
     probe = watched.health.take(HERE, "chat", ONE)
     assert watched.refuses(ONE)
-    probe.failed(DOWN)
+    probe.fail(DOWN)
     probe.give_back()
     assert watched.refuses(ONE)
     watched.now = 20.0
@@ -159,7 +159,7 @@ def test_a_probe_whose_answer_has_begun_lets_the_others_in() -> None:
     watched = opened(now=10.0)
 
     probe = watched.health.take(HERE, "chat", ONE)
-    probe.begun()
+    probe.end_probe()
     watched.health.take(HERE, "chat", ONE)
     watched.health.take(HERE, "chat", OTHER)
 
@@ -253,7 +253,7 @@ def test_a_slow_probe_of_a_caller_that_failed_before_keeps_nobody_waiting() -> N
     watched.ask(caller=THIRD)
 
     assert watched.told[-1] == ("here", "half_open")  # for the one that has not been answered
-    slow.begun()
+    slow.end_probe()
     assert watched.told[-1] == ("here", "closed")
 
 
@@ -263,7 +263,7 @@ def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
     watched.now = 9.0
-    slow.failed(DOWN)
+    slow.fail(DOWN)
     slow.give_back()
     watched.now = 10.0
 
@@ -337,10 +337,10 @@ def test_what_is_kept_of_targets_is_bounded() -> None:
 def test_what_is_kept_of_callers_is_bounded() -> None:
     watched = Watched()
     watched.ask(caller="first")
-    for number in range(MAX_CALLERS + 10):
+    for number in range(MAX_FAILING_CALLERS + 10):
         watched.ask(error=DOWN, caller=f"caller-{number}")
         watched.ask(error=None, caller="first")
 
-    assert len(watched.health._callers) <= MAX_CALLERS
-    circuit = watched.health._circuit(HERE, "chat")
-    assert circuit.open_for == 0
+    assert len(watched.health._callers) <= MAX_FAILING_CALLERS
+    [circuit] = watched.health._circuits.values()
+    assert circuit.open_callers == 0

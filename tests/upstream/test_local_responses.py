@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import ModelCall, Plan, Target, Upstream
-from proxy.upstream.local_responses import PICTURE, estimated, is_counted_here
+from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_here
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer
 from tests.limits.test_claims import AT
@@ -184,18 +184,20 @@ def test_only_what_its_upstream_cannot_count_is_counted_here() -> None:
 
 
 def test_every_text_counts() -> None:
-    short, long = estimated(asked("x" * 40)), estimated(asked("x" * 440))
+    short, long = estimate_tokens(asked("x" * 40)), estimate_tokens(asked("x" * 440))
 
     assert long - short == 100
-    assert estimated(asked("x" * 40, system="y" * 400)) - short >= 100
+    assert estimate_tokens(asked("x" * 40, system="y" * 400)) - short >= 100
 
 
 def test_a_picture_counts_as_one_and_a_file_by_its_size() -> None:
-    none = estimated(asked([{"type": "text", "text": "x"}]))
-    picture = estimated(asked([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
-    small = estimated(asked([{"type": "text", "text": "x"}, data("application/pdf", 100)]))
-    large = estimated(asked([{"type": "text", "text": "x"}, data("application/pdf", 300_000)]))
+    none = estimate_tokens(asked([{"type": "text", "text": "x"}]))
+    image = estimate_tokens(asked([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
+    small = estimate_tokens(asked([{"type": "text", "text": "x"}, data("application/pdf", 100)]))
+    large = estimate_tokens(
+        asked([{"type": "text", "text": "x"}, data("application/pdf", 300_000)])
+    )
 
-    assert PICTURE < picture - none < PICTURE + 50
-    assert PICTURE < small - none < PICTURE + 50
-    assert large - none > 3 * PICTURE
+    assert IMAGE_TOKENS < image - none < IMAGE_TOKENS + 50
+    assert IMAGE_TOKENS < small - none < IMAGE_TOKENS + 50
+    assert large - none > 3 * IMAGE_TOKENS

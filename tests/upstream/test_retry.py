@@ -25,7 +25,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Retry
-from proxy.upstream.retry import cause, most_useful, next_delay
+from proxy.upstream.retry import most_useful, retry_cause, retry_delay
 from tests.conftest import running_proxy
 from tests.dialects.test_leaning import house, policy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
@@ -62,12 +62,12 @@ def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnava
     ids=lambda each: str(each)[:20],
 )
 def test_failures_have_policy_names(failure: ProxyError, named: int | str | None) -> None:
-    assert cause(failure) == named
+    assert retry_cause(failure) == named
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 0.5), (2, 1.0), (3, 1.5)])
 def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, seconds: float) -> None:
-    assert next_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
+    assert retry_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
 
 
 @for_each(
@@ -80,18 +80,18 @@ def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, second
     ],
 )
 def test_never_waits_without_reason(given: tuple[Retry | None, ProxyError, int]) -> None:
-    assert next_delay(*given, lambda: 0.5) is None
+    assert retry_delay(*given, lambda: 0.5) is None
 
 
 def test_what_a_target_asks_for_is_the_least_that_is_waited() -> None:
-    assert next_delay(RETRY, unavailable(429, asked=2.5), 1, lambda: 0.5) == 2.5
+    assert retry_delay(RETRY, unavailable(429, asked=2.5), 1, lambda: 0.5) == 2.5
 
 
 def test_upstream_that_asks_for_no_retry_gets_none() -> None:
     failure = unavailable(429)
     failure.should_retry = False
 
-    assert next_delay(RETRY, failure, 1, lambda: 0.5) is None
+    assert retry_delay(RETRY, failure, 1, lambda: 0.5) is None
 
 
 Send = Callable[[], Awaitable[int]]

@@ -1,4 +1,4 @@
-"""Calls at once: each holds its place until it has ended."""
+"""Limit on concurrent calls. Each holds a lease until it has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls per time: a call is one, whatever becomes of it."""
+"""Limit on calls per period. Each call counts as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens per time, by the largest prompt and answers of a model call's targets."""
+"""Limit on tokens per period, by the largest prompt and output of a model call's targets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class TokenRate(LimitKind):
     is_usage_based = True
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
-        most = 0
+        highest = 0
         for size in sizes:
-            most = max(most, size.prompt + size.output)
-        return min(most, MAX_AMOUNT)
+            highest = max(highest, size.prompt + size.output)
+        return min(highest, MAX_AMOUNT)
 
     def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.total

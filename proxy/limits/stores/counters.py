@@ -1,9 +1,9 @@
-"""The arithmetic of limits: a rate's debt, a budget's windows, leases. Whole numbers, no clock.
+"""Arithmetic of limit counters: the debt of a rate, the windows of a budget, leases.
 
-``counters.lua`` says the same to a shared store; a property test holds both to one answer. Each
-counter is first asked how long a claim ``must_wait``, for good where it is negative, then told to
-``take`` it, or only to ``read`` where it stands: either adds one reading, of four numbers, to those
-of the call. Moments are milliseconds, ``now`` of a clock that only goes forward, ``wall`` of UTC.
+``counters.lua`` implements the same for the shared store. Callers first ask a counter how long a
+claim ``must_wait`` in milliseconds (``NEVER`` if it can never fit), then ``take`` or ``read`` it.
+Both append the reading of the claim, ``READING`` numbers, to ``readings``. Times are milliseconds:
+``now`` of a monotonic clock, ``wall`` of UTC.
 """
 
 from __future__ import annotations
@@ -17,84 +17,88 @@ from proxy.types.windows import Bounds, Calendar
 
 BUSY_MS = 1000
 GRACE_MS = 86_400_000
-Taken = tuple[int, int, int, str]
-"""A charge: its amount, the counter's mark of it, when it was made, and for which call."""
-Readings = list[int]
+Charge = tuple[int, int, int, str]
+"""Amount, the counter's mark of the charge, time of the charge, and id of the call."""
 
 
 @dataclass(slots=True)
 class Rate:
-    """GCRA, kept as a debt that drains steadily and may not grow beyond the capacity.
+    """GCRA as a debt that drains steadily and must not exceed the capacity.
 
-    The usual form keeps the moment at which the debt will be gone; in whole numbers that moment
-    would not fit 53 bits. ``debt``, in units of ``unit``, is that of ``at``; what ``must_wait``
-    finds is ``level``, at ``seen``.
+    The usual form keeps the time at which the debt is drained, which does not fit 53 bits here.
+    ``must_wait`` sets ``level``, the debt at ``level_at``.
     """
 
     debt: int = 0
-    at: int = 0
+    debt_at: int = 0
     unit: int = 1
     drain: int = 1
     level: int = 0
-    seen: int = 0
+    level_at: int = 0
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         unit = limit.debt_per_unit
         if unit == self.unit:
-            level = self.debt - (now - self.at) * limit.drain_per_ms if now > self.at else self.debt
+            level = (
+                self.debt - (now - self.debt_at) * limit.drain_per_ms
+                if now > self.debt_at
+                else self.debt
+            )
             level = level if level > 0 else 0
         else:
             level = self._drained(limit, now)
-        self.level, self.seen = level, now
+        self.level, self.level_at = level, now
         if not 0 <= amount <= limit.capacity:
             return NEVER
-        over = level + (amount - limit.capacity) * unit
-        return 0 if over <= 0 else -(-over // limit.drain_per_ms)
+        excess = level + (amount - limit.capacity) * unit
+        return 0 if excess <= 0 else -(-excess // limit.drain_per_ms)
 
     def _drained(self, limit: Limit, now: int) -> int:
         debt = self.debt
-        if limit.debt_per_unit != self.unit:  # the policy has changed the limit: keep what was used
+        if limit.debt_per_unit != self.unit:  # the policy has changed: keep the usage
             debt = int(debt / self.unit * limit.debt_per_unit)
-        return max(0, debt - (now - self.at) * limit.drain_per_ms) if now > self.at else debt
+        return (
+            max(0, debt - (now - self.debt_at) * limit.drain_per_ms) if now > self.debt_at else debt
+        )
 
-    def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
+    def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
         """Charge. Return the mark of the charge, for ``settle``."""
-        before, unit = self.level, limit.debt_per_unit
-        self.debt = self.level = debt = before + amount * unit
-        self.at, self.unit, self.drain = self.seen, unit, limit.drain_per_ms
-        into += (debt, -1, 0, WARNED if before < limit.warn_amount * unit <= debt else 0)
+        debt_before, unit = self.level, limit.debt_per_unit
+        self.debt = self.level = debt = debt_before + amount * unit
+        self.debt_at, self.unit, self.drain = self.level_at, unit, limit.drain_per_ms
+        readings += (debt, -1, 0, WARNED if debt_before < limit.warn_amount * unit <= debt else 0)
         return debt
 
-    def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
-        """Correct a charge. What has drained since is not given back: others may have used it."""
-        amount, mark, at, _ = taken
+    def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
+        """Correct a charge. A refund excludes what has drained, because others may have used it."""
+        amount, mark, charged_at, _ = charge
         if actual == amount:
             return
         debt, unit = self._drained(limit, now), limit.debt_per_unit
         if actual < amount:
-            undrained = mark - max(0, now - at) * limit.drain_per_ms
+            undrained = mark - max(0, now - charged_at) * limit.drain_per_ms
             debt -= max(0, min((amount - actual) * unit, undrained, debt))
         else:
             debt = min(MAX_AMOUNT, debt + (actual - amount) * unit)
-        self.debt, self.at, self.unit, self.drain = debt, now, unit, limit.drain_per_ms
+        self.debt, self.debt_at, self.unit, self.drain = debt, now, unit, limit.drain_per_ms
 
-    def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
-        into += (self.level, -1, wait, 0)
+    def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
+        readings += (self.level, -1, wait, 0)
 
-    def idle(self, now: int, wall: int) -> bool:
-        return self.debt <= (now - self.at) * self.drain
+    def is_idle(self, now: int, wall: int) -> bool:
+        return self.debt <= (now - self.debt_at) * self.drain
 
 
 @dataclass(slots=True)
 class Budget:
-    """Money by the window it was spent in; the last few windows, so that late calls find theirs.
+    """Spend by window start. Keeps the last few windows, for calls that end late.
 
-    A window is fresh until a call is ``begun`` in it.
+    A window is fresh until a call is charged in it.
     """
 
-    spent: dict[int, int] = field(default_factory=dict)
-    begun: set[int] = field(default_factory=set)
-    warned: set[int] = field(default_factory=set)
+    spend: dict[int, int] = field(default_factory=dict)
+    used_windows: set[int] = field(default_factory=set)
+    warned_windows: set[int] = field(default_factory=set)
     bounds: Bounds = (0, 0, 0, 0)
     calendar: Calendar | None = None
 
@@ -105,113 +109,110 @@ class Budget:
             bounds = self.bounds = limit.calendar.window_bounds(wall)
         if not 0 <= amount <= limit.capacity:
             return NEVER
-        spent = self.spent.get(bounds[1], 0)
-        return 0 if spent + amount <= limit.capacity else bounds[2] - wall
+        spend = self.spend.get(bounds[1], 0)
+        return 0 if spend + amount <= limit.capacity else bounds[2] - wall
 
-    def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
-        begin, flags = self.bounds[1], 0
-        used = self.spent[begin] + amount if begin in self.spent else amount
-        if begin not in self.begun:
-            self._begin()
+    def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
+        start, flags = self.bounds[1], 0
+        spend = self.spend[start] + amount if start in self.spend else amount
+        if start not in self.used_windows:
+            self._start_window()
             flags = FRESH
-        self.spent[begin] = used
-        if limit.warn_amount and used >= limit.warn_amount and begin not in self.warned:
-            self.warned.add(begin)
+        self.spend[start] = spend
+        if limit.warn_amount and spend >= limit.warn_amount and start not in self.warned_windows:
+            self.warned_windows.add(start)
             flags |= WARNED
-        into += (used, self.bounds[2] - wall, 0, flags)
-        return begin
+        readings += (spend, self.bounds[2] - wall, 0, flags)
+        return start
 
-    def _begin(self) -> None:
-        """Begin the window, and forget those before the last."""
-        oldest = self.bounds[0]
-        self.spent = {at: used for at, used in self.spent.items() if at >= oldest}
-        self.begun = {at for at in self.begun if at >= oldest} | {self.bounds[1]}
-        self.warned = {at for at in self.warned if at >= oldest}
+    def _start_window(self) -> None:
+        """Mark the window as used, and drop those before the previous one."""
+        oldest, start, _, _ = self.bounds
+        self.spend = {window: spend for window, spend in self.spend.items() if window >= oldest}
+        self.used_windows = {window for window in self.used_windows if window >= oldest} | {start}
+        self.warned_windows = {window for window in self.warned_windows if window >= oldest}
 
-    def add(self, claim: Claim, wall: int, *, whole: bool) -> None:
-        """Add money without asking; ``whole`` if it is all that the window has seen."""
+    def add(self, claim: Claim, wall: int, *, is_backfill: bool) -> None:
+        """Charge unconditionally. A backfill is all earlier spend of the window."""
         self.must_wait(claim.limit, 0, 0, wall)
-        begin = self.bounds[1]
+        start = self.bounds[1]
         if claim.amount > 0:
-            self.spent[begin] = self.spent.get(begin, 0) + claim.amount
-        if whole:
-            self._begin()
+            self.spend[start] = self.spend.get(start, 0) + claim.amount
+        if is_backfill:
+            self._start_window()
 
-    def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
-        amount, begin, _, _ = taken
-        if actual != amount and begin in self.spent:
-            spent = self.spent[begin] + actual - amount
-            self.spent[begin] = 0 if spent < 0 else MAX_AMOUNT if spent > MAX_AMOUNT else spent
+    def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
+        amount, start, _, _ = charge
+        if actual != amount and start in self.spend:
+            spend = self.spend[start] + actual - amount
+            self.spend[start] = 0 if spend < 0 else MAX_AMOUNT if spend > MAX_AMOUNT else spend
 
-    def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
-        begin = self.bounds[1]
-        flags = 0 if begin in self.begun else FRESH
-        into += (self.spent.get(begin, 0), self.bounds[2] - wall, wait, flags)
+    def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
+        start = self.bounds[1]
+        flags = 0 if start in self.used_windows else FRESH
+        readings += (self.spend.get(start, 0), self.bounds[2] - wall, wait, flags)
 
-    def idle(self, now: int, wall: int) -> bool:
-        return not self.spent or self.bounds[2] + GRACE_MS < wall
+    def is_idle(self, now: int, wall: int) -> bool:
+        return not self.spend or self.bounds[2] + GRACE_MS < wall
 
 
 @dataclass(slots=True)
 class Leases:
-    """Calls under way, each with the moment at which it is given up for lost."""
+    """Calls in flight, each with the expiry and the amount of its lease."""
 
-    held: dict[str, tuple[int, int]] = field(default_factory=dict)
+    leases: dict[str, tuple[int, int]] = field(default_factory=dict)
     used: int = 0
     next_end: int = 0
     now: int = 0
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         self.now = now
-        if self.held and now >= self.next_end:
+        if self.leases and now >= self.next_end:
             self._expire(now)
         if not 0 <= amount <= limit.capacity:
             return NEVER
         return 0 if self.used + amount <= limit.capacity else BUSY_MS
 
     def _expire(self, now: int) -> None:
-        self.held = {name: lease for name, lease in self.held.items() if lease[0] > now}
-        self.used = sum(amount for _, amount in self.held.values())
-        self.next_end = min((end for end, _ in self.held.values()), default=0)
+        self.leases = {call: lease for call, lease in self.leases.items() if lease[0] > now}
+        self.used = sum(amount for _, amount in self.leases.values())
+        self.next_end = min((end for end, _ in self.leases.values()), default=0)
 
-    def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
+    def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
         end = self.now + limit.lease_s * 1000
-        if not self.held or end < self.next_end:
+        if not self.leases or end < self.next_end:
             self.next_end = end
-        self.held[request_id] = (end, amount)
-        before, self.used = self.used, self.used + amount
-        into += (self.used, -1, 0, WARNED if before < limit.warn_amount <= self.used else 0)
+        self.leases[call_id] = (end, amount)
+        used_before, self.used = self.used, self.used + amount
+        is_warned = used_before < limit.warn_amount <= self.used
+        readings += (self.used, -1, 0, WARNED if is_warned else 0)
         return 0
 
-    def renew(self, limit: Limit, taken: Taken, now: int) -> None:
-        """Lease the places of a call anew, though they had been given up meanwhile."""
-        amount, _, _, name = taken
-        if name not in self.held:
+    def renew(self, limit: Limit, charge: Charge, now: int) -> None:
+        """Renew a lease, or restore it if it has expired."""
+        amount, _, _, request_id = charge
+        if request_id not in self.leases:
             self.used += amount
-        self.held[name] = (now + limit.lease_s * 1000, amount)
+        self.leases[request_id] = (now + limit.lease_s * 1000, amount)
 
-    def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
-        """Return the places, however much was used."""
-        lease = self.held.pop(taken[3], None)
+    def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
+        lease = self.leases.pop(charge[3], None)
         if lease is not None:
             self.used -= lease[1]
 
-    def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
-        into += (self.used, -1, wait, 0)
+    def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
+        readings += (self.used, -1, wait, 0)
 
-    def idle(self, now: int, wall: int) -> bool:
+    def is_idle(self, now: int, wall: int) -> bool:
         self.now = now
-        if self.held and now >= self.next_end:
+        if self.leases and now >= self.next_end:
             self._expire(now)
-        return not self.held
+        return not self.leases
 
 
 Counter = Rate | Budget | Leases
-
-
 COUNTERS: Mapping[Counting, type[Counter]] = {"rate": Rate, "budget": Budget, "lease": Leases}
 
 
 def new_counter(limit: Limit) -> Counter:
-    """Make a counter for what the limit counts."""
     return COUNTERS[limit.kind.counter_type]()

@@ -1,8 +1,8 @@
-"""Counters that instances share, in Redis 7 or Valkey: one script, one round trip a call.
+"""Counters shared by all instances, in Redis 7 or Valkey.
 
-In a cluster they are all on one server, so that a call's claims are decided in one step; the
-script runs once for all calls that ask at the same time. The server's clock counts. The user of
-the ACL needs ``+evalsha +eval`` and, on the keys of ``prefix``, what ``counters.lua`` calls.
+The script ``counters.lua`` executes all calls of a round trip. In a cluster all keys are on one
+server, so that the claims of a call are decided atomically. The clock is the server's. The ACL user
+needs ``+evalsha +eval`` and, on keys of ``prefix``, the commands of ``counters.lua``.
 """
 
 from __future__ import annotations
@@ -17,47 +17,57 @@ from typing import Any, Literal, Self, cast
 
 from redis.exceptions import NoScriptError
 
-from proxy.limits.stores import wire
-from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
-from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
-from proxy.limits.stores.wire import BillState, Wire
+from proxy.limits.stores.redis_script import (
+    BATCH_SIZE,
+    Batcher,
+    ClaimEncoder,
+    Reply,
+    ScriptCall,
+    encode,
+    encode_list,
+)
+from proxy.limits.stores.store import BILL_TTL_S, NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.frozen import frozen
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer, cause_of_fault
-from proxy.types.limit import Claim
+from proxy.types.limit import LEASE_S, Claim
 from proxy.types.outcome import CounterState, LimitDecision, outcome
 
 TIMEOUT_S = 0.1
-MOST_UNDER_WAY = 100_000
-MOST_BILLS = 10_000
-Known = Literal["charged", "perhaps_settled", "perhaps_charged"]
-SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
-    "charged": wire.settle,
-    "perhaps_settled": wire.settle_again,
-    "perhaps_charged": wire.settle_late,
+MAX_IN_FLIGHT = 100_000
+MAX_BILLS = 10_000
+CALL_TTL_MS = 86_400_000
+CHARGE_TTL_MS = 600_000
+BillState = Literal["charged", "booked"]
+ChargeState = Literal["charged", "perhaps_settled", "perhaps_charged"]
+SETTLE: Mapping[ChargeState, tuple[str, int]] = {
+    "charged": ("settle", 0),
+    "perhaps_settled": ("again", 0),
+    "perhaps_charged": ("late", CHARGE_TTL_MS),
 }
+"""Verb and lifetime of a settlement."""
 
 
 @frozen
 class UnsettledCall:
-    """A call that is not settled: by which claims, what is known of its charge, and whether it
-    has a place that is leased."""
+    """A call that is not settled."""
 
     keys: tuple[str, ...]
     claims: str
-    known: Known
-    leased: bool
+    state: ChargeState
+    has_lease: bool
 
 
-def _settling(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
-    return ScriptCall(call.keys, SETTLE[call.known](call.claims, actuals))
+def _settlement(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
+    verb, ttl_ms = SETTLE[call.state]
+    return ScriptCall(call.keys, encode(verb, ttl_ms, call.claims, encode_list(actuals)))
 
 
 @dataclass(slots=True)
 class RedisStore:
-    """A ``Store``, to be entered before use. Whatever goes wrong is ``StoreUnavailable``.
+    """A ``CounterStore``. Enter it before use. Every failure raises ``StoreUnavailable``.
 
-    A call is settled by the instance that admitted it. A budget is fresh once for each ``ledger``.
-    ``time_ms`` replaces the server's clock, for tests.
+    The instance that admits a call must settle it. A budget is fresh once for each ``ledger``.
+    ``time_ms`` replaces the server's clock in tests.
     """
 
     server: RedisServer
@@ -65,79 +75,76 @@ class RedisStore:
     prefix: str = "headrace"
     time_ms: Callable[[], int] | None = None
     ledger: LedgerRun = NO_LEDGER
-    most_bills: int = MOST_BILLS
-    _bills: dict[str, tuple[str, BillState]] = field(default_factory=dict)  # that are not booked
+    max_bills: int = MAX_BILLS
+    _unbooked_bills: dict[str, tuple[str, BillState]] = field(default_factory=dict)
     _calls: dict[str, UnsettledCall] = field(default_factory=dict)
-    _wire: Wire = field(init=False)
-    _batches: Batcher = field(init=False)
+    _encoder: ClaimEncoder = field(init=False)
+    _batcher: Batcher = field(init=False)
     _script: str = field(init=False, repr=False)
     _sha: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self._wire = Wire(self.utc, self.prefix)
-        self._batches = Batcher(self._flush)
+        self._encoder = ClaimEncoder(self.utc, self.prefix)
+        self._batcher = Batcher(self._flush)
         self._script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
-        """As promised. Where it is not known whether the store has charged the call, it can be
-        settled, and must be."""
-        keys = self._wire.keys(request_id, claims)
-        text = self._wire.claims(claims)
-        leased = any(claim.limit.is_leased for claim in claims)
+        """Check and charge all claims. After an error the call must be settled as well."""
+        keys = self._encoder.keys(request_id, claims)
+        text = self._encoder.claims(claims)
+        has_lease = any(claim.limit.is_leased for claim in claims)
+        script_call = ScriptCall(keys, encode("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"'))
         try:
-            readings = await self._batches.put(ScriptCall(keys, wire.admit(text, self.ledger.id)))
+            readings = await self._batcher.submit(script_call)
         except (StoreUnavailable, asyncio.CancelledError):
-            call = UnsettledCall(keys=keys, claims=text, known="perhaps_charged", leased=leased)
-            self._remember(request_id, call)
+            self._add(
+                request_id, UnsettledCall(keys, text, state="perhaps_charged", has_lease=has_lease)
+            )
             raise
-        decided = outcome(claims, readings)
-        if decided.admitted and request_id not in self._calls:
-            call = UnsettledCall(keys=keys, claims=text, known="charged", leased=leased)
-            self._remember(request_id, call)
-        return decided
+        decision = outcome(claims, readings)
+        if decision.admitted and request_id not in self._calls:
+            self._add(request_id, UnsettledCall(keys, text, state="charged", has_lease=has_lease))
+        return decision
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
-        """As promised; after a ``StoreUnavailable`` it may be tried again until it comes through.
+        """Settle a call. After ``StoreUnavailable`` it may be repeated until it succeeds.
 
-        Where the store has lost the charge, the money that was really spent is charged. By then the
-        ledger has the row of a call of an outage.
+        If the store has lost the charge, actual spend is charged. The ledger has the row of a call
+        that was in flight during an outage.
         """
         call = self._calls.pop(request_id, None)
         if call is None:
             return
-        question = _settling(call, actuals)
-        if call.known == "perhaps_charged":
-            text = wire.charge(call.claims, actuals, self.ledger.id, whole=False)
-            question = ScriptCall(call.keys, text)
+        script_call = _settlement(call, actuals)
+        if call.state == "perhaps_charged":
+            script_call = self._charge(call.keys, call.claims, actuals, is_backfill=False)
         try:
-            await self._batches.put(question)
+            await self._batcher.submit(script_call)
         except (StoreUnavailable, asyncio.CancelledError):
-            self._missed(request_id, call)
+            self._add_unconfirmed(request_id, call)
             raise
 
-    def settle_soon(
-        self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
+    def settle_deferred(
+        self, request_id: str, actuals: Sequence[int], on_error: Callable[[StoreUnavailable], None]
     ) -> None:
-        """Settle with the next trip, and before whatever is asked from now on; nobody waits for
-        it. ``failed`` is called if it did not come through: then ``settle`` may be tried."""
         call = self._calls.pop(request_id, None)
         if call is None:
             return
 
         def callback(reply: Reply) -> None:
             if isinstance(reply, StoreUnavailable):
-                self._missed(request_id, call)
-                failed(reply)
+                self._add_unconfirmed(request_id, call)
+                on_error(reply)
 
         try:
-            self._batches.piggyback(_settling(call, actuals), callback)
+            self._batcher.piggyback(_settlement(call, actuals), callback)
         except StoreUnavailable as full:
             callback(full)
 
-    def _missed(self, request_id: str, call: UnsettledCall) -> None:
-        known = "perhaps_settled" if call.known == "charged" else call.known
-        self._remember(request_id, replace(call, known=known))
+    def _add_unconfirmed(self, request_id: str, call: UnsettledCall) -> None:
+        state = "perhaps_settled" if call.state == "charged" else call.state
+        self._add(request_id, replace(call, state=state))
 
     async def release(self, request_id: str) -> None:
         call = self._calls.get(request_id)
@@ -145,100 +152,112 @@ class RedisStore:
             await self.settle(request_id, [0] * (len(call.keys) - 1))
 
     async def renew(self) -> None:
-        """As promised, some calls at a time: others are admitted between. Also of calls that the
-        store took for lost meanwhile, but not of those that it never charged. Bills that are not
-        booked are kept in the same way, after the calls."""
-        names = [name for name, call in self._calls.items() if call.leased]
-        for at in range(0, len(names), BATCH):
-            known = [self._calls.get(name) for name in names[at : at + BATCH]]  # some have ended
-            questions = [ScriptCall(call.keys, wire.renew(call.claims)) for call in known if call]
-            replies = [self._batches.put(question) for question in questions]
+        """Renew leases in batches, so that admissions run in between, then unbooked bills.
+
+        A lease that has expired is restored, unless the call was never charged.
+        """
+        ids = [request_id for request_id, call in self._calls.items() if call.has_lease]
+        for start in range(0, len(ids), BATCH_SIZE):
+            calls = map(self._calls.get, ids[start : start + BATCH_SIZE])  # some have ended
+            replies = [
+                self._batcher.submit(ScriptCall(call.keys, encode("renew", 0, call.claims)))
+                for call in calls
+                if call
+            ]
             for reply in replies:
                 await reply
-        for bill, (owner, state) in list(self._bills.items()):
-            if not await self._bill(bill, owner, state) or state == "booked":
-                self._bills.pop(bill, None)
+        for name, (owner, state) in list(self._unbooked_bills.items()):
+            if not await self._bill(name, owner, state) or state == "booked":
+                self._unbooked_bills.pop(name, None)
 
-    async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
-        keys = self._wire.keys(charge_id, claims)
+    async def charge(
+        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
+    ) -> None:
+        keys, text = self._encoder.keys(charge_id, claims), self._encoder.claims(claims)
         amounts = [claim.amount for claim in claims]
-        text = wire.charge(self._wire.claims(claims), amounts, self.ledger.id, whole=whole)
-        await self._batches.put(ScriptCall(keys, text))
+        await self._batcher.submit(self._charge(keys, text, amounts, is_backfill=is_backfill))
+
+    def _charge(
+        self, keys: tuple[str, ...], claims: str, amounts: Sequence[int], *, is_backfill: bool
+    ) -> ScriptCall:
+        verb, ledger = "whole" if is_backfill else "late", f'"{self.ledger.id}"'
+        return ScriptCall(keys, encode(verb, CHARGE_TTL_MS, claims, encode_list(amounts), ledger))
 
     async def bill_once(self, name: str, owner: str) -> bool:
-        """As promised. A bill beyond ``most_bills`` is booked at once: a kill could lose it."""
-        is_kept = self.ledger.run and len(self._bills) < self.most_bills
-        state: BillState = "charged" if is_kept else "booked"
-        has_bill = await self._bill(name, owner, state)
-        if has_bill and state == "charged":
-            self._bills[name] = owner, state
-        return has_bill
+        """Return True if ``owner`` is the first to bill ``name``.
+
+        Beyond ``max_bills`` unbooked bills a bill is booked at once, and a crash may lose its row.
+        """
+        needs_booking = self.ledger.run and len(self._unbooked_bills) < self.max_bills
+        state: BillState = "charged" if needs_booking else "booked"
+        is_first = await self._bill(name, owner, state)
+        if is_first and state == "charged":
+            self._unbooked_bills[name] = owner, state
+        return is_first
 
     async def book(self, name: str) -> None:
-        if name in self._bills:
-            owner, _ = self._bills[name]
-            self._bills[name] = owner, "booked"
+        if name in self._unbooked_bills:
+            owner, _ = self._unbooked_bills[name]
+            self._unbooked_bills[name] = owner, "booked"
             await self._bill(name, owner, "booked")
-            self._bills.pop(name, None)  # ``renew`` may have booked it meanwhile
+            self._unbooked_bills.pop(name, None)  # ``renew`` may have booked it
 
     async def _bill(self, name: str, owner: str, state: BillState) -> bool:
-        """Store the state of a bill on the server. Return True if it is this owner's."""
+        """Store the state of a bill. Return True if the bill belongs to ``owner``."""
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
+        ttl_ms = 1000 * (LEASE_S if state == "charged" else BILL_TTL_S)
+        dead = ",".join(f'"{run}"' for run in self.ledger.dead())
+        text = encode(state, ttl_ms, f'"{owner}"', f"[{dead}]")
         try:
-            reply = await self._run(key, 1, key, "", wire.bill(state, owner, self.ledger.dead()))
+            reply = await self._run(key, 1, key, "", text)
         except REDIS_ERRORS as error:
             raise StoreUnavailable(cause_of_fault(error), trip=object()) from None
         return bool(reply[0][0])
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
-        keys = self._wire.keys("", claims)
-        question = ScriptCall(keys, wire.read(self._wire.claims(claims), self.ledger.id))
-        return outcome(claims, await self._batches.put(question)).standings
+        text = encode("read", 0, self._encoder.claims(claims), f'"{self.ledger.id}"')
+        readings = await self._batcher.submit(ScriptCall(self._encoder.keys("", claims), text))
+        return outcome(claims, readings).standings
 
     @property
-    def certain(self) -> bool:
+    def is_consistent(self) -> bool:
         return True
 
     @property
-    def under_way(self) -> int:
-        """How many calls this instance has admitted and not settled."""
+    def in_flight(self) -> int:
         return len(self._calls)
 
-    def _remember(self, request_id: str, call: UnsettledCall) -> None:
-        if len(self._calls) >= MOST_UNDER_WAY:
-            del self._calls[next(iter(self._calls))]  # it stays charged, its lease ends
+    def _add(self, request_id: str, call: UnsettledCall) -> None:
+        if len(self._calls) >= MAX_IN_FLIGHT:
+            del self._calls[next(iter(self._calls))]  # stays charged; its lease expires
         self._calls[request_id] = call
 
-    async def _flush(self, questions: Sequence[ScriptCall]) -> list[Reply]:
-        """Run the script once for all."""
-        keys = [key for question in questions for key in question.keys]
+    async def _flush(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        keys = [key for call in calls for key in call.keys]
         time = str(self.time_ms()) if self.time_ms else ""
-        texts = [question.text for question in questions]
+        texts = [call.text for call in calls]
         try:
             return cast("list[Reply]", await self._run(keys[0], len(keys), *keys, time, *texts))
         except REDIS_ERRORS as error:
-            unavailable = StoreUnavailable(cause_of_fault(error), trip=object())
-            return [unavailable] * len(questions)
+            return [StoreUnavailable(cause_of_fault(error), trip=object())] * len(calls)
 
-    async def _run(self, key: str, *rest: str | int) -> Any:
+    async def _run(self, key: str, *arguments: str | int) -> Any:
         try:
-            return await self.server.run(key, "EVALSHA", self._sha, *rest)
-        except NoScriptError:  # a server that has just started
-            return await self.server.run(key, "EVAL", self._script, *rest)
+            return await self.server.run(key, "EVALSHA", self._sha, *arguments)
+        except NoScriptError:  # the server has restarted
+            return await self.server.run(key, "EVAL", self._script, *arguments)
 
     async def ping(self) -> None:
-        """See whether the store answers. Raises ``StoreUnavailable``."""
         await self.read(())
 
     async def __aenter__(self) -> Self:
-        await self._batches.__aenter__()
+        await self._batcher.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Ask what still waits to be asked, then hang up. The rows of all bills are about to be
-        written."""
+        """Book all bills, because their rows are about to be written, and close the connection."""
         with suppress(StoreUnavailable):
-            for name in list(self._bills):
+            for name in list(self._unbooked_bills):
                 await self.book(name)
-        await self._batches.__aexit__(*exc_info)
+        await self._batcher.__aexit__(*exc_info)
         await self.server.aclose()

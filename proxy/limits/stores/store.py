@@ -1,4 +1,4 @@
-"""What every store of counters promises, and how it says that it cannot be reached."""
+"""Interface of the counter stores of limits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from proxy.runtime.frozen import frozen
 from proxy.types.limit import RENEW_S, Claim
 from proxy.types.outcome import CounterState, LimitDecision
 
+BILL_TTL_S = 40 * 86_400  # longer than any provider is known to keep a response
+MAX_BILL_OWNERS = 100_000
+
 
 class StoreUnavailable(Exception):
-    """The store did not answer in time, or not in a way that can be used.
+    """The store sent no usable reply in time. It may or may not have executed the operation.
 
-    Whether it did what was asked is unknown. The message names no address and no credential.
-    ``trip`` tells what failed together, in one round trip; it is None where nothing was sent.
+    The message contains no address and no credential. ``trip`` identifies the round trip, which
+    several operations may share. It is None if nothing was sent.
     """
 
     def __init__(self, reason: str, trip: object = None) -> None:
@@ -23,31 +26,29 @@ class StoreUnavailable(Exception):
         self.trip = trip
 
 
-BILLED_S = 40 * 86_400  # longer than any provider is known to keep a response
-MOST_BILLED = 100_000
-
-
 @dataclass(slots=True)
-class BilledOnce:
-    """What one process has billed: of more than ``most`` the oldest are forgotten."""
+class BillingOwners:
+    """First owners of bills in this process. Forgets the oldest beyond ``max_owners``."""
 
-    most: int = MOST_BILLED
-    _owners: dict[str, str] = field(default_factory=dict)
+    max_owners: int = MAX_BILL_OWNERS
+    _owner_by_name: dict[str, str] = field(default_factory=dict)
 
     def bill(self, name: str, owner: str) -> bool:
-        """True for the first owner of a name, however often it asks."""
-        known = self._owners.setdefault(name, owner)
-        if len(self._owners) > self.most:
-            del self._owners[next(iter(self._owners))]
-        return known == owner
+        """Return True if ``owner`` is the first owner of ``name``."""
+        first_owner = self._owner_by_name.setdefault(name, owner)
+        if len(self._owner_by_name) > self.max_owners:
+            del self._owner_by_name[next(iter(self._owner_by_name))]
+        return first_owner == owner
 
 
 @frozen
 class LedgerRun:
-    """The ledger of this process, as shared counters know it: its ``id``, which processes on one
-    file share, the name of this process's ``run``, and what returns the names of ``dead`` runs.
+    """Identifies the ledger of this process to a shared store.
 
-    Without a run a bill counts as booked at once.
+    Attributes:
+        id: Ledger. Processes that write the same file share it.
+        run: This process. If empty, bills are booked at once.
+        dead: Returns the runs of processes that have died.
     """
 
     id: str = ""
@@ -59,62 +60,64 @@ NO_LEDGER = LedgerRun()
 
 
 class CounterStore(Protocol):
-    """Counters by limit and scope.
+    """Counters of limits, one per limit and scope.
 
-    ``request_id`` is one of ours, unique to a call. A call claims each counter once.
+    ``request_id`` is unique to a call. A call claims each counter at most once.
     """
 
     @property
-    def under_way(self) -> int:
-        """How many calls this instance has admitted and not settled."""
+    def in_flight(self) -> int:
+        """Number of calls admitted and not settled by this instance."""
 
     @property
-    def certain(self) -> bool:
-        """Whether what is read is all that was counted: the store is there, and owed nothing."""
+    def is_consistent(self) -> bool:
+        """True if the store is reachable and has received all updates."""
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
-        """Check all claims, then charge all, in one step; a refusal charges nothing.
+        """Check and charge all claims atomically. A refusal charges nothing.
 
-        A negative claim is refused for good: it would give back what others have used.
-        Asking again for a call that is under way charges nothing. A caller that is cancelled
-        meanwhile releases the call: it may have been charged.
+        A negative claim is always refused. Admitting the same call again charges nothing. A
+        cancelled caller must release the call, because it may have been charged.
         """
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
-        """Correct the charges to what was really used, in the order of the claims; free leases.
+        """Replace the charges of a call by actual usage, in the order of its claims.
 
-        The first time counts, and only for a call that was admitted here. A refund never makes
-        a counter forget what others used. A budget is corrected in the window that was charged.
+        Returns leases. Only the first settlement of a call admitted here counts. A budget is
+        corrected in the window that was charged.
         """
 
     async def release(self, request_id: str) -> None:
-        """Settle to nothing used."""
+        """Settle a call with no usage."""
 
     async def renew(self) -> None:
-        """Keep the places of the calls under way: done every ``RENEW_S`` seconds."""
+        """Renew the leases of calls in flight. Call it every ``RENEW_S`` seconds."""
 
-    async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
-        """Add money without asking; budgets only. The same id charges once in ten minutes.
+    async def charge(
+        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
+    ) -> None:
+        """Charge budgets unconditionally, once per ``charge_id`` within 10 minutes.
 
-        ``whole`` says that it is all that this process's ledger knows of the window: for that
-        ledger the counter is not ``fresh`` any more.
+        A backfill is all spend that the ledger of this process has for the window. The counter is
+        not fresh for that ledger afterwards.
         """
 
     async def bill_once(self, name: str, owner: str) -> bool:
-        """True for the first owner who bills something by this name, of all instances, and each
-        time that it asks: who does not know whether it has been heard asks again. A name is kept
-        for ``BILLED_S`` seconds. A shared store lets the next owner have the bill of a process that
-        died before it could ``book`` it."""
+        """Return True if ``owner`` is the first to bill ``name``, on any instance.
+
+        Safe to repeat. Names expire after ``BILL_TTL_S``. A shared store passes the bill of a dead
+        process to the next owner, unless it was booked.
+        """
 
     async def book(self, name: str) -> None:
-        """Note that the row of what was billed here by this name is written."""
+        """Record that the ledger has the row of a bill."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
-        """Return where counters stand, and whether the amounts would fit, without charging."""
+        """Return the state of counters without charging."""
 
 
-async def renewing(store: CounterStore, sleep: Callable[[float], Awaitable[None]]) -> None:
-    """Lease the places of calls under way anew, now and then. Never ends."""
+async def renew_leases(store: CounterStore, sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Renew the leases of ``store`` every ``RENEW_S`` seconds until cancelled."""
     while True:
         await sleep(RENEW_S)
         await store.renew()

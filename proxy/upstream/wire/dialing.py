@@ -1,23 +1,178 @@
-"""A new connection to an upstream: by name, over TLS that is always verified."""
+"""Opens connections to upstreams: looks up names, tries addresses, verifies TLS.
+
+Lookups run in dedicated threads, because the loop's own are few and a lookup may hang. A hanging
+lookup delays only requests that look up the same name for the first time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
 import ssl
+import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.errors.causes import cause_of
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.names import Names
+
+NAME_TTL_S = 30.0
+NAME_RETRY_S = 1.0
+OVERDUE_S = 1.0
+MAX_NAMES = 1024
+MAX_ADDRESSES = 4
+MAX_LOOKUPS = 64
+UNREACHABLE = "The upstream cannot be reached."
+Lookup: TypeAlias = "asyncio.Future[list[Any]]"
+"""Holds the result of ``socket.getaddrinfo``."""
+_UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})  # a result, not a failure
+
+
+class GetAddrInfo(Protocol):
+    """``socket.getaddrinfo``, which blocks."""
+
+    def __call__(self, host: str, port: int, *, type: int) -> list[Any]: ...
+
+
+class Resolve(Protocol):
+    """Starts a lookup without blocking."""
+
+    def __call__(self, host: str, port: int, *, type: int) -> Lookup: ...
+
+
+class Resolver:
+    """Runs at most ``max_lookups`` lookups in threads, which do not keep the process alive."""
+
+    def __init__(
+        self, getaddrinfo: GetAddrInfo = socket.getaddrinfo, max_lookups: int = MAX_LOOKUPS
+    ) -> None:
+        self._getaddrinfo = getaddrinfo
+        self._max_lookups = max_lookups
+        self._running = 0
+        self._waiting: deque[tuple[Lookup, Callable[[], list[Any]]]] = deque()
+
+    def __call__(self, host: str, port: int, *, type: int) -> Lookup:
+        lookup: Lookup = asyncio.get_running_loop().create_future()
+        self._waiting.append((lookup, partial(self._getaddrinfo, host, port, type=type)))
+        self._start()
+        return lookup
+
+    def _start(self) -> None:
+        while self._waiting and self._running < self._max_lookups:
+            lookup, resolve = self._waiting.popleft()
+            if lookup.done():
+                continue
+            try:
+                threading.Thread(target=self._run, args=(lookup, resolve), daemon=True).start()
+            except RuntimeError:
+                lookup.set_exception(OSError("there is no thread left to look up names"))
+            else:
+                self._running += 1
+
+    def _run(self, lookup: Lookup, resolve: Callable[[], list[Any]]) -> None:
+        """Run in a thread. The loop may be closed when the lookup ends."""
+        try:
+            finish = partial(self._finish, lookup, resolve(), None)
+        except (OSError, ValueError, OverflowError) as error:
+            finish = partial(self._finish, lookup, [], error)
+        with suppress(RuntimeError):
+            lookup.get_loop().call_soon_threadsafe(finish)
+
+    def _finish(self, lookup: Lookup, addresses: list[Any], error: Exception | None) -> None:
+        self._running -= 1
+        self._start()
+        if lookup.done():
+            return
+        if error is None:
+            lookup.set_result(addresses)
+        else:
+            lookup.set_exception(error)
+
+
+@dataclass(slots=True)
+class NameEntry:
+    """Addresses of a name, their expiry, and the running lookup."""
+
+    addresses: list[str] = field(default_factory=list)
+    expires_at: float = 0.0
+    lookup: Lookup | None = None
+    overdue_at: float = 0.0
+
+
+class NameCache:
+    """Addresses of hosts, cached for ``NAME_TTL_S``.
+
+    Runs one lookup per name at a time. While lookups fail or take longer than ``overdue_s``, the
+    last addresses are used.
+    """
+
+    def __init__(
+        self, resolve: Resolve, now: Callable[[], float], overdue_s: float = OVERDUE_S
+    ) -> None:
+        self._resolve = resolve
+        self._now = now
+        self._overdue_s = overdue_s
+        self._entries: dict[str, NameEntry] = {}
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Return at least one address, unreachable ones last.
+
+        Raises ``OSError`` or ``ValueError``.
+        """
+        with suppress(ValueError):
+            ipaddress.ip_address(host)
+            return [host]
+        entry = self._entries.get(host)
+        if entry is None:
+            if len(self._entries) >= MAX_NAMES:
+                self._entries.clear()
+            entry = self._entries[host] = NameEntry()
+        if self._now() >= entry.expires_at:
+            lookup = entry.lookup or self._start(entry, host, port)
+            if lookup.done():  # its callback has not run yet
+                self._on_done(entry, lookup)
+            if entry.addresses:
+                await asyncio.wait({lookup}, timeout=max(0.0, entry.overdue_at - self._now()))
+            if not entry.addresses:
+                await asyncio.shield(lookup)
+        return entry.addresses[:MAX_ADDRESSES]
+
+    def _start(self, entry: NameEntry, host: str, port: int) -> Lookup:
+        entry.overdue_at = self._now() + self._overdue_s
+        entry.lookup = self._resolve(host, port, type=socket.SOCK_STREAM)
+        entry.lookup.add_done_callback(partial(self._on_done, entry))
+        return entry.lookup
+
+    def _on_done(self, entry: NameEntry, lookup: Lookup) -> None:
+        """Store the result once, before the waiting calls are woken."""
+        if entry.lookup is not lookup:
+            return
+        entry.lookup = None
+        error = None if lookup.cancelled() else lookup.exception()
+        if error is None and not lookup.cancelled():
+            entry.addresses = list(dict.fromkeys(str(info[4][0]) for info in lookup.result()))
+            entry.expires_at = self._now() + NAME_TTL_S
+        elif isinstance(error, OSError) and error.errno in _UNKNOWN_NAME:
+            entry.addresses = []
+        else:
+            entry.expires_at = self._now() + NAME_RETRY_S if entry.addresses else 0.0
+
+    def demote(self, host: str, address: str) -> None:
+        """Try an unreachable address last from now on."""
+        entry = self._entries.get(host)
+        if entry is not None and address in entry.addresses:
+            entry.addresses = [other for other in entry.addresses if other != address] + [address]
 
 
 class Origin(NamedTuple):
-    """What connections are shared by: two requests to one origin may take the same."""
+    """Scheme, host and port. Requests to the same origin share connections."""
 
     host: str
     port: int
@@ -25,87 +180,89 @@ class Origin(NamedTuple):
 
 
 class Trust:
-    """Whose certificates are believed: ``context``'s, or without one the system's, which are read
-    in a thread, as that takes 25 ms."""
+    """TLS context. Without one, loads the system's certificates in a thread, which takes 25 ms."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
-        self._reading = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def context(self) -> ssl.SSLContext:
-        """Return what verifies a connection; the first time it may have to be read."""
-        async with self._reading:
+        async with self._lock:
             if self._context is None:
-                self._context = await asyncio.to_thread(trusted)
+                self._context = await asyncio.to_thread(system_context)
             return self._context
 
 
-UNREACHED = "The upstream cannot be reached."
+def system_context() -> ssl.SSLContext:
+    """Return a TLS context with the system's certificates, for HTTP/1.1."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 @dataclass(slots=True)
 class DialAttempt:
-    """A connection being made. ``step`` is what it waits for, ``peer`` the host or the address."""
+    """A connection being opened: its current step, and the host or address of that step."""
 
     origin: Origin
-    until: float
+    deadline: float
     on_close: Callable[[Connection], None]
     peer: str
     step: Literal["name lookup", "TCP connect", "TLS handshake"] = "name lookup"
 
-    def failed(self, error: Exception) -> UpstreamUnavailable:
-        """Return the error of a step that failed."""
+    def to_error(self, error: Exception) -> UpstreamUnavailable:
+        """Return the error for the failed step."""
         cause = cause_of(error)
-        text, message = str(error), UNREACHED
+        text, message = str(error), UNREACHABLE
         if cause == "tls_certificate":
             message = "The upstream's TLS certificate is invalid."
         elif self.step == "TLS handshake":
             cause = "tls"
         elif isinstance(error, OSError) and error.errno and self.step == "TCP connect":
-            text = os.strerror(error.errno)  # asyncio's own text has no reason
-        unreached = UpstreamUnavailable(message).caused(cause, f"{self.peer}: {text}")
-        unreached.reached_upstream = False
-        return unreached
+            text = os.strerror(error.errno)  # the text of asyncio has no reason
+        unavailable = UpstreamUnavailable(message).caused(cause, f"{self.peer}: {text}")
+        unavailable.reached_upstream = False
+        return unavailable
 
 
 class Dialer:
-    """Makes connections. ``trust`` says whose certificates are believed."""
+    """Opens connections."""
 
-    def __init__(self, trust: Trust, names: Names) -> None:
+    def __init__(self, trust: Trust, names: NameCache) -> None:
         self._trust = trust
         self._names = names
 
     async def dial(
-        self, origin: Origin, patience: float, on_close: Callable[[Connection], None]
+        self, origin: Origin, timeout_s: float, on_close: Callable[[Connection], None]
     ) -> Connection:
-        """Connect within so many seconds, names and TLS included, trying several addresses.
+        """Connect within ``timeout_s``, including name lookup and TLS.
 
         Raises ``UpstreamTimeout`` and ``UpstreamUnavailable``.
         """
-        until = asyncio.get_running_loop().time() + patience
-        attempt = DialAttempt(origin, until, on_close, peer=origin.host)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        attempt = DialAttempt(origin, deadline, on_close, peer=origin.host)
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(deadline):
                 addresses = await self._names.addresses(origin.host, origin.port)
-                return await self._first_of(attempt, addresses)
+                return await self._connect_any(attempt, addresses)
         except TimeoutError:
             text = f"{attempt.step} with {attempt.peer}"
             raise UpstreamTimeout("connect").caused("timeout", text) from None
         except (OSError, UnicodeError) as error:
-            raise attempt.failed(error) from None
+            raise attempt.to_error(error) from None
 
-    async def _first_of(self, attempt: DialAttempt, addresses: list[str]) -> Connection:
-        """Try each address for its share of the time that is left."""
+    async def _connect_any(self, attempt: DialAttempt, addresses: list[str]) -> Connection:
+        """Try each address for an equal share of the remaining time."""
         loop = asyncio.get_running_loop()
-        for left in range(len(addresses), 1, -1):
-            address = addresses[-left]
+        for remaining in range(len(addresses), 1, -1):
+            address = addresses[-remaining]
             try:
-                async with asyncio.timeout((attempt.until - loop.time()) / left):
+                async with asyncio.timeout((attempt.deadline - loop.time()) / remaining):
                     return await self._connect(attempt, address)
             except ssl.SSLCertVerificationError:
                 raise
-            except OSError:  # TimeoutError is one
-                self._names.failed(attempt.origin.host, address)
+            except OSError:  # includes TimeoutError
+                self._names.demote(attempt.origin.host, address)
         return await self._connect(attempt, addresses[-1])
 
     async def _connect(self, attempt: DialAttempt, address: str) -> Connection:
@@ -113,26 +270,19 @@ class Dialer:
         attempt.peer, attempt.step = f"{address} port {port}", "TCP connect"
         context = await self._trust.context() if tls else None
         loop = asyncio.get_running_loop()
-        connected = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
-            connected.setblocking(False)
-            await loop.sock_connect(connected, (address, port))
+            sock.setblocking(False)
+            await loop.sock_connect(sock, (address, port))
         except BaseException:
-            connected.close()
+            sock.close()
             raise
         if tls:
             attempt.step = "TLS handshake"
         _, connection = await loop.create_connection(
             lambda: Connection(attempt.on_close),
-            sock=connected,
+            sock=sock,
             ssl=context,
             server_hostname=host.rstrip(".") if tls else None,
         )
         return connection
-
-
-def trusted() -> ssl.SSLContext:
-    """Trust what the system trusts, and speak HTTP/1.1 alone."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context

@@ -1,4 +1,4 @@
-"""The open connections of the process: how many there may be, and which rest for the next call."""
+"""Pool of the process's connections to upstreams: bounded, with idle connections for reuse."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ KEEPALIVE_S = 60.0
 LINGER_S = 0.5
 
 
-class NoPlace(UpstreamTimeout):
-    """All connections that the proxy may have were in use for as long as one may take: that says
-    nothing of the upstream."""
+class PoolExhausted(UpstreamTimeout):
+    """All connections stayed in use until the timeout. The upstream is not at fault."""
 
     cause = "pool"
 
@@ -27,151 +26,149 @@ class NoPlace(UpstreamTimeout):
 
 
 class Dial(Protocol):
-    """What makes a connection; ``on_close`` is called once when it has ended."""
+    """Opens connections. ``on_close`` is called once when a connection has ended."""
 
     async def dial(
-        self, origin: Origin, patience: float, on_close: Callable[[Connection], None]
+        self, origin: Origin, timeout_s: float, on_close: Callable[[Connection], None]
     ) -> Connection: ...
 
 
 class Pool:
-    """Lends each connection to one request at a time: ``take`` it, and ``give_back`` it once.
+    """Lends each connection to one request at a time.
 
-    There are at most ``bound`` of them over all origins, lent, being made or at rest. Whoever
-    wants one more waits, first come first served. One may be lent for up to ``linger_s`` longer
-    than its answer, for the end of it that lets it be used again.
+    At most ``max_connections`` are in use, being opened or idle, over all origins. Further
+    requests wait in order of arrival. A connection may be in use for up to ``linger_s`` after its
+    response, until the end has arrived that allows its reuse.
     """
 
     def __init__(
         self,
         dialer: Dial,
-        bound: int,
+        max_connections: int,
         keepalive_s: float = KEEPALIVE_S,
         linger_s: float = LINGER_S,
     ) -> None:
         self._dialer = dialer
-        self._bound = bound
+        self._max_connections = max_connections
         self._keepalive_s = keepalive_s
         self._linger_s = linger_s
-        self._places = Turns(bound)
+        self._slots = Turns(max_connections)
         self._dialing = 0
-        self._lent: dict[Connection, None] = {}
-        self._resting: dict[Origin, list[Connection]] = {}
-        self._closed = False
+        self._in_use: dict[Connection, None] = {}
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._is_closed = False
         self.waiting = 0
 
     @property
-    def resting(self) -> int:
-        return sum(map(len, self._resting.values()))
+    def idle(self) -> int:
+        return sum(map(len, self._idle.values()))
 
     @property
-    def lent(self) -> int:
-        return len(self._lent)
+    def in_use(self) -> int:
+        return len(self._in_use)
 
-    def take_rested(self, origin: Origin) -> Connection | None:
-        """Return the connection that rested last, without waiting. None where there is none, or
-        where no place is free."""
-        resting = self._resting.get(origin)
-        if not resting or not self._places.take_free():
+    def try_take_idle(self, origin: Origin) -> Connection | None:
+        """Return the most recently used idle connection, or None if it would have to wait."""
+        idle = self._idle.get(origin)
+        if not idle or not self._slots.take_free():
             return None
-        connection = self._rested(resting)
+        connection = self._pop_ready(idle)
         if connection is None:
-            self._places.give_back(self)
+            self._slots.give_back(self)
         else:
-            self._lent[connection] = None
+            self._in_use[connection] = None
         return connection
 
-    async def take(self, origin: Origin, patience: float, *, fresh: bool = False) -> Connection:
-        """Return the connection that rested last, else a new one, within ``patience`` seconds.
+    async def take(self, origin: Origin, timeout_s: float, *, fresh: bool = False) -> Connection:
+        """Return an idle connection, unless ``fresh``, or a new one.
 
-        ``fresh`` wants a new one. Raises ``UpstreamError``, and ``NoPlace`` where there is none.
+        Raises ``UpstreamError``, or ``PoolExhausted`` if no slot becomes free.
         """
-        until = asyncio.get_running_loop().time() + patience
-        if not self._places.take_free():
-            await self._wait_for_place(until)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        if not self._slots.take_free():
+            await self._wait_for_slot(deadline)
         try:
-            connection = None if fresh else self._rested(self._resting.get(origin))
+            connection = None if fresh else self._pop_ready(self._idle.get(origin))
             if connection is None:
-                connection = await self._new(origin, until)
+                connection = await self._dial(origin, deadline)
         except BaseException:
-            self._places.give_back(self)
+            self._slots.give_back(self)
             raise
-        self._lent[connection] = None
+        self._in_use[connection] = None
         return connection
 
-    async def _wait_for_place(self, until: float) -> None:
+    async def _wait_for_slot(self, deadline: float) -> None:
         self.waiting += 1
         try:
-            async with asyncio.timeout_at(until):
-                await self._places.take(self)
+            async with asyncio.timeout_at(deadline):
+                await self._slots.take(self)
         except TimeoutError:
-            raise NoPlace from None
+            raise PoolExhausted from None
         finally:
             self.waiting -= 1
 
-    def _rested(self, resting: list[Connection] | None) -> Connection | None:
-        """Return the last that may be used of those that rest, and end those that may not."""
-        while resting:
-            connection = resting.pop()
-            if connection.ready:
+    def _pop_ready(self, idle: list[Connection] | None) -> Connection | None:
+        """Pop the last connection that is usable, and close those that are not."""
+        while idle:
+            connection = idle.pop()
+            if connection.is_ready:
                 return connection
             connection.abort()
         return None
 
-    async def _new(self, origin: Origin, until: float) -> Connection:
-        if self._closed:
+    async def _dial(self, origin: Origin, deadline: float) -> Connection:
+        if self._is_closed:
             message = "The proxy is shutting down and has closed its connections."
             raise UpstreamUnavailable(message).caused("local")
-        if len(self._lent) + self._dialing + self.resting >= self._bound:
-            self._end_a_resting_one()
+        if len(self._in_use) + self._dialing + self.idle >= self._max_connections:
+            self._close_oldest_idle()
         self._dialing += 1
         try:
-            patience = until - asyncio.get_running_loop().time()
-            return await self._dialer.dial(origin, patience, partial(self._on_close, origin))
+            timeout_s = deadline - asyncio.get_running_loop().time()
+            return await self._dialer.dial(origin, timeout_s, partial(self._on_close, origin))
         finally:
             self._dialing -= 1
 
-    def _end_a_resting_one(self) -> None:
-        """Make place for another origin: of some origin, the one that has rested longest."""
-        for resting in self._resting.values():
-            if resting:
-                resting.pop(0).abort()
+    def _close_oldest_idle(self) -> None:
+        for idle in self._idle.values():
+            if idle:
+                idle.pop(0).abort()
                 return
 
     def finish(self, origin: Origin, connection: Connection) -> None:
-        """Take a connection back whose answer is finished, once its end is there. Nobody waits."""
-        if connection in self._lent and not connection.ended:
+        """Take back a connection whose response is finished, once its end has arrived."""
+        if connection in self._in_use and not connection.ended:
             connection.linger(self._linger_s, partial(self.give_back, origin, connection))
         else:
             self.give_back(origin, connection)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """Take a connection back. One that cannot carry another request is cut."""
-        if connection not in self._lent:
+        """Take back a connection. Close it if it cannot be reused."""
+        if connection not in self._in_use:
             return
-        del self._lent[connection]
-        if self._closed or not connection.release(self._keepalive_s):
+        del self._in_use[connection]
+        if self._is_closed or not connection.release(self._keepalive_s):
             connection.abort()
-        elif origin in self._resting:
-            self._resting[origin].append(connection)
+        elif origin in self._idle:
+            self._idle[origin].append(connection)
         else:
-            self._resting[origin] = [connection]
-        self._places.give_back(self)
+            self._idle[origin] = [connection]
+        self._slots.give_back(self)
 
     def _on_close(self, origin: Origin, connection: Connection) -> None:
-        """Forget a connection that ended at rest; one that is lent is given back by its owner."""
-        resting = self._resting.get(origin)
-        if resting is not None:
-            if connection in resting:
-                resting.remove(connection)
-            if not resting:
-                del self._resting[origin]
+        """Drop an idle connection that has ended. One in use is given back by its request."""
+        idle = self._idle.get(origin)
+        if idle is not None:
+            if connection in idle:
+                idle.remove(connection)
+            if not idle:
+                del self._idle[origin]
 
     def close(self) -> None:
-        """Cut all connections, those that are lent too."""
-        self._closed = True
-        for resting in self._resting.values():
-            for connection in resting:
+        """Close all connections, including those in use."""
+        self._is_closed = True
+        for idle in self._idle.values():
+            for connection in idle:
                 connection.abort()
-        for connection in self._lent:
+        for connection in self._in_use:
             connection.abort()

@@ -18,7 +18,7 @@ from proxy.dialects.passthrough.response import (
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types.events import UsageReport
-from proxy.upstream.passed import passed_tokens
+from proxy.upstream.passthrough import find_tokens
 from tests.for_each import for_each
 
 LIMIT = 1000
@@ -60,7 +60,7 @@ def test_a_client_sees_how_a_file_is_called() -> None:
 
 
 def document(raw: bytes) -> PassthroughDocument:
-    reader = PassthroughDocument(0, Documents(), LIMIT, passed_tokens)
+    reader = PassthroughDocument(0, Documents(), LIMIT, find_tokens)
     reader.feed(raw)
     return reader
 
@@ -94,7 +94,7 @@ def test_no_document_is_no_answer_of_one() -> None:
 
 
 def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
-    reader = PassthroughBytes(0, "audio/mpeg", passed_tokens)
+    reader = PassthroughBytes(0, "audio/mpeg", find_tokens)
 
     pieces = reader.feed(b"a" * 200_000)
 
@@ -104,7 +104,7 @@ def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
 
 
 def test_events_pass_as_they_come_and_tell_their_usage() -> None:
-    reader = PassthroughBytes(0, "text/event-stream; charset=utf-8", passed_tokens)
+    reader = PassthroughBytes(0, "text/event-stream; charset=utf-8", find_tokens)
     done = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
 
     frames = [reader.read(done[at : at + 10])[0] for at in range(0, len(done), 10)]
@@ -123,6 +123,6 @@ def test_events_pass_as_they_come_and_tell_their_usage() -> None:
 
 
 def test_an_event_that_is_too_large_passes_unread() -> None:
-    reader = PassthroughBytes(0, "text/event-stream", passed_tokens)
+    reader = PassthroughBytes(0, "text/event-stream", find_tokens)
     for _ in range(200):
         assert tokens_in(reader, b"data: " + b"a" * 65530) is None

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ResponseError
 
-from proxy.limits.stores import wire
 from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.redis_script import encode
 from proxy.limits.stores.store import LedgerRun
 from proxy.runtime.redis import connect
 from proxy.types.limit import LEASE_S
@@ -81,7 +81,7 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
 async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) -> None:
     server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
-    async with RedisStore(server, time.time, prefix, ledger=ledger, most_bills=2) as store:
+    async with RedisStore(server, time.time, prefix, ledger=ledger, max_bills=2) as store:
         for number in range(4):
             assert await store.bill_once(f"bill-{number}", "call")
         await store.admit("call", claims((PLACES, 1)))
@@ -104,6 +104,6 @@ async def test_a_bill_that_an_earlier_version_made_is_booked(server: Server) -> 
 
 async def test_script_refuses_calls_after_a_bill(shared_server: Server) -> None:
     script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
-    bill = wire.bill("booked", "owner", ())
+    bill = encode("booked", 0, '"owner"', "[]")
     with shared_server.admin as admin, pytest.raises(ResponseError, match="only call"):
         admin.eval(script, 1, uuid4().hex, "", bill, bill)

@@ -8,8 +8,8 @@ import time
 from uuid import uuid4
 
 from proxy.limits.kinds import KINDS
+from proxy.limits.stores.redis_script import ClaimEncoder
 from proxy.limits.stores.store import CounterStore
-from proxy.limits.stores.wire import Wire
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
@@ -57,7 +57,7 @@ async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -
         assert owner(cluster) is to
         standings = await one.store.read(asked)
         assert [standing.used for standing in standings] == [3 * made, 0]
-        assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
+        assert (one.store.in_flight, one.remote.in_flight, one.store.dropped) == (0, 0, 0)
 
 
 async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
@@ -84,7 +84,7 @@ async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
 
 
 def _key() -> str:
-    return Wire(time.time).keys("", ())[0]
+    return ClaimEncoder(time.time).keys("", ())[0]
 
 
 def _other(cluster: Cluster) -> Member:

@@ -19,11 +19,11 @@ DAY_MS = 86_400_000
 
 
 def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> LimitDecision:
-    return store.admit_now(name, claims((limit, amount)))
+    return store.admit_sync(name, claims((limit, amount)))
 
 
 def used(store: MemoryStore, limit: Limit) -> int:
-    return store.look_now(claims((limit, 0))).standings[0].used
+    return store.check(claims((limit, 0))).standings[0].used
 
 
 def wait_ms(outcome: LimitDecision) -> int:
@@ -82,8 +82,8 @@ def test_a_rate_is_settled_to_what_was_used() -> None:
     store, limit = clock.memory(), Limit("team", KINDS["tokens"], 100, 60)
     admit(store, "less", limit, 50)
     admit(store, "more", limit, 20)
-    store.settle_now("less", [10])
-    store.settle_now("more", [95])
+    store.settle_sync("less", [10])
+    store.settle_sync("more", [95])
 
     assert used(store, limit) == 105
     assert wait_ms(admit(store, "next", limit)) == 3600
@@ -96,7 +96,7 @@ def test_what_has_drained_is_not_given_back_for_others_may_have_used_it() -> Non
     clock.ms += 60_000
     admit(store, "others", limit, 100)
 
-    store.settle_now("slow", [0])
+    store.settle_sync("slow", [0])
 
     assert used(store, limit) == 100
 
@@ -139,7 +139,7 @@ def test_a_late_call_is_settled_in_the_window_it_was_charged_in() -> None:
     clock.ms += DAY_MS
     admit(store, "today", limit, 50)
 
-    store.settle_now("late", [90])
+    store.settle_sync("late", [90])
 
     assert used(store, limit) == 50
     clock.ms -= DAY_MS
@@ -173,7 +173,7 @@ def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
 def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
     store = Clock().memory()
 
-    store.charge_now(claims((MONTH, 70)), whole=True)
+    store.charge_sync(claims((MONTH, 70)), is_backfill=True)
 
     standing = admit(store, "call", MONTH, 30).standings[0]
     assert (standing.used, standing.is_fresh) == (100, False)
@@ -186,12 +186,12 @@ def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
     clock.ms += 10_000
     admit(store, "done", limit)
     assert not admit(store, "third", limit).admitted
-    store.settle_now("done", [1])
+    store.settle_sync("done", [1])
     assert used(store, limit) == 1
     clock.ms += 20_000
     assert used(store, limit) == 0
 
-    store.settle_now("lost", [1])
+    store.settle_sync("lost", [1])
 
     assert used(store, limit) == 0
 
@@ -202,15 +202,15 @@ def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
     admit(store, "long", limit)
     for _ in range(5):
         clock.ms += 20_000
-        store.renew_now()
+        store.renew_sync()
     assert used(store, limit) == 1
 
     clock.ms += 40_000  # the process was stopped meanwhile
     assert used(store, limit) == 0
-    store.renew_now()
+    store.renew_sync()
     assert used(store, limit) == 1
-    store.settle_now("long", [1])
-    store.renew_now()
+    store.settle_sync("long", [1])
+    store.renew_sync()
     assert used(store, limit) == 0
 
 
@@ -221,28 +221,28 @@ def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
 def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late: int) -> None:
     store, spent, held = Clock().memory(), 0, []
     for number, (estimate, actual) in enumerate(parts):
-        if store.admit_now(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:
+        if store.admit_sync(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:
             held.append((f"call-{number}", actual))
         if len(held) > late:
             name, cost = held.pop(0)
-            store.settle_now(name, [cost])
-            store.settle_now(name, [cost])
+            store.settle_sync(name, [cost])
+            store.settle_sync(name, [cost])
             spent += cost
     for name, cost in held:
-        store.settle_now(name, [cost])
+        store.settle_sync(name, [cost])
         spent += cost
 
     assert used(store, MONTH) == spent
-    assert store.under_way == 0
+    assert store.in_flight == 0
 
 
 def test_a_refusal_charges_none_of_the_limits() -> None:
     store = Clock().memory()
     tight = Limit("tight", KINDS["requests"], 1, 60)
     asked = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
-    store.admit_now("first", asked)
+    store.admit_sync("first", asked)
 
-    assert not store.admit_now("second", asked).admitted
+    assert not store.admit_sync("second", asked).admitted
 
-    standings = store.look_now(asked).standings
+    standings = store.check(asked).standings
     assert [standing.used for standing in standings] == amounts(asked)

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.limits.claims import charges_of
+from proxy.limits.claims import budget_charges
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
@@ -48,12 +48,12 @@ class Instance:
     rests: list[float] = field(default_factory=list)
 
     async def recovered(self) -> None:
-        await eventually(lambda: not self.store.degraded and not self.store.pending)
+        await eventually(lambda: not self.store.is_degraded and not self.store.pending)
 
     async def degrade(self) -> None:
         """Call until it is noticed that the store is away."""
         for number in count():
-            if self.store.degraded:
+            if self.store.is_degraded:
                 return
             await self.store.read(claims((BUDGET, 0)))
             assert number < 10
@@ -87,7 +87,7 @@ async def instance(
         store = FailoverStore(
             remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lost.append
         )
-        async with run_in_background(store.watch()):
+        async with run_in_background(store.run_probe()):
             yield Instance(store, remote, told, lost, rests)
 
 
@@ -120,7 +120,7 @@ async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> 
             asked = claims((BUDGET, 10), (PLACES, 1))
             waits += await has_to_wait(one.store.admit(f"call-{number}", asked))
             await one.store.settle(f"call-{number}", [10, 0])
-        assert waits <= one.store.failures
+        assert waits <= one.store.max_failures
         assert one.told == ["degraded"]
 
         come_back()
@@ -129,7 +129,7 @@ async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> 
         assert one.told == ["degraded", "recovered"]
         standings = await one.store.read(claims((BUDGET, 0), (PLACES, 0)))
         assert [standing.used for standing in standings] == [2000, 0]
-        assert one.store.lost == 0
+        assert one.store.dropped == 0
 
 
 @pytest.mark.parametrize("shadow", [True, False], ids=["in shadow", "in force"])
@@ -145,7 +145,7 @@ async def test_a_budget_is_told_what_it_counted_and_no_more(
         decided = await one.store.admit(name, claims((limit, 10)))
         if decided.admitted:
             await one.store.settle(name, [10])
-            charged.extend(charge.cost for charge in charges_of(decided, [10]))
+            charged.extend(charge.cost for charge in budget_charges(decided, [10]))
 
     async with instance(server) as one:
         await call(one, "before")
@@ -175,7 +175,7 @@ async def test_settlements_reach_recovered_store(server: Server, go_away: GoAway
 
         standings = await one.store.read(asked)
         assert [standing.used for standing in standings] == [700, 0]
-        assert (one.store.under_way, one.remote.under_way) == (0, 0)
+        assert (one.store.in_flight, one.remote.in_flight) == (0, 0)
 
 
 async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
@@ -214,9 +214,9 @@ async def test_ledger_spend_counts_during_outage(server: Server) -> None:
     async with instance(server) as one:
         await one.store.admit("call", claims((BUDGET, 1)))
         server.signal(signal.SIGSTOP)
-        await one.store.charge("recalled", claims((BUDGET, 70)), whole=True)
+        await one.store.charge("recalled", claims((BUDGET, 70)), is_backfill=True)
         await one.degrade()
-        await one.store.charge("recalled later", claims((MONTH, 60)), whole=True)
+        await one.store.charge("recalled later", claims((MONTH, 60)), is_backfill=True)
 
         outcome = await one.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
         assert [standing.used for standing in outcome.standings] == [71, 100]
@@ -279,7 +279,7 @@ async def test_500_calls_across_outages_are_accounted(server: Server) -> None:
 
         standings = await one.store.read(asked)
         assert [standing.used for standing in standings] == [0, 1500, 0]
-        assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
+        assert (one.store.in_flight, one.remote.in_flight, one.store.dropped) == (0, 0, 0)
 
 
 async def test_while_it_is_away_it_is_looked_for_ever_more_rarely(server: Server) -> None:
@@ -298,7 +298,7 @@ async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) 
         for number in range(20):
             waits += await has_to_wait(one.store.admit(f"call-{number}", claims((PLACES, 1))))
 
-        assert waits <= one.store.failures
+        assert waits <= one.store.max_failures
         assert one.told == ["degraded"]
 
 
@@ -315,7 +315,7 @@ async def test_call_takes_one_round_trip(server: Server) -> None:
         assert server.trips() - before == 20
 
         await eventually(lambda: server.trips() - before == 21)
-        assert one.remote.under_way == 0
+        assert one.remote.in_flight == 0
         standings = await one.store.read(asked)
         assert [standing.used for standing in standings] == [0, 140]
 
@@ -385,13 +385,13 @@ async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) 
 
 async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: Server) -> None:
     async with instance(server) as here:
-        await here.store.check()
-        assert (here.told, here.store.degraded) == ([], False)
+        await here.store.probe_at_start()
+        assert (here.told, here.store.is_degraded) == ([], False)
 
     server.kill()
     async with instance(server) as here:
-        await here.store.check()
-        assert (here.told, here.store.degraded) == (["degraded"], True)
+        await here.store.probe_at_start()
+        assert (here.told, here.store.is_degraded) == (["degraded"], True)
         server.start()
         await here.recovered()
         assert here.told == ["degraded", "recovered"]
@@ -427,7 +427,7 @@ async def test_whatever_it_answers_it_is_there(what: str) -> None:
         "renew": lambda _: store.renew(),
     }
 
-    for number in range(2 * store.failures):
+    for number in range(2 * store.max_failures):
         await asking[what](number)
 
-    assert (told, remote.asked) == ([], 2 * store.failures)
+    assert (told, remote.asked) == ([], 2 * store.max_failures)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxy.limits.stores.local_fallback import CLOSE_MS, LocalFallback, LostCounters
+from proxy.limits.stores.local_fallback import (
+    CLOCK_TOLERANCE_MS,
+    LocalFallback,
+    LostCounterDetector,
+)
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.outcome import FRESH, LimitDecision, outcome
 from tests.for_each import for_each
@@ -23,8 +27,8 @@ def admitted(each: LocalFallback, limit: Limit, times: int, amount: int = 1) -> 
 
 def seen(clock: Clock, limit: Limit, used: int) -> LimitDecision:
     store = clock.memory()
-    store.admit_now("all", claims((limit, used)))
-    return store.admit_now("last", claims((limit, 0)))
+    store.admit_sync("all", claims((limit, used)))
+    return store.admit_sync("last", claims((limit, 0)))
 
 
 def test_an_instance_keeps_to_its_share() -> None:
@@ -37,7 +41,7 @@ def test_it_bears_its_share_of_what_all_have_used() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
         each = alone(clock, replicas=2)
-        each.see(seen(clock, limit, 90))
+        each.observe(seen(clock, limit, 90))
 
         assert admitted(each, limit, 100) == 5
 
@@ -46,7 +50,7 @@ def test_what_has_drained_or_ended_since_is_not_borne() -> None:
     clock = Clock()
     for limit, later, left in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
         each = alone(clock)
-        each.see(seen(clock, limit, 90))
+        each.observe(seen(clock, limit, 90))
         clock.ms += later
 
         assert admitted(each, limit, 200) == left
@@ -61,7 +65,7 @@ def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
     refused = each.admit("call", claims((REQUESTS, 1), (closed, 1)))
     assert refused.refusal is not None
     assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
-    assert each.local.look_now(claims((REQUESTS, 0))).standings[0].used == 0
+    assert each.local.check(claims((REQUESTS, 0))).standings[0].used == 0
 
 
 def test_closed_in_shadow_refuses_nobody() -> None:
@@ -85,7 +89,7 @@ def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
 def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
     each, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
     before = claims((REQUESTS, 1), (limit, 1))
-    each.hold("before", before)
+    each.restore_leases("before", before)
 
     assert admitted(each, limit, 5) == 1
     each.settle("before", before, [1, 1])
@@ -100,7 +104,7 @@ class World:
     ms: int = 5_000
 
     def __post_init__(self) -> None:
-        self.losses = LostCounters(lambda: self.ms / 1000)
+        self.losses = LostCounterDetector(lambda: self.ms / 1000)
 
     def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
@@ -112,7 +116,7 @@ class World:
     ("steps", "losses"),
     [
         ([{"fresh": each} for each in (True, False, True, False, True)], [0, 0, 1, 0, 1]),
-        ([{"fresh": True}, {"fresh": True, "later": RESET_MS - CLOSE_MS}], [0, 0]),
+        ([{"fresh": True}, {"fresh": True, "later": RESET_MS - CLOCK_TOLERANCE_MS}], [0, 0]),
         ([{"fresh": True, "wait": 10}, {"fresh": True}], [0, 0]),
         ([{"fresh": True}, {"fresh": True, "scope": "key:other"}], [0, 0]),
     ],

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.limits.kinds import KINDS
-from proxy.limits.stores.memory import SWEEP_FROM
-from proxy.limits.stores.store import BilledOnce
+from proxy.limits.stores.memory import MIN_SWEEP_SIZE
+from proxy.limits.stores.store import BillingOwners
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
@@ -19,88 +19,88 @@ HOUR_MS = 3_600_000
 def test_counters_that_say_nothing_are_forgotten() -> None:
     clock = Clock()
     store = clock.memory()
-    for number in range(20 * SWEEP_FROM):
+    for number in range(20 * MIN_SWEEP_SIZE):
         clock.ms += 60  # a request is drained in 600
-        store.admit_now(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
-        store.settle_now(f"call-{number}", [1])
+        store.admit_sync(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
+        store.settle_sync(f"call-{number}", [1])
 
-    assert store.size <= SWEEP_FROM
+    assert store.size <= MIN_SWEEP_SIZE
     assert store.evicted == 0
 
 
 def test_there_is_a_most_and_what_goes_is_counted() -> None:
     clock = Clock()
-    store = replace(clock.memory(), most=100)
+    store = replace(clock.memory(), max_counters=100)
     for number in range(1000):
-        store.admit_now(f"call-{number}", claims((REQUESTS, 9), scope=f"user:{number}"))
-        store.settle_now(f"call-{number}", [9])
+        store.admit_sync(f"call-{number}", claims((REQUESTS, 9), scope=f"user:{number}"))
+        store.settle_sync(f"call-{number}", [9])
 
     assert store.size <= 100
     assert store.evicted >= 900
-    newest = store.look_now(claims((REQUESTS, 0), scope="user:999")).standings[0]
+    newest = store.check(claims((REQUESTS, 0), scope="user:999")).standings[0]
     assert newest.used == 9
 
 
 def test_a_counter_with_a_call_under_way_is_not_forgotten() -> None:
     clock = Clock()
     store = clock.memory()
-    store.admit_now("slow", claims((REQUESTS, 1), scope="user:slow"))
+    store.admit_sync("slow", claims((REQUESTS, 1), scope="user:slow"))
     clock.ms += HOUR_MS
-    for number in range(2 * SWEEP_FROM):
-        store.admit_now(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
-        store.settle_now(f"call-{number}", [0])
+    for number in range(2 * MIN_SWEEP_SIZE):
+        store.admit_sync(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
+        store.settle_sync(f"call-{number}", [0])
 
-    store.settle_now("slow", [51])
+    store.settle_sync("slow", [51])
 
-    used = store.look_now(claims((REQUESTS, 0), scope="user:slow")).standings[0].used
+    used = store.check(claims((REQUESTS, 0), scope="user:slow")).standings[0].used
     assert used == 50
 
 
 def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
-    store = replace(Clock().memory(), most=100)
+    store = replace(Clock().memory(), max_counters=100)
     for number in range(150):
-        store.admit_now(f"call-{number}", claims((MONTH, 0), (PLACES, 0)))
+        store.admit_sync(f"call-{number}", claims((MONTH, 0), (PLACES, 0)))
 
-    assert store.under_way == 100
+    assert store.in_flight == 100
 
 
 @pytest.mark.parametrize(("hours", "kept"), [(1, 10), (30, 0)])
 def test_money_is_forgotten_long_after_its_window_only(hours: int, kept: int) -> None:
     clock, hour = Clock(), Limit("hour", KINDS["usd"], 100, Calendar("hour"))
     store = clock.memory()
-    store.admit_now("call", claims((hour, 10)))
-    store.settle_now("call", [10])
+    store.admit_sync("call", claims((hour, 10)))
+    store.settle_sync("call", [10])
     clock.ms += hours * HOUR_MS
-    for number in range(2 * SWEEP_FROM):
-        store.admit_now(f"call-{number}", claims((PLACES, 0), scope=f"u:{number}"))
-        store.settle_now(f"call-{number}", [0])
+    for number in range(2 * MIN_SWEEP_SIZE):
+        store.admit_sync(f"call-{number}", claims((PLACES, 0), scope=f"u:{number}"))
+        store.settle_sync(f"call-{number}", [0])
 
     clock.ms -= hours * HOUR_MS
 
-    assert store.look_now(claims((hour, 0))).standings[0].used == kept
+    assert store.check(claims((hour, 0))).standings[0].used == kept
 
 
 def test_asking_twice_for_a_call_charges_it_once() -> None:
     store = Clock().memory()
     asked = claims((MONTH, 60), (PLACES, 1))
 
-    assert store.admit_now("call", asked).admitted
-    assert store.admit_now("call", asked).admitted
+    assert store.admit_sync("call", asked).admitted
+    assert store.admit_sync("call", asked).admitted
 
-    standings = store.look_now(asked).standings
+    standings = store.check(asked).standings
     assert [standing.used for standing in standings] == [60, 1]
 
 
 def test_scopes_have_counters_of_their_own() -> None:
     store = Clock().memory()
     for number, scope in enumerate("xyz"):
-        assert store.admit_now(f"call-{number}", claims((MONTH, 100), scope=scope)).admitted
+        assert store.admit_sync(f"call-{number}", claims((MONTH, 100), scope=scope)).admitted
 
-    assert not store.admit_now("more", claims((MONTH, 1), scope="x")).admitted
+    assert not store.admit_sync("more", claims((MONTH, 1), scope="x")).admitted
 
 
 def test_what_was_billed_is_known_up_to_a_most() -> None:
-    billed = BilledOnce(most=3)
+    billed = BillingOwners(max_owners=3)
     for number in range(5):
         assert billed.bill(f"name-{number}", "one")
 

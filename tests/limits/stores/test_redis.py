@@ -184,7 +184,7 @@ async def test_cancelled_admission_is_released(shared_server: Server) -> None:
 
         standings = await store.read(asked)
         assert [standing.used for standing in standings] == [0, 0]
-        assert store.under_way == 0
+        assert store.in_flight == 0
 
 
 async def test_hanging_server_counts_nothing_twice(server: Server) -> None:
@@ -222,8 +222,8 @@ async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> Non
         assert [standing.used for standing in standings] == [7, 0, 0]
         after = await store.admit("after", asked)
         assert after.standings[0].is_fresh
-        await store.charge("ledger", claims((MONTH, 8)), whole=True)
-        await store.charge("ledger", claims((MONTH, 8)), whole=True)
+        await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
+        await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
         assert (await store.read(asked))[0].used == 25
 
 
@@ -248,7 +248,7 @@ async def test_spend_of_an_outage_is_counted_once(
         ledger, call = store.ledger.id, uuid4().hex
         decided = await store.admit(call, claims((MONTH, amount)))
         if decided.standings[0].is_fresh:
-            await store.charge(uuid4().hex, claims((MONTH, rows[ledger])), whole=True)
+            await store.charge(uuid4().hex, claims((MONTH, rows[ledger])), is_backfill=True)
         await store.settle(call, [amount])
         rows[ledger] += amount
 

@@ -30,12 +30,12 @@ class Slow(MemoryStore):
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         if self.fails is not None:
             raise StoreUnavailable("TimeoutError", trip=self.fails)
-        return self.admit_now(request_id, claims)
+        return self.admit_sync(request_id, claims)
 
-    def settle_soon(
-        self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
+    def settle_deferred(
+        self, request_id: str, actuals: Sequence[int], on_error: Callable[[StoreUnavailable], None]
     ) -> None:
-        self.settle_now(request_id, actuals)
+        self.settle_sync(request_id, actuals)
 
     async def ping(self) -> None:
         """It is there."""
@@ -76,7 +76,7 @@ async def test_single_failures_fit(limit: Limit, replicas: int, slow: Slow, cloc
         slow.fails = object() if number % 5 == 4 else None
         if not await call(store, f"call-{number}", claims((limit, 1)), 1):
             refused.append(number)
-        share = store.fallback.look(claims((limit, 0))).standings[0].used
+        share = store.fallback.check(claims((limit, 0))).standings[0].used
         assert share <= -(-number // replicas) + 1
 
     assert refused == []
@@ -85,7 +85,7 @@ async def test_single_failures_fit(limit: Limit, replicas: int, slow: Slow, cloc
 
 async def test_local_use_counts_until_next_reading(slow: Slow, clock: Clock) -> None:
     store, other = sheltered(slow, clock), claims((HOURLY, 1))
-    slow.admit_now("others", claims((MONTH, 90)))
+    slow.admit_sync("others", claims((MONTH, 90)))
     assert await call(store, "first", claims((MONTH, 0)), 0)
     let = 0
     for number in range(10):
@@ -116,14 +116,14 @@ async def test_failed_trip_keeps_leases_of_running_calls(slow: Slow, clock: Cloc
 
 async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, clock: Clock) -> None:
     store, shadow = sheltered(slow, clock), replace(MONTH, name="shadow", shadow=True)
-    slow.admit_now("others", claims((shadow, 100)))
+    slow.admit_sync("others", claims((shadow, 100)))
     asked = claims((MONTH, 40), (shadow, 40), (HOURLY, 1))
     for number, used in enumerate((3, 0, 2)):
         await call(store, f"call-{number}", asked, used)
     slow.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 
-    here = store.fallback.look(claims((MONTH, 0), (shadow, 0))).standings
+    here = store.fallback.check(claims((MONTH, 0), (shadow, 0))).standings
     assert [standing.used for standing in here] == [6, 100]
 
 
@@ -136,4 +136,4 @@ async def test_earlier_window_is_not_refunded_here(slow: Slow, clock: Clock) -> 
     slow.fails = object()
     await store.admit("alone", claims((MONTH, 1)))
 
-    assert store.fallback.look(claims((MONTH, 0))).standings[0].used == 11
+    assert store.fallback.check(claims((MONTH, 0))).standings[0].used == 11

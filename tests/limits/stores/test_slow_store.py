@@ -54,7 +54,7 @@ async def sheltered(
         store = FailoverStore(
             remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
         )
-        async with run_in_background(store.watch()):
+        async with run_in_background(store.run_probe()):
             yield store
         await store.close()
 
@@ -85,11 +85,11 @@ async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> N
             await asyncio.sleep(0)
             await asyncio.gather(*(leave(store, f"{number}-{n}", 2 * n) for n in range(8)))
             await held
-        await eventually(lambda: not store.pending and not store.degraded)
+        await eventually(lambda: not store.pending and not store.is_degraded)
 
         assert await used(store) == [0, 0]
-        assert store.under_way == 0
-        assert store.lost == 0
+        assert store.in_flight == 0
+        assert store.dropped == 0
 
 
 async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> None:
@@ -184,6 +184,6 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
             await held
             with pytest.raises(BudgetExceeded):
                 permit.require_budget()
-        await eventually(lambda: not store.pending and not store.degraded)
+        await eventually(lambda: not store.pending and not store.is_degraded)
 
-        assert store.certain
+        assert store.is_consistent

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
-from proxy.limits.stores.store import CounterStore, renewing
+from proxy.limits.stores.store import CounterStore, renew_leases
 from proxy.types.limit import LEASE_S, RENEW_S, Claim, Limit
 from proxy.types.outcome import CounterState, LimitDecision
 from proxy.types.windows import Calendar
@@ -117,7 +117,7 @@ async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
     assert wide.used == sum(way[0] for way in ways if way)
     assert money.used == sum(way[1] for way in ways if way)
     assert places.used == 0
-    assert sum(store.under_way for store in instances.stores) == 0
+    assert sum(store.in_flight for store in instances.stores) == 0
 
 
 async def test_settling_counts_once_and_only_what_was_admitted(instances: Instances) -> None:
@@ -182,7 +182,7 @@ async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> Non
 
 
 async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instances) -> None:
-    await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), whole=True)
+    await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), is_backfill=True)
 
     outcomes = await instances.admit_all(claims((BUDGET, 10)))
 
@@ -244,7 +244,7 @@ async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
             passed.set()
         await asyncio.sleep(0)
 
-    task = asyncio.ensure_future(renewing(store, sleep))
+    task = asyncio.ensure_future(renew_leases(store, sleep))
     await passed.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -17,12 +17,11 @@ from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, Origin, Trust, trusted
-from proxy.upstream.wire.names import Names
+from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Trust, system_context
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.servers import program
-from tests.upstream.wire.test_names import Book
+from tests.upstream.wire.test_name_cache import Book
 
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
 
@@ -37,7 +36,7 @@ async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
     return await dialed_by(book.names(), port, patience)
 
 
-async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
+async def dialed_by(names: NameCache, port: int, patience: float = 2.0) -> str:
     dialer = Dialer(Trust(None), names)
     connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, left)
     address = connection.peer
@@ -131,7 +130,7 @@ async def tls_upstream(
 
 async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path]) -> None:
     greeted: list[str | None] = []
-    trust = trusted()
+    trust = system_context()
     trust.load_verify_locations(certificate[0])
     large = b"x" * 2**20
     async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust) as http:
@@ -145,7 +144,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
 
 @pytest.mark.parametrize("told", [False, True], ids=["nobody trusts it", "it names another host"])
 async def test_rejects_invalid_certificate(told: bool, certificate: tuple[Path, Path]) -> None:
-    trust = trusted()
+    trust = system_context()
     if told:
         trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
@@ -170,7 +169,7 @@ async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
 
 
 async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> None:
-    trust = trusted()
+    trust = system_context()
     trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         soon = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
@@ -191,7 +190,7 @@ def hang_after_head() -> Any:
 
 
 async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> None:
-    trust, given = Trust(None), trusted()
+    trust, given = Trust(None), system_context()
     turns = 0
 
     async def others() -> None:

@@ -11,11 +11,10 @@ import pytest
 from proxy.errors import StaleConnection, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
-from proxy.upstream.reply import nothing
+from proxy.upstream.reply import do_nothing
 from proxy.upstream.wire.connection import STALE_S, Connection
-from proxy.upstream.wire.dialing import Dialer, Origin, Trust
-from proxy.upstream.wire.names import Names, Resolver
-from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, NoPlace, Pool
+from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Resolver, Trust
+from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, Pool, PoolExhausted
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -34,7 +33,7 @@ from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
 
 def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S, linger_s: float = LINGER_S) -> Pool:
     loop = asyncio.get_running_loop()
-    dialer = Dialer(Trust(None), Names(Resolver(), loop.time))
+    dialer = Dialer(Trust(None), NameCache(Resolver(), loop.time))
     return Pool(dialer, bound, keepalive_s, linger_s)
 
 
@@ -43,7 +42,7 @@ def origin_of(upstream: ScriptedUpstream) -> Origin:
 
 
 async def used(connection: Connection) -> None:
-    connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"), nothing)
+    connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"), do_nothing)
     await connection.head(2)
 
 
@@ -69,7 +68,7 @@ async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> N
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
-    with pytest.raises(NoPlace) as late:
+    with pytest.raises(PoolExhausted) as late:
         await pool.take(origin, 0.05)
 
     waiting = [asyncio.create_task(pool.take(origin, 1)) for _ in range(2)]
@@ -147,7 +146,7 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
     await used(lent)
     pool.give_back(origin, lent)
 
-    await until(lambda: pool.resting == 0)
+    await until(lambda: pool.idle == 0)
     assert await pool.take(origin, 1) is not lent
     pool.close()
 
@@ -178,7 +177,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
     await used(lent)
     pool.give_back(origin, lent)
 
-    await until(lambda: pool.resting == 0)
+    await until(lambda: pool.idle == 0)
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
@@ -238,9 +237,9 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
     assert await connection.read(2, 2) == b"[DONE]"
 
     pool.finish(origin, connection)
-    assert (pool.lent, pool.resting) == (1, 0)
+    assert (pool.in_use, pool.idle) == (1, 0)
     ends.set()
-    await until(lambda: pool.resting == 1)
+    await until(lambda: pool.idle == 1)
     assert await pool.take(origin, 2) is connection
     pool.close()
 

@@ -16,7 +16,7 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.upstream.preamble import MAX_FRAMES, is_preamble
+from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
 from tests.for_each import for_each
 
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
@@ -52,8 +52,8 @@ def test_content_ends_a_preamble(event: Event) -> None:
 
 
 def test_a_preamble_is_bounded() -> None:
-    assert is_preamble([ROLE] * MAX_FRAMES)
-    assert not is_preamble([ROLE] * (MAX_FRAMES + 1))
+    assert is_preamble([ROLE] * MAX_PREAMBLE_FRAMES)
+    assert not is_preamble([ROLE] * (MAX_PREAMBLE_FRAMES + 1))
     assert not is_preamble([ROLE, Frame((), size=1)])
 
 

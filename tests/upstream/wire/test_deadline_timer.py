@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.upstream.wire.alarm import Alarm
+from proxy.upstream.wire.deadline_timer import DeadlineTimer
 
 
 class Timer:
@@ -46,8 +46,8 @@ class Clock:
         self.now = moment
 
 
-def alarm(clock: Clock, rung: list[float]) -> Alarm:
-    return Alarm(cast("asyncio.AbstractEventLoop", clock), lambda: rung.append(clock.now))
+def alarm(clock: Clock, rung: list[float]) -> DeadlineTimer:
+    return DeadlineTimer(cast("asyncio.AbstractEventLoop", clock), lambda: rung.append(clock.now))
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_rings_once_at_the_last_moment_set(
     clock, rung = Clock(), list[float]()
     made = alarm(clock, rung)
     for moment in expected:
-        made.expect(moment)
+        made.set(moment)
     if ends:
-        made.end()
+        made.close()
 
     clock.pass_until(100)
 
@@ -75,7 +75,7 @@ def test_what_is_expected_later_and_later_takes_one_timer_until_that_rings() -> 
     made = alarm(clock, rung)
     for second in range(9):
         clock.pass_until(second)
-        made.expect(second + 10.0)
+        made.set(second + 10.0)
 
     assert clock.made == 1
     clock.pass_until(100)
@@ -85,12 +85,12 @@ def test_what_is_expected_later_and_later_takes_one_timer_until_that_rings() -> 
 def test_it_may_be_expected_sooner() -> None:
     clock, rung = Clock(), list[float]()
     made = alarm(clock, rung)
-    made.expect(10)
-    made.expect(1)
+    made.set(10)
+    made.set(1)
 
     clock.pass_until(2)
     assert rung == [1.0]
 
-    made.expect(5)
+    made.set(5)
     clock.pass_until(100)
     assert rung == [1.0, 5.0]

@@ -1,18 +1,72 @@
-"""Hedges: a slow target is joined by the next, the slower one is cut, and its cost is booked."""
+"""Parallel requests: several models, and hedged requests."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Self
 
 import pytest
 
 from proxy.call.attempts import AttemptReason
-from proxy.upstream.forwarded import HttpUpstreamResponse
-from proxy.upstream.hedge import HedgedRequest
+from proxy.errors import ProxyError, UpstreamInvalid
+from proxy.ports import Feed, UpstreamResponse
+from proxy.types import ResponseHead
+from proxy.types.events import STOP, Fault, Frame
+from proxy.upstream.parallel import FanOut, HedgedRequest
+from proxy.upstream.response import HttpUpstreamResponse
 from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retries import ask, models, under
+
+HEAD = ResponseHead(streamed=False)
+
+
+class GivenAnswer:
+    """An answer with the given groups of frames."""
+
+    head = HEAD
+
+    def __init__(self, groups: Sequence[Sequence[Frame]]) -> None:
+        self.groups = groups
+
+    async def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
+        for group in self.groups:
+            yield group
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+
+async def frames_of(*answers: Sequence[Sequence[Frame]]) -> list[Frame]:
+    async def begin(groups: Sequence[Sequence[Frame]]) -> UpstreamResponse:
+        return GivenAnswer(groups)
+
+    async def review(error: ProxyError) -> None:
+        pass
+
+    calls = [lambda groups=groups: begin(groups) for groups in answers]
+    async with FanOut(calls, review, HEAD) as fan_out:
+        return [frame async for group in fan_out.frames() for frame in group]
+
+
+@pytest.mark.parametrize("empty", [[], [[]]], ids=["no group", "empty group"])
+async def test_an_answer_without_frames_is_a_fault(empty: list[list[Frame]]) -> None:
+    answered, failed = await frames_of([[Frame(()), Frame((STOP,))], []], empty)
+
+    assert answered == Frame((STOP,))
+    assert [type(event) for event in failed.events] == [Fault]
+    assert (failed.model_call, failed.last) == (1, True)
+
+
+async def test_answers_without_frames_fail_together() -> None:
+    with pytest.raises(UpstreamInvalid, match="empty response"):
+        await frames_of([], [[]])
+
 
 HEDGE = "hedge: {after: 50ms}"
 
@@ -160,7 +214,8 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
 class Begun(HttpUpstreamResponse):
     def __init__(self) -> None:
         self.left = False
-        self.asked = SimpleNamespace(attempt=SimpleNamespace(lost_hedge=False))  # type: ignore[assignment]
+        attempt = SimpleNamespace(lost_hedge=False)
+        self.open_attempt = SimpleNamespace(attempt=attempt)  # type: ignore[assignment]
 
     async def __aexit__(self, *error: object) -> None:
         self.left = True
@@ -179,7 +234,9 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
     async def second(why: AttemptReason) -> HttpUpstreamResponse:
         return answer
 
-    hedge = asyncio.ensure_future(HedgedRequest(0.0, lambda: True, spare=True).run(first, second))
+    hedge = asyncio.ensure_future(
+        HedgedRequest(0.0, lambda: True, has_fallback=True).run(first, second)
+    )
     for _ in range(20):  # until the second has won, and the first is being cancelled
         await asyncio.sleep(0)
     hedge.cancel()

@@ -21,7 +21,7 @@ from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from proxy.types import StateRef
-from proxy.upstream.background_responses import BackgroundBilling, has_bill
+from proxy.upstream.background_billing import BackgroundBilling, has_bill
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.money.usage import Tokens
-from proxy.upstream.passed import passed_tokens
+from proxy.upstream.passthrough import find_tokens
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head
 from tests.for_each import for_each
@@ -351,4 +351,4 @@ COHERE = {
     ],
 )
 def test_usage_is_read_in_whatever_words(data: dict[str, Any], tokens: Tokens | None) -> None:
-    assert passed_tokens(data) == tokens
+    assert find_tokens(data) == tokens

@@ -1,4 +1,4 @@
-"""Names: one lookup for all who ask, in threads that hold up nobody, and what is known stays."""
+"""Cache of names: shared lookups in threads, and the last addresses during an outage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from proxy.errors import UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
-from proxy.upstream.wire.names import MAX_LOOKUPS, NAMES_KEPT_S, Found, Names, Resolver
+from proxy.upstream.wire.dialing import MAX_LOOKUPS, NAME_TTL_S, Lookup, NameCache, Resolver
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 
@@ -34,7 +34,7 @@ class Book:
         self.open = asyncio.Event()
         self.open.set()
 
-    def resolve(self, host: str, port: int, *, type: int) -> Found:
+    def resolve(self, host: str, port: int, *, type: int) -> Lookup:
         self.asked += 1
         return asyncio.ensure_future(self._find(port, type))
 
@@ -46,8 +46,8 @@ class Book:
         kind = (socket.AF_INET, type, 6, "")
         return [(*kind, (address, port)) for address in self.addresses for _ in range(2)]
 
-    def names(self, overdue_s: float = 1.0) -> Names:
-        return Names(self.resolve, lambda: self.now, overdue_s)
+    def names(self, overdue_s: float = 1.0) -> NameCache:
+        return NameCache(self.resolve, lambda: self.now, overdue_s)
 
 
 async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
@@ -58,13 +58,13 @@ async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
     assert many == [["127.0.0.1", "127.0.0.2"]] * 5
     assert book.asked == 1
 
-    book.addresses, book.now = ("127.0.0.3",), book.now + NAMES_KEPT_S
+    book.addresses, book.now = ("127.0.0.3",), book.now + NAME_TTL_S
     assert await names.addresses("openai.test", 443) == ["127.0.0.3"]
 
 
 async def test_who_comes_just_when_a_lookup_has_ended_gets_what_it_found() -> None:
-    lookup: Found = asyncio.get_running_loop().create_future()
-    names = Names(lambda host, port, *, type: lookup, lambda: 100.0)
+    lookup: Lookup = asyncio.get_running_loop().create_future()
+    names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
     waiting = asyncio.ensure_future(names.addresses("openai.test", 443))
     await asyncio.sleep(0)
 
@@ -74,8 +74,8 @@ async def test_who_comes_just_when_a_lookup_has_ended_gets_what_it_found() -> No
 
 
 async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
-    lookup: Found = asyncio.get_running_loop().create_future()
-    names = Names(lambda host, port, *, type: lookup, lambda: 100.0)
+    lookup: Lookup = asyncio.get_running_loop().create_future()
+    names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
     waiting = asyncio.ensure_future(names.addresses("openai.test", 443))
     await asyncio.sleep(0)
 
@@ -112,12 +112,12 @@ async def test_the_last_addresses_are_good_while_the_resolver_fails() -> None:
     names = book.names()
     await names.addresses("openai.test", 443)
 
-    book.addresses, book.now = (), book.now + NAMES_KEPT_S
+    book.addresses, book.now = (), book.now + NAME_TTL_S
     for _ in range(5):
         assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
     assert book.asked == 2  # it is not asked again at once
 
-    book.addresses, book.now = ("127.0.0.2",), book.now + NAMES_KEPT_S
+    book.addresses, book.now = ("127.0.0.2",), book.now + NAME_TTL_S
     assert await names.addresses("openai.test", 443) == ["127.0.0.2"]
 
 
@@ -127,7 +127,7 @@ async def test_the_last_addresses_are_good_while_a_lookup_hangs() -> None:
     await names.addresses("openai.test", 443)
 
     book.open.clear()
-    book.now += NAMES_KEPT_S
+    book.now += NAME_TTL_S
     for _ in range(5):
         assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
     assert book.asked == 2
@@ -144,7 +144,7 @@ async def test_a_name_that_is_gone_is_gone() -> None:
     names = book.names()
     await names.addresses("openai.test", 443)
 
-    book.addresses, book.now = (), book.now + NAMES_KEPT_S
+    book.addresses, book.now = (), book.now + NAME_TTL_S
     for _ in range(2):
         with pytest.raises(socket.gaierror):
             await names.addresses("openai.test", 443)
@@ -176,7 +176,7 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
     upstream.answer_with(answer(b"ok"))
     port = upstream.url.rpartition(":")[2]
     hasty = Timeouts(connect=0.05, total=1)
-    async with HttpClient(TRUST, look_up=hanging) as http:
+    async with HttpClient(TRUST, getaddrinfo=hanging) as http:
         for _ in range(3):
             calls = [http.post(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)]
             late = await asyncio.gather(*calls, return_exceptions=True)
@@ -189,7 +189,7 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
 
 
 async def test_there_are_no_more_lookups_at_a_time_than_may_be(hanging: Hanging) -> None:
-    resolve = Resolver(hanging, most=2)
+    resolve = Resolver(hanging, max_lookups=2)
     asking = [resolve(f"slow{n}", 1, type=1) for n in range(5)]
     async with asyncio.timeout(PATIENCE_S):
         while len(hanging.asked) < 2:  # noqa: ASYNC110  # a thread does it
@@ -211,7 +211,7 @@ async def test_a_name_that_is_none_is_told_as_the_system_tells_it() -> None:
 def test_a_lookup_that_hangs_does_not_keep_the_process_from_ending() -> None:
     program = """
 import asyncio, time
-from proxy.upstream.wire.names import Resolver
+from proxy.upstream.wire.dialing import Resolver
 
 async def main():
     resolve = Resolver(lambda host, port, *, type: time.sleep(600))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.limits.claims import estimate_claims
-from proxy.limits.most_expensive import most_cost
+from proxy.limits.kinds.usd import max_cost
 from proxy.money.usage import BILLED_COUNTS, IMAGES, TOKEN_TYPES, Price, Tier, Tokens
 from proxy.policy.review.sample_call import sample_call
 from proxy.types import ModelCall, ScopedLimit, Target
@@ -126,7 +126,7 @@ def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, a
     ]
     of_text = price.cost(Tokens(input=prompt, output=answer))
 
-    most = most_cost(price, prompt, answer, "m", body)
+    most = max_cost(price, prompt, answer, "m", body)
 
     assert most == (None if of_text is None else max(c for c in costs if c is not None))
 

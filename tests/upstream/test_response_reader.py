@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from proxy.upstream.answer_reader import remaining
+from proxy.upstream.response_reader import remaining_rate_limit
 from tests.for_each import for_each
 
 
 def test_what_is_left_is_read() -> None:
     said = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
 
-    assert remaining(said) == {"requests": 59, "tokens": 149984}
+    assert remaining_rate_limit(said) == {"requests": 59, "tokens": 149984}
 
 
 @for_each("said", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
 def test_what_is_no_plain_number_is_not_known(said: str) -> None:
-    assert remaining({"x-ratelimit-remaining-requests": said}) == {}
+    assert remaining_rate_limit({"x-ratelimit-remaining-requests": said}) == {}

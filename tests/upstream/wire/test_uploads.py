@@ -1,10 +1,11 @@
-"""Bodies and answers that nobody reads: passed on piece by piece, in bounded memory."""
+"""Uploads, and the second descriptor of their socket."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import resource
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from aiohttp import ClientSession, web
 from pytest_aiohttp.plugin import AiohttpRawServer
 
+from proxy.upstream.wire.uploads import DuplicateSocket
 from tests.conftest import Proxy
 from tests.passthrough.world import BEARER, running
 from tests.servers import eventually
@@ -211,3 +213,35 @@ async def test_cut_response(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
                 await response.read()
         [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
+
+
+class Transport:
+    """A transport of a socket, or of one over TLS."""
+
+    def __init__(self, own: socket.socket, tls: object = None) -> None:
+        self._info = {"socket": own, "ssl_object": tls}
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self._info.get(name, default)
+
+
+def test_it_reads_what_had_come_once_the_first_is_closed() -> None:
+    ours, theirs = socket.socketpair()
+    spare = DuplicateSocket(Transport(ours))  # type: ignore[arg-type]
+    theirs.send(b"refused")
+    ours.close()
+
+    assert spare.read(100) == b"refused"
+    spare.close()
+    spare.close()
+    theirs.close()
+    assert spare.read(100) == b""
+
+
+def test_there_is_none_of_what_is_encrypted() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.send(b"secret")
+
+    assert DuplicateSocket(Transport(ours, object())).read(100) == b""  # type: ignore[arg-type]
+    ours.close()
+    theirs.close()

@@ -1,0 +1,82 @@
+"""Billing of background responses. The first call that shows how a response ended pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from proxy.dialects.responses.schema import UNFINISHED, chat_usage, member
+from proxy.dialects.responses.sealing import ResponseIds
+from proxy.errors import UpstreamUnavailable
+from proxy.errors.words import MAX_ID, word_of
+from proxy.money.usage import read_usage
+from proxy.ports import BillingRegistry
+from proxy.runtime.frozen import frozen
+from proxy.types import Json
+from proxy.types.events import Frame
+from proxy.upstream.attempt import OpenAttempt
+
+FINISHED = ("completed", "incomplete")
+"""Statuses of a response whose model has generated output."""
+NAME_BYTES = 16
+
+
+def has_bill(response: Json) -> bool:
+    """Return True if a response has ended and used tokens, perhaps an unknown number."""
+    status = response.get("status")
+    if not isinstance(status, str) or status in UNFINISHED:
+        return False
+    return status in FINISHED or bool(member(response.get("usage")))
+
+
+@frozen
+class BackgroundBilling:
+    """Decides by ``registry`` which call pays. ``ids`` opens the sealed ids of clients."""
+
+    registry: BillingRegistry
+    ids: ResponseIds
+
+    async def settle(self, open_attempt: OpenAttempt, frames: Sequence[Frame]) -> None:
+        """Record whether an attempt pays for the response in its last frame."""
+        response = member(frames[-1].doc)
+        usage = chat_usage(response)
+        if response.get("background") is not True:
+            return
+        state_ref, response_id = None, response.get("id")
+        if open_attempt.call.head.endpoint == "stored":
+            state_ref = open_attempt.call.state_ref
+        elif isinstance(response_id, str):
+            state_ref = self.ids.open(response_id, open_attempt.record.key or "")
+        if state_ref is None:  # no client can retrieve the response
+            return
+        attempt = open_attempt.attempt
+        attempt.response_id = word_of(state_ref.client_id, MAX_ID)
+        attempt.is_billed, attempt.bill = False, None
+        if not has_bill({**response, "usage": usage}):
+            return
+        await self._bill(open_attempt, state_ref.id, usage)
+        if attempt.is_billed and response.get("status") == "failed":
+            attempt.error = UpstreamUnavailable.code  # paid without benefit
+
+    async def _bill(self, open_attempt: OpenAttempt, response_id: str, usage: Json | None) -> None:
+        """Bill the attempt if it is the first, or has created the response.
+
+        If the call is cancelled before the registry replies, the registry is asked again, so that
+        no bill is lost.
+        """
+        attempt, upstream = open_attempt.attempt, open_attempt.target.upstream.name
+        digest = blake2b(f"{upstream}\0{response_id}".encode(), digest_size=NAME_BYTES)
+        name, owner = digest.hexdigest(), attempt.span_id
+        is_creator = open_attempt.call.head.endpoint != "stored"
+        try:
+            attempt.is_billed = await self.registry.bill_once(name, owner) or is_creator
+        except asyncio.CancelledError:
+            attempt.is_billed = True  # until the registry replies
+            attempt.is_billed = await self.registry.bill_once(name, owner) or is_creator
+            raise
+        finally:
+            attempt.bill = None  # computed meanwhile by a reader
+            attempt.bill_name = name if attempt.is_billed else None
+            if attempt.is_billed and usage is not None:
+                attempt.meter.report(read_usage(usage))

@@ -1,0 +1,172 @@
+"""Passthrough calls: their requests and responses, repeats, and the usage that responses report.
+
+Usage is read in the formats of OpenAI (images, transcriptions), Anthropic, Cohere and Gemini.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from proxy.call.meter import Meter
+from proxy.dialects import DIALECTS
+from proxy.dialects.documents import Documents
+from proxy.dialects.frame_reader import FrameReader
+from proxy.dialects.passthrough.request import build_passthrough
+from proxy.dialects.passthrough.response import (
+    PassthroughBytes,
+    PassthroughDocument,
+    parse_passthrough_head,
+    shown_headers,
+)
+from proxy.dialects.upstream_request import UpstreamRequest
+from proxy.errors import ProxyError
+from proxy.money.usage import Json, Tokens, read_usage
+from proxy.types import ResponseHead, Target
+from proxy.types.passthrough import PassthroughPath
+from proxy.types.way import MODEL_FREE_METHODS
+from proxy.upstream.attempt import AttemptContext, OpenAttempt
+from proxy.upstream.reply import Reply
+from proxy.upstream.response_reader import MAX_RESPONSE_BYTES, check_encoding, client_headers
+from proxy.upstream.retry import is_undone
+
+CACHE_FIELDS = ("cache_read_input_tokens", "cache_creation_input_tokens")
+"""Input tokens that Anthropic counts separately: read from a cache, and written to a cache."""
+EXTRA_FIELDS = ("cache_creation", "server_tool_use")
+GEMINI_MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
+
+
+def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
+    """Return the request for a target. Raises ``InvalidField``."""
+    passthrough, path = context.call.head.passthrough, context.plan.passed
+    if passthrough is None or path is None:
+        raise RuntimeError("the call is no passthrough call")
+    return build_passthrough(
+        context.call, passthrough, path, target, DIALECTS[target.upstream.dialect]
+    )
+
+
+def new_meter(method: str) -> Meter:
+    """Return a meter without estimates. A method that runs no model has no usage."""
+    return Meter(unreported="none" if method in MODEL_FREE_METHODS else "unknown", estimates=False)
+
+
+def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyError) -> bool:
+    """Return True if the call changes nothing, or no upstream can have executed it."""
+    upload = context.call.upload
+    if upload is not None and upload.begun:
+        return False
+    method = context.call.head.method
+    return path.may_repeat(method) or is_undone(failure, context.record.attempts)
+
+
+def response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
+    """Return the head of a response, None for an error status."""
+    if not 200 <= reply.status < 300:
+        return None
+    check_encoding(open_attempt, reply)
+    max_bytes = open_attempt.target.upstream.max_answer_bytes or MAX_RESPONSE_BYTES
+    head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
+    headers = (*client_headers(open_attempt, reply), *shown_headers(reply.headers))
+    return ResponseHead(streamed=not head.read, headers=headers, passed=head)
+
+
+def new_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
+    model_call, upstream = open_attempt.attempt.model_call, open_attempt.target.upstream
+    find_usage = no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
+    if head.passed is None or head.streamed:
+        media_type = "" if head.passed is None else head.passed.media_type
+        return PassthroughBytes(model_call, media_type, find_usage)
+    documents = Documents(upstream.max_answer_values)
+    max_bytes = upstream.max_answer_bytes or MAX_RESPONSE_BYTES
+    return PassthroughDocument(model_call, documents, max_bytes, find_usage)
+
+
+def no_usage(data: Json) -> None:
+    """Return None, because the method runs no model."""
+
+
+def find_tokens(data: Json) -> Tokens | None:
+    """Return the tokens that a response reports, None if it reports none or invalid ones."""
+    usage = data.get("usage")
+    tokens = _read(usage) or _read_billed_units(usage) or _read_billed_units(data.get("meta"))
+    return tokens or _read(_from_gemini(data.get("usageMetadata")))
+
+
+def _read(usage: Any) -> Tokens | None:
+    if type(usage) is not dict:
+        return None
+    tokens = read_usage(usage)
+    if tokens is not None:
+        return tokens
+    if "input_tokens" in usage:
+        return read_usage(_from_input_tokens(usage))
+    if "total_tokens" in usage:
+        return read_usage({"prompt_tokens": usage["total_tokens"]})
+    return None
+
+
+def _from_input_tokens(usage: Json) -> Json:
+    """Return usage with ``input_tokens`` in the format of a chat."""
+    chat = {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage.get("output_tokens"),
+        "total_tokens": usage.get("total_tokens"),
+        "prompt_tokens_details": usage.get("input_tokens_details")
+        or usage.get("input_token_details"),
+        "completion_tokens_details": usage.get("output_tokens_details"),
+    }
+    if any(usage.get(name) for name in CACHE_FIELDS):
+        read, written = (usage.get(name) or 0 for name in CACHE_FIELDS)
+        chat["prompt_tokens"] = _sum((usage["input_tokens"], read, written))
+        chat["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
+    return chat | {name: usage[name] for name in EXTRA_FIELDS if name in usage}
+
+
+def _from_gemini(metadata: Any) -> Json | None:
+    """Return Gemini's usage in the format of a chat.
+
+    Gemini counts reasoning and tool results separately.
+    """
+    if type(metadata) is not dict or "promptTokenCount" not in metadata:
+        return None
+    reasoning = metadata.get("thoughtsTokenCount") or 0
+    tool_results = metadata.get("toolUsePromptTokenCount") or 0
+    return {
+        "prompt_tokens": _sum((metadata["promptTokenCount"], tool_results)),
+        "completion_tokens": _sum((metadata.get("candidatesTokenCount") or 0, reasoning)),
+        "prompt_tokens_details": {
+            "cached_tokens": metadata.get("cachedContentTokenCount"),
+            **_modalities(metadata.get("promptTokensDetails")),
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": reasoning,
+            **_modalities(metadata.get("candidatesTokensDetails")),
+        },
+    }
+
+
+def _modalities(details: Any) -> dict[str, Any]:
+    """Return the audio and image tokens of a list of tokens by modality."""
+    return {
+        name: detail.get("tokenCount")
+        for detail in (details if type(details) is list else ())
+        if type(detail) is dict
+        for name, modality in GEMINI_MODALITIES.items()
+        if detail.get("modality") == modality
+    }
+
+
+def _sum(counts: Iterable[Any]) -> int | None:
+    """Return the sum of counts, None if one of them is invalid."""
+    total = 0
+    for count in counts:
+        if type(count) is not int or count < 0:
+            return None
+        total += count
+    return total
+
+
+def _read_billed_units(holder: Any) -> Tokens | None:
+    """Return the tokens that Cohere has billed."""
+    return _read(holder.get("billed_units") if type(holder) is dict else None)

@@ -1,0 +1,291 @@
+"""Response of an upstream as frames."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, Self
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.documents import Document
+from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
+from proxy.dialects.frame_reader import FrameReader
+from proxy.errors import ProxyError
+from proxy.ports import Feed
+from proxy.runtime.offload import LARGE_BYTES, Offload
+from proxy.runtime.turn import LoopTurns
+from proxy.types import ResponseHead
+from proxy.types.events import Begin, Delta, Event, Extension, Fault, Finish, Frame, Stop
+from proxy.upstream.attempt import OpenAttempt
+from proxy.upstream.reply import MemoryShare, Reply
+
+BURST_BYTES = 16 * 1024
+READ_BATCH_SIZE = 64  # documents
+MAX_PREAMBLE_FRAMES = 16
+Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class HttpUpstreamResponse:
+    """An ``UpstreamResponse``. Its attempt ends when the response is left.
+
+    The response owns the reply once it is entered; before that, its creator does.
+
+    Attributes:
+        offload: Reads large documents.
+        share: Share of the memory for responses, None if it is not counted.
+        turns: Large reads without frames rest among them.
+        settle: Called with the first frames. Decides which call is billed.
+    """
+
+    head: ResponseHead
+    reply: Reply
+    reader: FrameReader
+    open_attempt: OpenAttempt
+    offload: Offload
+    share: MemoryShare | None
+    turns: LoopTurns
+    settle: Settle | None = None
+    _documents: deque[Document] = field(default_factory=deque)
+    _frames: Sequence[Frame] = field(default_factory=list)
+    _fault: ProxyError | None = None  # raised after the frames
+    _is_bare: bool = False  # the last read made no frame
+    _is_burst: bool = False
+    _state: Literal["open", "closed", "over"] = "open"
+    _preamble: Sequence[Frame] = ()
+    _has_begun: bool = False
+    _has_left: bool = False
+    _feed: Feed | None = None
+    _pending: Coroutine[Any, Any, None] | None = None
+
+    async def begin(self) -> None:
+        """Wait for the first content.
+
+        An upstream announces a response before its model has generated anything. While the client
+        has received nothing, another target may still respond. The caller records failures of
+        ``begin``; later failures are recorded here. Raises ``UpstreamError``.
+        """
+        frames: Sequence[Frame] = ()
+        try:
+            frames = await self.__anext__()
+            while not self.reader.holds and is_preamble(frames):
+                frames = [*frames, *await self.__anext__()]
+        except StopAsyncIteration:
+            pass
+        except BaseException:
+            for frame in frames:  # the upstream may have reported usage
+                self.open_attempt.attempt.meter.feed(frame, self.open_attempt.record.now())
+            self._give_back()
+            raise
+        self._preamble = frames
+        self._has_begun = True
+        slot = self.open_attempt.slot
+        if slot.is_probe or slot.is_caller_probe:
+            slot.end_probe()
+
+    def frames(self, feed: Feed | None = None) -> Self:
+        self._feed = None if self.reader.holds else feed
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Frame]:
+        """Return the next frames. A generator would cost more, because the loop tracks it."""
+        if self._preamble:
+            frames, self._preamble = self._preamble, ()
+            if self.settle is not None:
+                await self.settle(self.open_attempt, frames)
+            return frames
+        while True:
+            try:
+                frames = await self._next_frames()
+            except ProxyError as error:
+                raise self.open_attempt.fail(error) if self._has_begun else error from None
+            if frames:
+                return frames
+            if self._pending is None:
+                raise StopAsyncIteration
+            pending, self._pending = self._pending, None
+            await pending
+
+    async def _next_frames(self) -> Sequence[Frame]:
+        """Return the next frames, none at the end or if ``feed`` has returned what to await."""
+        while not (frames := self._take_ready()):
+            if self._documents:
+                await self._read_in_thread(self._documents.popleft())
+            elif self._is_burst:  # a read without frames is counted nowhere else
+                self._is_burst = False
+                await self.turns.rest(self.open_attempt.call.scheduling_key)
+            elif self._state == "over" or self.open_attempt.attempt.finished:
+                return ()
+            elif self._state == "closed":
+                self._read_end()
+            else:
+                data = await self.reply.read(self._on_data if self._feed is not None else None)
+                if data is not None:
+                    self._receive(data)
+                elif self._pending is not None:
+                    return ()
+        return frames
+
+    def _take_ready(self) -> Sequence[Frame]:
+        """Return the frames that have arrived, those before a fault first."""
+        if self._documents and not self._frames and self._fault is None:
+            self._read()
+        if self._frames:
+            if self._frames[-1].last and self._state == "open":
+                self.reply.finish()
+            return self._take_frames()
+        if self._fault is not None:
+            fault, self._fault = self._fault, None  # its traceback will refer to this object
+            try:
+                raise fault
+            finally:
+                del fault
+        if self._is_bare and not self._documents:
+            self._is_bare = False
+            self.open_attempt.record.has_ping = True
+        return ()
+
+    def _receive(self, data: bytes) -> None:
+        """Split received bytes into documents. No bytes are the end of the body."""
+        if not data:
+            self._state = "closed"
+            self._documents.extend(self.reader.close())
+            return
+        size = len(data)
+        self._is_burst, self._is_bare = size > BURST_BYTES, True
+        if self.share is not None:
+            self.share.take(size)
+        self._documents.extend(self.reader.feed(data))
+
+    def _read_end(self) -> None:
+        """Read the frames after the last document."""
+        self._state = "over"
+        try:
+            self._frames = self.reader.end()
+        except ProxyError as fault:
+            self._frames, self._fault = self.reader.left(), fault
+
+    def _on_data(self, data: bytes) -> bool:
+        """Feed the frames in received bytes. Return False if the task has to continue."""
+        try:
+            self._receive(data)
+        except ProxyError as fault:
+            self._fault = fault
+            return False
+        self._read()
+        frames = self._frames
+        if not frames or self._documents or self._fault is not None or self._is_burst:
+            return False
+        if self._feed is None or any(map(_must_be_alone, frames)):
+            return False
+        self._frames, self._is_bare = [], False
+        self._pending = self._feed(frames)
+        return self._pending is None
+
+    def _read(self) -> None:
+        """Read the documents that have arrived, up to a large one."""
+        documents, read = self._documents, self.reader.read
+        frames = self._frames = list(self._frames)
+        for _ in range(READ_BATCH_SIZE):
+            if not documents or len(documents[0]) > LARGE_BYTES:
+                return
+            try:
+                new_frames = read(documents.popleft())
+            except ProxyError as fault:
+                frames += self.reader.left()
+                self._fault = fault
+                return
+            frames += new_frames
+            if new_frames and new_frames[-1].last:
+                return
+
+    async def _read_in_thread(self, document: Document) -> None:
+        read = partial(self.reader.read, document)
+        scheduling_key = self.open_attempt.call.scheduling_key
+        try:
+            self._frames = await self.offload.run(len(document), read, scheduling_key)
+        except ProxyError as fault:
+            self._frames, self._fault = self.reader.left(), fault
+
+    def _take_frames(self) -> Sequence[Frame]:
+        """Return the frames before the next one that needs a batch for itself, or that frame."""
+        self._is_bare = False
+        frames = self._frames
+        for index, frame in enumerate(frames):
+            if _must_be_alone(frame):
+                if index:
+                    self._frames = frames[index:]
+                    return frames[:index]
+                self._frames = frames[1:]
+                return (self._record(frame),)
+        self._frames = []
+        return frames
+
+    def _record(self, frame: Frame) -> Frame:
+        """Record findings, and the end of the attempt: guards may still work on the last frame."""
+        attempt = self.open_attempt.attempt
+        members = {event.name: event.value for event in frame.events if type(event) is Extension}
+        if members and (findings := find_findings(members)):
+            attempt.findings = merge_findings((*attempt.findings, *findings))
+        if not frame.last:
+            return frame
+        self.open_attempt.slot.has_worked = True
+        attempt.finished = self._has_left = True
+        self.open_attempt.leave()
+        client = DIALECTS[self.open_attempt.call.head.dialect].client
+        if not client.reads_times or frame.doc is None:
+            return frame
+        elapsed_ms = round((self.open_attempt.record.now() - attempt.started) * 1000)
+        *events, stop = frame.events
+        doc = {**frame.doc, "prediction_time_ms": elapsed_ms}
+        timed = (*events, Extension("prediction_time_ms", elapsed_ms), stop)
+        return frame._replace(events=timed, doc=doc, raw=None)
+
+    def _give_back(self) -> None:
+        if self.share is not None:
+            self.share.give_back()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._pending is not None:
+            self._pending.close()
+        if not self._has_left:
+            self._has_left = True
+            self.open_attempt.leave()
+        self._give_back()
+        self.reply.leave()
+
+
+def _must_be_alone(frame: Frame) -> bool:
+    """Return True for the last frame, and frames with findings of the upstream's guards."""
+    if frame.last:
+        return True
+    for event in frame.events:
+        if type(event) is Extension and event.name in (DETECTIONS, HOOKS):
+            return True
+    return False
+
+
+def is_preamble(frames: Sequence[Frame]) -> bool:
+    """Return True if the frames have no content, and fewer than a client can wait for."""
+    return len(frames) <= MAX_PREAMBLE_FRAMES and not any(map(_has_content, frames))
+
+
+def _has_content(frame: Frame) -> bool:
+    is_unread = frame.doc is None and frame.raw is not None
+    return bool(frame.size) or is_unread or any(map(_is_content, frame.events))
+
+
+def _is_content(event: Event) -> bool:
+    if type(event) is Delta:
+        return bool(event.text)
+    if type(event) is Begin:
+        return event.part.kind == "opaque"
+    return type(event) in (Finish, Fault, Stop)

@@ -1,0 +1,166 @@
+"""Encoding of keys and claims, and batching of script calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from proxy.limits.stores.redis_script import (
+    MAX_WAITING,
+    Batcher,
+    ClaimEncoder,
+    Reply,
+    ScriptCall,
+    encode,
+    encode_list,
+)
+from proxy.limits.stores.store import StoreUnavailable
+from tests.for_each import for_each
+from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
+from tests.servers import eventually
+
+
+@dataclass
+class Trips:
+    """What was asked in each trip; ``go`` lets them end, ``failing`` makes them fail."""
+
+    asked: list[list[str]] = field(default_factory=list)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    failing: bool = False
+
+    async def trip(self, questions: Sequence[ScriptCall]) -> list[Reply]:
+        self.asked.append([question.text for question in questions])
+        self.begun.set()
+        await self.go.wait()
+        if self.failing:
+            return [StoreUnavailable("down")] * len(questions)
+        return [[int(question.text)] for question in questions]
+
+
+def ask(batcher: Batcher, *texts: str) -> list[asyncio.Future[Sequence[int]]]:
+    return [batcher.submit(ScriptCall(("key",), text)) for text in texts]
+
+
+async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_answer() -> None:
+    trips = Trips()
+    async with Batcher(trips.trip) as batcher:
+        first = ask(batcher, "1")
+        await trips.begun.wait()
+        rest = ask(batcher, "2", "3", "4")
+        trips.go.set()
+
+        assert await asyncio.gather(*first, *rest) == [[1], [2], [3], [4]]
+
+    assert trips.asked == [["1"], ["2", "3", "4"]]
+
+
+async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it() -> None:
+    trips = Trips()
+    trips.go.set()
+    async with Batcher(trips.trip) as batcher:
+        heard: list[Reply] = []
+        for text in "12":
+            batcher.piggyback(ScriptCall(("key",), text), heard.append)
+
+        assert await ask(batcher, "3")[0] == [3]
+        assert heard == [[1], [2]]
+
+    assert trips.asked == [["1", "2", "3"]]
+
+
+async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -> None:
+    trips = Trips()
+    trips.go.set()
+    async with Batcher(trips.trip) as batcher:
+        heard: list[Reply] = []
+        batcher.piggyback(ScriptCall(("key",), "1"), heard.append)
+        await eventually(lambda: heard == [[1]])
+        batcher.piggyback(ScriptCall(("key",), "2"), heard.append)
+
+    assert heard == [[1], [2]]
+    assert trips.asked == [["1"], ["2"]]
+
+
+async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:
+    trips = Trips(failing=True)
+    async with Batcher(trips.trip) as batcher:
+        first = ask(batcher, "1")
+        await trips.begun.wait()
+        behind = ask(batcher, "2")
+        trips.go.set()
+        done = await asyncio.gather(*first, *behind, return_exceptions=True)
+
+        assert [type(each) for each in done] == [StoreUnavailable] * 2
+        trips.failing = False
+        assert await ask(batcher, "3")[0] == [3]
+
+    assert trips.asked == [["1"], ["3"]]
+
+
+async def test_one_who_leaves_takes_no_answer_from_the_others() -> None:
+    trips = Trips()
+    async with Batcher(trips.trip) as batcher:
+        gone, stays = ask(batcher, "1", "2")
+        gone.cancel()
+        trips.go.set()
+
+        assert await stays == [2]
+
+
+async def test_leaving_asks_what_still_waits_and_takes_no_more() -> None:
+    trips = Trips()
+    trips.go.set()
+    async with Batcher(trips.trip) as batcher:
+        last = ask(batcher, "1")
+
+    assert await last[0] == [1]
+    with pytest.raises(StoreUnavailable):
+        ask(batcher, "2")
+
+
+async def test_the_queue_is_bounded() -> None:
+    batcher = Batcher(Trips().trip)
+    ask(batcher, *["1"] * MAX_WAITING)
+
+    with pytest.raises(StoreUnavailable):
+        ask(batcher, "2")
+
+
+@for_each("scope", ["key:support-widget", "", "user:}", "user:{x}", "user:{}"])
+def test_all_keys_have_one_hash_tag(scope: str) -> None:
+    asked = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
+
+    keys = ClaimEncoder(Clock().seconds).keys("call-1", asked)
+
+    assert len(set(keys)) == 3
+    assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
+
+
+def test_claims_are_numbers_alone() -> None:
+    told = ClaimEncoder(Clock().seconds).claims(claims((REQUESTS, 2), (PLACES, 1)))
+
+    assert json.loads(told) == [[2, 0, 1, 100, 0, 600, 1], [1, 0, 3, 100, 0, 30_000]]
+    assert json.loads(encode("settle", 0, told, encode_list([1, 1])))[3] == [1, 1]
+
+
+def test_the_windows_of_a_budget_are_told_anew_when_one_ends() -> None:
+    clock = Clock()
+    told = ClaimEncoder(clock.seconds)
+    before = json.loads(told.claims(claims((MONTH, 1))))[0][5:]
+    clock.ms = before[2]
+
+    after = json.loads(told.claims(claims((MONTH, 1))))[0][5:]
+
+    assert after[:3] == before[1:]
+
+
+def test_a_limit_that_the_policy_changed_is_told_as_it_is_now() -> None:
+    told = ClaimEncoder(Clock().seconds)
+    told.claims(claims((PLACES, 1)))
+
+    assert json.loads(told.claims(claims((replace(PLACES, amount=7), 1))))[0][3] == 7

@@ -1,0 +1,334 @@
+"""Parsing of HTTP/1.1 responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import UpstreamInvalid
+from proxy.upstream.wire.http1 import (
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    MAX_INTERIM,
+    MAX_LINE_BYTES,
+    Chunked,
+    FixedLength,
+    Response,
+    UntilClose,
+    read_fields,
+    read_head,
+)
+from tests.for_each import for_each
+
+
+def written(*fields: str, line: str = "HTTP/1.1 200 OK") -> bytes:
+    return "".join(f"{each}\r\n" for each in (line, *fields)).encode("latin-1")
+
+
+WRONG = {
+    "another version": written(line="HTTP/2 200 OK"),
+    "a version of the future": written(line="HTTP/1.2 200 OK"),
+    "lower case": written(line="http/1.1 200 OK"),
+    "two digits": written(line="HTTP/1.1 20 OK"),
+    "four digits": written(line="HTTP/1.1 2000"),
+    "a status below 100": written(line="HTTP/1.1 099 X"),
+    "two spaces": written(line="HTTP/1.1  200 OK"),
+    "a space before all": written(line=" HTTP/1.1 200 OK"),
+    "a NUL in the reason": written(line="HTTP/1.1 200 O\0K"),
+    "a bare CR in the reason": written(line="HTTP/1.1 200 O\rK"),
+    "a long reason": written(line="HTTP/1.1 200 " + "x" * MAX_LINE_BYTES),
+    "a bare LF": b"HTTP/1.1 200 OK\r\na: b\nc: d\r\n",
+    "a bare CR": written("a: b\rc: d"),
+    "a NUL": written("a: b\0"),
+    "a fold": written("a: b", " c"),
+    "a space before the colon": written("content-length : 5"),
+    "a space before the name": written("a: b", " content-length: 5"),
+    "no colon": written("content-length 5"),
+    "no name": written(": 5"),
+    "a name that is no token": written("a(b): 5"),
+    "too many fields": written(*(f"x{n}: y" for n in range(MAX_FIELDS + 1))),
+    "a long line": written("x: " + "y" * MAX_LINE_BYTES),
+    "a negative length": written("content-length: -1"),
+    "a signed length": written("content-length: +5"),
+    "a hexadecimal length": written("content-length: 0x5"),
+    "a length of words": written("content-length: five"),
+    "a length of other digits": written("content-length: \u00b2"),
+    "an empty length": written("content-length:"),
+    "a huge length": written("content-length: " + "9" * 19),
+    "two lengths": written("content-length: 5", "content-length: 6"),
+    "the same length twice": written("content-length: 5", "Content-Length: 5"),
+    "a list of lengths": written("content-length: 5, 5"),
+    "length and chunks": written("content-length: 5", "transfer-encoding: chunked"),
+    "a coding that was not asked for": written("transfer-encoding: gzip, chunked"),
+    "chunks inside": written("transfer-encoding: chunked, gzip"),
+    "chunks twice": written("transfer-encoding: chunked", "transfer-encoding: chunked"),
+    "identity": written("transfer-encoding: identity"),
+    "chunks in HTTP/1.0": written("transfer-encoding: chunked", line="HTTP/1.0 200 OK"),
+    "another protocol": written("upgrade: x", "connection: upgrade", line="HTTP/1.1 101 X"),
+    "an interim response with a body": written("content-length: 5", line="HTTP/1.1 103 X"),
+}
+
+
+@for_each("raw", [pytest.param(v, id=k) for k, v in WRONG.items()])
+def test_what_could_be_read_in_two_ways_is_refused(raw: bytes) -> None:
+    with pytest.raises(UpstreamInvalid):
+        read_head(raw)
+
+
+def test_names_are_in_lower_case_and_repeats_are_joined() -> None:
+    head = read_head(written("X-One: 1", "x-one:\t 2 ", "Empty:", "y: ca\u00e9: z"))
+
+    assert head.headers == {"x-one": "1, 2", "empty": "", "y": "ca\u00e9: z"}
+
+
+FRAMINGS = {
+    "length": (("content-length: 007",), "HTTP/1.1 200 OK", 7, False, True),
+    "chunks": (("transfer-encoding: Chunked",), "HTTP/1.1 200 OK", None, True, True),
+    "until the end": ((), "HTTP/1.1 200", None, False, False),
+    "no content": ((), "HTTP/1.1 204 No Content", 0, False, True),
+    "no content, but a length": (("content-length: 5",), "HTTP/1.1 204 X", 0, False, False),
+    "not modified": (("transfer-encoding: chunked",), "HTTP/1.1 304 X", 0, False, False),
+    "closes": (("content-length: 1", "connection: x, Close"), "HTTP/1.1 200 OK", 1, False, False),
+    "1.0 closes": (("content-length: 1",), "HTTP/1.0 200 OK", 1, False, False),
+    "1.0 keeps": (
+        ("content-length: 1", "connection: Keep-Alive"),
+        "HTTP/1.0 200 OK",
+        1,
+        False,
+        True,
+    ),
+}
+
+
+@for_each(
+    ("fields", "line", "length", "chunked", "keeps"),
+    [pytest.param(*v, id=k) for k, v in FRAMINGS.items()],
+)
+def test_the_head_says_where_the_body_ends_and_whether_the_connection_stays(
+    fields: tuple[str, ...], line: str, length: int | None, chunked: bool, keeps: bool
+) -> None:
+    head = read_head(written(*fields, line=line))
+
+    assert (head.length, head.chunked, head.keeps_alive) == (length, chunked, keeps)
+
+
+def test_as_many_fields_and_as_long_a_line_as_allowed_are_read() -> None:
+    many = "".join(f"x{n}: y\r\n" for n in range(MAX_FIELDS))
+    long = "x: " + "y" * (MAX_LINE_BYTES - 4) + "\r\n"
+
+    assert len(read_fields(many)) == MAX_FIELDS
+    assert len(read_fields(long)["x"]) == MAX_LINE_BYTES - 4
+
+
+spaces = st.text(" \t", max_size=3)
+names = st.sampled_from(["a", "A", "x-one", "X-One", "set-cookie"])
+values = st.sampled_from(["", "1", "a b", "a\tb", ": c", "\u00e9"])
+
+
+@given(st.lists(st.tuples(names, spaces, values, spaces), max_size=6))
+def test_fields_are_read_as_if_one_by_one(lines: list[tuple[str, str, str, str]]) -> None:
+    plain: dict[str, str] = {}
+    for name, _, value, _ in lines:
+        known = name.lower()
+        plain[known] = f"{plain[known]}, {value}" if known in plain else value
+    text = "".join(f"{name}:{before}{value}{after}\r\n" for name, before, value, after in lines)
+
+    assert read_fields(text) == plain
+    assert read_head(written() + text.encode("latin-1")).headers == plain
+
+
+@pytest.mark.parametrize("end", ["\n", "\0", ""])
+def test_a_run_of_spaces_is_gone_through_once(end: str) -> None:
+    """Twice would be squared: this would not come to an end."""
+    line = "x:" + " " * 2**20
+
+    with pytest.raises(UpstreamInvalid):
+        read_fields("\r\n".join([line + end] * 4) + "\r\n")
+
+
+WRONG_CHUNKS = {
+    "no number": b"zz\r\n",
+    "nothing": b"\r\n",
+    "a sign": b"+5\r\nhello\r\n",
+    "a minus": b"-5\r\nhello\r\n",
+    "a prefix": b"0x5\r\nhello\r\n",
+    "an underscore": b"1_0\r\n",
+    "a space before": b" 5\r\nhello\r\n",
+    "a space behind": b"5 \r\nhello\r\n",
+    "a bare LF": b"5\nhello\r\n",
+    "too many digits": b"0" * 16 + b"5\r\nhello\r\n",
+    "more than it said": b"4\r\nhello\r\n",
+    "less than it said": b"6\r\nhello\r\n0\r\n\r\n",
+    "no line end": b"5\r\nhello0\r\n\r\n",
+    "an extension with a NUL": b"5;a=\0\r\nhello\r\n",
+    "an extension with a bare CR": b"5;a=\rb\r\nhello\r\n",
+    "a long extension": b"5;" + b"a" * MAX_LINE_BYTES + b"\r\nhello\r\n",
+    "a long unfinished extension": b"5;" + b"a" * MAX_LINE_BYTES,
+    "a trailer that is none": b"0\r\nno trailer\r\n\r\n",
+    "a folded trailer": b"0\r\na: b\r\n c\r\n\r\n",
+    "endless trailers": b"0\r\n" + b"a: b\r\n" * MAX_LINE_BYTES,
+}
+
+
+@for_each("wrong", [pytest.param(v, id=k) for k, v in WRONG_CHUNKS.items()])
+def test_a_wrong_chunk_ends_the_body_but_not_what_came_before_it(wrong: bytes) -> None:
+    body, pieces = Chunked(), list[bytes]()
+
+    with pytest.raises(UpstreamInvalid):
+        body.feed(b"4\r\ngood\r\n" + wrong, pieces)
+
+    assert pieces[0] == b"good"
+    assert not body.ended
+
+
+def test_extensions_and_trailers_are_thrown_away() -> None:
+    body, pieces = Chunked(), list[bytes]()
+
+    body.feed(b'5;a="b" ; c\r\nhello\r\nA ;x\r\n0123456789\r\n00\r\nx: y\r\nz:\r\n\r\n', pieces)
+
+    assert (pieces, body.ended, body.has_surplus) == ([b"hello", b"0123456789"], True, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "data"),
+    [(FixedLength(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
+    ids=["counted", "chunked"],
+)
+def test_bytes_after_end_are_not_body(body: FixedLength | Chunked, data: bytes) -> None:
+    pieces: list[bytes] = []
+
+    body.feed(data, pieces)
+
+    assert (pieces, body.ended, body.has_surplus) == ([b"ok"], True, True)
+
+
+def test_only_a_body_without_a_known_end_is_whole_when_the_connection_ends() -> None:
+    pieces: list[bytes] = []
+    bodies = (FixedLength(3), Chunked(), UntilClose())
+    for body in bodies[::2]:
+        body.feed(b"ab", pieces)
+    bodies[1].feed(b"5\r\nab", pieces)
+
+    assert [body.close() for body in bodies] == [False, False, True]
+    assert [body.ended for body in bodies] == [False, False, True]
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Read:
+    head: object
+    body: bytes
+    fault: bool
+    ended: bool
+    keeps: bool
+    whole: bool
+
+
+def read(pieces: list[bytes]) -> Read:
+    response, body, fault = Response(), list[bytes](), False
+    for piece in pieces:
+        try:
+            response.feed(piece, body)
+        except UpstreamInvalid:
+            fault = True
+            break
+    said = (response.head, b"".join(body), fault, response.ended, response.can_reuse_connection)
+    return Read(*said, whole=not fault and response.close())
+
+
+def in_chunks(parts: list[bytes], extension: str, trailers: str) -> bytes:
+    sized = [f"{len(p):x}{extension}\r\n".encode() + p + b"\r\n" for p in parts if p]
+    return CHUNKED + b"".join(sized) + b"0\r\n" + trailers.encode() + b"\r\n"
+
+
+parts = st.lists(st.binary(max_size=40), max_size=6)
+chunked = st.builds(
+    in_chunks, parts, st.sampled_from(["", ";a", ' ; a="b"']), st.sampled_from(["", "x: y\r\n"])
+)
+counted = st.binary(max_size=60).map(
+    lambda body: HEAD + f"content-length: {len(body)}\r\n\r\n".encode() + body
+)
+until_close = st.binary(max_size=60).map(lambda body: HEAD + b"\r\n" + body)
+whole = st.one_of(chunked, counted, until_close)
+interim = st.integers(0, 3).map(lambda count: INTERIM * count)
+surplus = st.sampled_from([b"", b"EXTRA", b"\r\n", HEAD])
+mutated = st.builds(
+    lambda raw, at, junk: raw[: at % (len(raw) + 1)] + junk + raw[at % (len(raw) + 1) + 1 :],
+    whole,
+    st.integers(0, 200),
+    st.binary(max_size=3),
+)
+
+
+def cut(raw: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(raw) + 1) for place in places), len(raw)]
+    return [raw[a:b] for a, b in pairwise(edges)]
+
+
+@given(interim, whole, surplus, st.lists(st.integers(0, 400), max_size=12))
+def test_cuts_change_nothing(before: bytes, raw: bytes, after: bytes, places: list[int]) -> None:
+    sent = before + raw + after
+
+    at_once = read([sent])
+
+    assert read(cut(sent, places)) == at_once
+    assert read([sent[n : n + 1] for n in range(len(sent))]) == at_once
+    assert at_once.head is not None
+    assert not at_once.fault
+    assert at_once.keeps == (at_once.ended and not after)
+
+
+@given(mutated, st.lists(st.integers(0, 400), max_size=12))
+def test_any_cut_of_damaged_bytes_gives_the_same_good_part(raw: bytes, places: list[int]) -> None:
+    at_once = read([raw])
+
+    assert read(cut(raw, places)) == at_once
+    assert read([raw[n : n + 1] for n in range(len(raw))]) == at_once
+
+
+@given(whole, st.integers(0, 400))
+def test_a_response_that_is_broken_off_is_not_whole(raw: bytes, at: int) -> None:
+    end = raw.find(b"\r\n\r\n") + 4
+    until_the_end = b"chunked" not in raw[:end] and b"content-length" not in raw[:end]
+    kept = at % max(len(raw), 1)
+
+    assert read([raw[:kept]]).whole is (until_the_end and kept >= end)
+
+
+@for_each(
+    "raw",
+    [
+        b"\x16\x03\x01",
+        b"HTTP/2",
+        b"HTTP/1.1 200 OK\nx: y\n\n",
+        b"<html>",
+        b"HTTP/1.1" + b"x" * 99999,
+    ],
+    ids=["tls", "version", "bare lf", "html", "endless"],
+)
+def test_nobody_waits_for_the_end_of_what_is_no_head(raw: bytes) -> None:
+    with pytest.raises(UpstreamInvalid):
+        Response().feed(raw, [])
+
+
+def test_a_head_is_bounded_however_it_comes() -> None:
+    fields = b"".join(b"x%d: %s\r\n" % (n, b"y" * 1000) for n in range(70))
+    assert len(fields) > MAX_HEAD_BYTES
+
+    for pieces in ([HEAD + fields + b"\r\n"], [HEAD, fields], [HEAD + fields[:100], fields[100:]]):
+        assert read(pieces).fault
+
+
+def test_interim_responses_are_bounded() -> None:
+    final = HEAD + b"content-length: 0\r\n\r\n"
+
+    assert read([INTERIM * MAX_INTERIM + final]).whole
+    assert read([INTERIM * (MAX_INTERIM + 1) + final]).fault
