@@ -130,7 +130,7 @@ def redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...
 
 def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
     """Yield the texts of a frame, each with an id that is the same in later frames. Texts of a kind
-    are one text, except those of tool calls."""
+    are one text, except in tool calls."""
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
     walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
     for item in islice(walk, MAX_VALUES):

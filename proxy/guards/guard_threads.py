@@ -35,7 +35,7 @@ class GuardThreads:
     on_wait: Callable[[float], None] = ignore_wait
 
     async def __call__(self, job: Callable[[], T]) -> T:
-        """Run a job in a turn of its own and return its result."""
+        """Run a job in its own turn and return its result."""
         if self.pool is None:
             return job()
         async with self.hold_turn():
@@ -66,7 +66,7 @@ def _timed(job: Callable[[], T]) -> tuple[T, float]:
 
 
 class ModelPool:
-    """Threads of one model of the operator, apart from those of other guards and models."""
+    """Threads for one model of the operator. Other guards and models do not share them."""
 
     __slots__ = ("_executor", "_places", "_turns")
 

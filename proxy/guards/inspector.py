@@ -79,7 +79,7 @@ def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
 
 
 def _join_runs(read: Texts, frame: Frame) -> Texts:
-    """Return the texts of a whole response, with those of one kind as a run: people read them in
+    """Return the texts of a whole response, with texts of one kind as a run: people read them in
     sequence, and writers of other API families join them."""
     runs: dict[Path, tuple[int, str]] = {
         event.slot: (event.part.choice, KIND_OF[event.part.kind])

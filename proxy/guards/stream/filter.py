@@ -1,8 +1,8 @@
-"""Filter of a streamed answer: holds frames back until their texts are clear, and masks texts.
+"""Filter of a streamed response: holds frames until their texts are clear, and masks texts.
 
-Each part has a text filter of its own. A frame waits until all of its text is clear, and later
-frames of the part wait behind it; `End`, `Finish` and `Stop` release them. A part that follows an
-ended one of its kind takes over its filter: a finding may lie across both.
+Each part has its text filter. A frame waits until all of its text is clear, and later frames of the
+part wait behind it; `End`, `Finish` and `Stop` release them. A part that follows an ended one of
+its kind takes over its filter, because a finding may lie across both.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class StreamFilter:
         return self.take(self.read(frame))
 
     def go_on(self, frame: Frame) -> list[Frame] | None:
-        """Take a frame with a delta of a known part alone, if that is little work. Return None, and
-        take nothing, for any other."""
+        """Take a frame with only a delta of a known part, if that is little work. Return None and
+        take nothing otherwise."""
         if len(frame.events) != 1 or frame.last or self._joinable.ended:
             return None
         delta = frame.events[0]
@@ -245,7 +245,7 @@ class StreamFilter:
                 yield self._start_first(stream.close())
 
     def _stream(self, going: FrameText) -> PartStream:
-        """Return the stream of a text. A new part may take over that of an ended one; above
+        """Return the stream of a text. A new part may take over the stream of an ended one; above
         `MAX_STREAMS` each text has its own."""
         place = going.place
         stream = self._streams.get(place)
@@ -265,7 +265,7 @@ class StreamFilter:
         return stream
 
     def _ended_stream(self, choice: int, kind: str) -> PartStream | None:
-        """Return the stream of a text that goes on after its choice has finished."""
+        """Return the stream of a text that continues after its choice has finished."""
         if choice not in self._joinable.ended:
             return None
         streams = (

@@ -207,7 +207,7 @@ def _event_texts(
 
 
 def _numbers(doc: Json) -> Iterator[object]:
-    """Yield the members that tell the text of a delta from those of others that take turns."""
+    """Yield the members that identify the text of a delta among texts that alternate."""
     delta = doc.get("delta")
     for value in (doc, delta if isinstance(delta, dict) else {}):
         for name, member in value.items():

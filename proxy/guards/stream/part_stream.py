@@ -1,4 +1,4 @@
-"""A text that goes on from frame to frame, and the frames that wait until it is clear."""
+"""Frames of one streamed text, which wait until their part of it is clear."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def _split(held_text: HeldText, delta: Delta) -> Frame:
 
 
 def _is_delta(frame: Frame) -> bool:
-    """Return True if a frame has a text and its values alone."""
+    """Return True if a frame has only a text and its values."""
     return all(isinstance(event, Delta | Attach) for event in frame.events)
 
 

@@ -184,7 +184,7 @@ class JoinableTexts:
         return bool(acting_rules)
 
     def omits_going(self, frame: Frame, going: FrameText) -> bool:
-        """Return True if a text that goes on must be removed. Without an acting rule, record that
+        """Return True if a continued text must be removed. Without an acting rule, record that
         it was inspected in two if its choice has finished."""
         place, text, choice = going.place, going.text, choice_of(going.place)
         has_ended = choice in self.ended

@@ -33,7 +33,7 @@ class ShortTexts:
         self._escaped = escaped
 
     def find(self, text: str) -> list[TextMatch]:
-        """Return the matches of rules that enforce, and count those of other rules."""
+        """Return the matches of rules that enforce, and count the matches of other rules."""
         if text in self._clean:
             return []
         matches = self._find_all(text)
@@ -236,7 +236,7 @@ def last_end(text: str, start_at: int, end: int) -> int:
 
 def open_from(read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int) -> int:
     """Return the position, from ``start_at`` on, of a partial match of a rule. If there is none,
-    return that of the last settled white space."""
+    return the position of the last settled white space."""
     places = [read.run]
     for view in read.views:
         if view.whole is not None:
