@@ -99,13 +99,13 @@ async def test_a_deployment_answers_with_its_text(
 ) -> None:
     upstream.answer_with(answer(chat("It is.")))
     async with inside(tmp_path, upstream) as (out, _):
-        said = await out.complete("house", "judge-smol", BODY)
-    [asked] = upstream.requests
+        body = await out.complete("house", "judge-smol", BODY)
+    [request] = upstream.requests
 
-    assert said == "It is."
-    assert (asked.path, asked.json["model"]) == ("/v1/chat/completions", "smol")
-    assert (asked.json["messages"], asked.json["temperature"]) == (BODY["messages"], 0)
-    assert asked.headers["x-headrace-via"] == "other, us"
+    assert body == "It is."
+    assert (request.path, request.json["model"]) == ("/v1/chat/completions", "smol")
+    assert (request.json["messages"], request.json["temperature"]) == (BODY["messages"], 0)
+    assert request.headers["x-headrace-via"] == "other, us"
 
 
 async def test_what_a_guard_asks_is_a_call_of_its_own_in_the_trace_of_the_client(
@@ -136,7 +136,7 @@ async def test_it_has_no_guards_and_no_cache_but_rules_and_limits(
         with pytest.raises(LimitExceeded):
             await out.complete("house", "judge-smol", BODY)
 
-    assert [asked.json["max_tokens"] for asked in upstream.requests] == [7, 7, 50]
+    assert [request.json["max_tokens"] for request in upstream.requests] == [7, 7, 50]
     assert [record.outcome for record in sink.records] == [*["success"] * 3, "limited"]
     assert {record.cache for record in sink.records} == {"bypass"}
     assert not any(record.guards for record in sink.records)
@@ -213,9 +213,9 @@ async def test_an_address_gets_what_is_sent_and_its_answer_is_given(
     upstream.answer_with(answer({"a": 1}, 418))
     async with ways() as out:
         assert await out.post(f"{upstream.url}/x", {"x-h": "1"}, b"{}") == (418, b'{"a": 1}')
-    [asked] = upstream.requests
+    [request] = upstream.requests
 
-    assert (asked.method, asked.path, asked.headers["x-h"], asked.body) == (
+    assert (request.method, request.path, request.headers["x-h"], request.body) == (
         "POST",
         "/x",
         "1",
@@ -232,9 +232,9 @@ async def test_a_redirect_is_not_followed(upstream: ScriptedUpstream) -> None:
 
 
 async def test_an_answer_without_end_is_cut(upstream: ScriptedUpstream) -> None:
-    async def endless(asked: Asked, wire: Wire) -> None:
+    async def endless(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "application/json", "transfer-encoding: chunked"))
-        while not asked.closed.is_set():
+        while not request.closed.is_set():
             await wire.send(b"10000\r\n", b" " * 65536, b"\r\n")
 
     upstream.answer_with(endless)

@@ -44,11 +44,11 @@ NARROW = {
 
 @asynccontextmanager
 async def bounded(
-    folder: Path, upstream: ScriptedUpstream, narrow: str, more: str = ""
+    folder: Path, upstream: ScriptedUpstream, narrow: str, extra: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    said = {**WIDE, narrow: NARROW[narrow]}
-    limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in said.items())
-    policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{more}"
+    body = {**WIDE, narrow: NARROW[narrow]}
+    limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in body.items())
+    policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{extra}"
     policies = policies.replace(
         "  resilient:\n", "  resilient:\n    retry: {times: 1, wait: 1ms, max_wait: 2ms}\n"
     )
@@ -60,9 +60,9 @@ async def bounded(
 
 
 def held(go: asyncio.Event, then: Script) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await go.wait()
-        await then(asked, wire)
+        await then(request, wire)
 
     return script
 
@@ -149,10 +149,10 @@ def failing(first: set[int], then: Script) -> Script:
     """An upstream whose requests of these numbers fail, and that answers the others."""
     count = 0
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         nonlocal count
         count += 1
-        await (answer({}, 503) if count in first else then)(asked, wire)
+        await (answer({}, 503) if count in first else then)(request, wire)
 
     return script
 
@@ -160,8 +160,8 @@ def failing(first: set[int], then: Script) -> Script:
 async def left(asking: Sequence[asyncio.Future[Any]], proxy: Proxy, came: list[Any]) -> None:
     """Have every client leave once all that were admitted wait for the upstream."""
     await until(lambda: len(proxy.records) == CALLS - ALLOWED and len(came) == ALLOWED)
-    for each in asking:
-        each.cancel()
+    for item in asking:
+        item.cancel()
 
 
 @pytest.mark.parametrize("way", WAYS)

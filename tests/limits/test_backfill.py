@@ -57,10 +57,10 @@ class Ledger:
         self.asked.append((claim.limit.name, before_ms))
         self.came.set()
         await self.go.wait()
-        found = self.spent.get(claim.limit.name, 0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.spent.get(claim.limit.name, 0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 @dataclass
@@ -80,12 +80,17 @@ class World:
 
     async def call(self, admission: Limiter, *limits: Limit) -> None:
         self.calls += 1
-        at = datetime.fromtimestamp(self.clock.seconds(), UTC)
+        received_at = datetime.fromtimestamp(self.clock.seconds(), UTC)
         head = RequestHead(
-            "openai", "completions", "/v1/completions", "r", f"n{self.calls}", received_at=at
+            "openai",
+            "completions",
+            "/v1/completions",
+            "r",
+            f"n{self.calls}",
+            received_at=received_at,
         )
         body = {"model": "m", "prompt": "x", "max_tokens": 5}
-        record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
+        record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, received_at, lambda: 0.0)
         async with admission.admit(plan(*limits), Call(head, body, ("m",)), record):
             pass
 
@@ -102,10 +107,10 @@ async def settled() -> None:
 
 async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
     async with world.admission() as admission:
-        first = asyncio.ensure_future(world.call(admission, MONTH))
+        first_call = asyncio.ensure_future(world.call(admission, MONTH))
         await world.ledger.came.wait()
-        first.cancel()
-        await asyncio.wait([first])
+        first_call.cancel()
+        await asyncio.wait([first_call])
         assert admission.store.in_flight == 0
         world.ledger.go.set()
 
@@ -119,8 +124,8 @@ async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(worl
     async with world.admission() as admission:
         crowd = [asyncio.ensure_future(world.call(admission, MONTH)) for _ in range(50)]
         await settled()
-        for each in crowd[::7]:
-            each.cancel()
+        for item in crowd[::7]:
+            item.cancel()
         world.ledger.go.set()
         results = await asyncio.gather(*crowd, return_exceptions=True)
         [month] = await admission.store.read(claims((MONTH, 0), scope=""))
@@ -133,7 +138,7 @@ async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(worl
 async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> None:
     calls = Limit("calls", KINDS["requests"], 100, 60)
     async with world.admission() as admission:
-        first = asyncio.ensure_future(world.call(admission, MONTH))
+        first_call = asyncio.ensure_future(world.call(admission, MONTH))
         await world.ledger.came.wait()
 
         await world.call(admission, calls)
@@ -143,7 +148,7 @@ async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> N
         world.ledger.go.set()
         await other
         with pytest.raises(BudgetExceeded):
-            await first
+            await first_call
 
 
 async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(world: World) -> None:
@@ -214,13 +219,13 @@ async def test_a_call_that_another_limit_refuses_begins_no_budget(world: World) 
 
 
 async def test_what_is_asked_ends_with_its_owner(world: World) -> None:
-    before = asyncio.all_tasks()
+    tasks_before = asyncio.all_tasks()
     async with world.admission() as admission:
         call = asyncio.ensure_future(world.call(admission, MONTH))
         await world.ledger.came.wait()
     await call
 
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() == tasks_before
 
 
 async def test_each_window_is_recalled(world: World) -> None:
@@ -329,16 +334,16 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
         for losses in (1, 2):
             server.admin.flushall()
             spent = 0
-            for name, each in zip(order, replicas, strict=True):
+            for name, item in zip(order, replicas, strict=True):
                 spent += SPENT[name]
-                assert await each.call(MONTH)
-                assert await used(each) == spent
-            for each in replicas:
-                assert await each.call(MONTH)
-                assert each.world.ledger.asked == [("month", None)] * losses
+                assert await item.call(MONTH)
+                assert await used(item) == spent
+            for item in replicas:
+                assert await item.call(MONTH)
+                assert item.world.ledger.asked == [("month", None)] * losses
             assert await used(replicas[0]) == sum(SPENT.values())
 
-    assert [each.world.failed for each in replicas] == [[], [], []]
+    assert [item.world.failed for item in replicas] == [[], [], []]
 
 
 async def test_a_window_that_an_earlier_version_began_is_complete(server: Server) -> None:

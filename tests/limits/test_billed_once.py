@@ -32,23 +32,25 @@ MADE = response(background=True)
 async def two(
     folder: Path, upstream: ScriptedUpstream, server: Server, limit: str = ""
 ) -> AsyncIterator[tuple[House, House]]:
-    told = policy(upstream.url)
+    policy_text = policy(upstream.url)
     if limit:
-        told = told.replace("policies:\n", f"policies:\n  default: {{limits: [{limit}]}}\n")
+        policy_text = policy_text.replace(
+            "policies:\n", f"policies:\n  default: {{limits: [{limit}]}}\n"
+        )
     shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with AsyncExitStack() as opened:
         one, other = [
-            await opened.enter_async_context(house(folder / name, upstream, told, **shared))
+            await opened.enter_async_context(house(folder / name, upstream, policy_text, **shared))
             for name in ("one", "two")
         ]
         yield one, other
 
 
-async def ask_for(house: House, given: str) -> int:
+async def ask_for(house: House, response_id: str) -> int:
     headers = {"authorization": f"Bearer {KEY}"}
-    async with house.session.get(f"/v1/responses/{given}", headers=headers) as got:
-        json.loads(await got.read())
-        return got.status
+    async with house.session.get(f"/v1/responses/{response_id}", headers=headers) as response:
+        json.loads(await response.read())
+        return response.status
 
 
 async def costs(*asked: tuple[House, int]) -> list[list[int]]:
@@ -62,11 +64,11 @@ async def costs(*asked: tuple[House, int]) -> list[list[int]]:
 async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     async with two(tmp_path, upstream, server) as (one, other):
         upstream.answer_with(answer(QUEUED))
-        given = [await one.id_of(background=True), await other.id_of(background=True)]
-        assert given[0] == given[1]
+        response_id = [await one.id_of(background=True), await other.id_of(background=True)]
+        assert response_id[0] == response_id[1]
         upstream.answer_with(answer(MADE))
 
-        asking = [ask_for(house, given[0]) for house in (one, other) for _ in range(6)]
+        asking = [ask_for(house, response_id[0]) for house in (one, other) for _ in range(6)]
         assert await asyncio.gather(*asking) == [200] * 12
 
         here, there = await costs((one, 7), (other, 7))
@@ -76,12 +78,12 @@ async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Se
 async def test_bills_in_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     async with two(tmp_path, upstream, server) as (one, other):
         upstream.answer_with(answer(QUEUED))
-        given = await one.id_of(background=True)
+        response_id = await one.id_of(background=True)
         server.kill()
         upstream.answer_with(answer(MADE))
 
         for house in (one, one, other, other):
-            assert await ask_for(house, given) == 200
+            assert await ask_for(house, response_id) == 200
 
         assert await costs((one, 3), (other, 2)) == [[0, PRICED, 0], [PRICED, 0]]
         server.start()
@@ -91,16 +93,16 @@ async def test_closed_limit(tmp_path: Path, upstream: ScriptedUpstream, server: 
     limit = "{name: money, usd: 1 per month, on_store_error: closed}"
     async with two(tmp_path, upstream, server, limit) as (one, other):
         upstream.answer_with(answer(QUEUED))
-        given = await one.id_of(background=True)
+        response_id = await one.id_of(background=True)
         upstream.answer_with(answer(MADE))
         server.signal(signal.SIGSTOP)  # it stops, and keeps what it has
-        assert await ask_for(other, given) == 503
+        assert await ask_for(other, response_id) == 503
         server.signal(signal.SIGCONT)
 
         async with asyncio.timeout(30):
-            while await ask_for(other, given) != 200:  # noqa: ASYNC110  # there is no event
+            while await ask_for(other, response_id) != 200:  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.1)
-        assert await ask_for(one, given) == 200
+        assert await ask_for(one, response_id) == 200
 
         [here] = await costs((one, 2))
         there = [record.billing.cost for record in other.proxy.sink.records]
@@ -131,19 +133,19 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
         "HEADRACE_LEDGER": f"sqlite:{first}",
         "UPSTREAM_KEY": "sk",
     }
-    told = policy(upstream.url)
+    policy_text = policy(upstream.url)
     upstream.answer_with(answer(QUEUED))
     async with (
-        serving(tmp_path / "one", told, **environ) as (one, url),
+        serving(tmp_path / "one", policy_text, **environ) as (one, url),
         ClientSession(base_url=url) as session,
     ):
-        given = await House(cast(Any, None), session, upstream).id_of(background=True)
+        response_id = await House(cast(Any, None), session, upstream).id_of(background=True)
         upstream.answer_with(answer(MADE))
         await until(lambda: len(kept(first)) == 1)
         with closing(sqlite3.connect(first, isolation_level=None)) as lock:
             if not is_written:
                 lock.execute("BEGIN IMMEDIATE")
-            assert await ask_for(House(cast(Any, None), session, upstream), given) == 200
+            assert await ask_for(House(cast(Any, None), session, upstream), response_id) == 200
             if is_written:
                 await until(lambda: [state for state, _ in billed(server)] == ["booked"])
             one.process.kill()
@@ -154,11 +156,11 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
             admin.delete(*admin.keys("*:billed:*"))
     environ["HEADRACE_LEDGER"] = f"sqlite:{second}"
     async with (
-        serving(tmp_path / "two", told, **environ) as (two, url),
+        serving(tmp_path / "two", policy_text, **environ) as (two, url),
         ClientSession(base_url=url) as session,
     ):
         for _ in range(2):
-            assert await ask_for(House(cast(Any, None), session, upstream), given) == 200
+            assert await ask_for(House(cast(Any, None), session, upstream), response_id) == 200
         two.process.terminate()
         await two.process.wait()
 
@@ -172,9 +174,9 @@ async def test_stop_books_last(tmp_path: Path, upstream: ScriptedUpstream, serve
     shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "ledger": ledger}
     upstream.answer_with(answer(QUEUED))
     async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as one:
-        given = await one.id_of(background=True)
+        response_id = await one.id_of(background=True)
         upstream.answer_with(answer(MADE))
-        assert await ask_for(one, given) == 200
+        assert await ask_for(one, response_id) == 200
 
     assert costs_in(ledger.path) == [PRICED]
     assert [state for state, _ in billed(server)] == ["booked"]

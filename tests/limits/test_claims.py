@@ -132,7 +132,7 @@ def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope
 def test_calls_that_share_a_plan_claim_what_each_would_alone() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)))
     per = ((), ("key", "user"), ("user", "model"), ("model",), ("tag.team",))
-    bounds = [ScopedLimit(limit, each) for limit in (REQUESTS, TOKENS, MONEY) for each in per]
+    bounds = [ScopedLimit(limit, item) for limit in (REQUESTS, TOKENS, MONEY) for item in per]
     shared = plan(*bounds, model_calls=legs)
     calls = [asked(prompt="x" * 40 * n, max_tokens=n, user=name) for n, name in enumerate("aba", 1)]
 

@@ -39,15 +39,15 @@ SEARCH = {"authorization": "Bearer hr-search-key"}
 async def limited(
     folder: Path, upstream: ScriptedUpstream, *limits: str, rules: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    said = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
-    async with running_proxy(folder / "policies", world(upstream.url) + said) as proxy:
+    text = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
+    async with running_proxy(folder / "policies", world(upstream.url) + text) as proxy:
         yield proxy, proxy.client
 
 
 async def ask(
-    client: ClientSession, headers: dict[str, str] = BEARER, **more: Any
+    client: ClientSession, headers: dict[str, str] = BEARER, **fields: Any
 ) -> tuple[int, dict[str, str], Any]:
-    body = {"model": "support-chat", "prompt": "x" * 40, "max_tokens": 20, **more}
+    body = {"model": "support-chat", "prompt": "x" * 40, "max_tokens": 20, **fields}
     async with client.post("/v1/completions", headers=headers, json=body) as response:
         streamed = "event-stream" in response.content_type
         said = await (response.read() if streamed else response.json())
@@ -93,10 +93,10 @@ async def test_spent_budget_is_not_retried(tmp_path: Path, upstream: ScriptedUps
 async def test_oversized_call_is_explained(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: tokens, tokens: 1000 per minute}"
     async with limited(tmp_path, upstream, limit) as (_, client):
-        status, headers, said = await ask(client, max_tokens=5000)
+        status, headers, body = await ask(client, max_tokens=5000)
 
     assert status == 429
-    assert 'exceeds the whole limit "tokens" (1000 tokens per minute)' in said["error"]["message"]
+    assert 'exceeds the whole limit "tokens" (1000 tokens per minute)' in body["error"]["message"]
     assert headers["x-should-retry"] == "false"
     assert "retry-after" not in headers
     assert upstream.requests == []
@@ -150,12 +150,12 @@ async def test_budget_refusal_names_owner_rest_and_reset(
         if used is not None:
             assert (await ask(client, prompt="x", max_tokens=1, user="ann"))[0] == 200
         bound = 10_000 if used is None else 2_000
-        status, headers, said = await ask(client, max_tokens=bound, user="ann")
+        status, headers, body = await ask(client, max_tokens=bound, user="ann")
 
-    assert (status, said["error"]["code"]) == (429, "budget_exceeded")
+    assert (status, body["error"]["code"]) == (429, "budget_exceeded")
     budget = f'budget "month" (0.002 USD per month{owner})'
-    assert said["error"]["message"].startswith(message.format(budget))
-    assert (RESETS.search(said["error"]["message"]) is None) == (used is None)
+    assert body["error"]["message"].startswith(message.format(budget))
+    assert (RESETS.search(body["error"]["message"]) is None) == (used is None)
     assert ("retry-after" in headers) == (used is not None)
     assert headers["x-should-retry"] == "false"
 
@@ -208,12 +208,12 @@ async def test_leaving_client_frees_lease(tmp_path: Path, upstream: ScriptedUpst
         upstream.then(hang())
         leaving = asyncio.ensure_future(ask(client))
         await upstream.came.wait()
-        status, headers, said = await ask(client)
+        status, headers, body = await ask(client)
         leaving.cancel()
         await proxy.sink.wait(2)
         again, _, _ = await ask(client)
 
-    assert (status, said["error"]["type"], headers["retry-after"]) == (429, "concurrency", "1")
+    assert (status, body["error"]["type"], headers["retry-after"]) == (429, "concurrency", "1")
     assert again == 200
 
 
@@ -222,8 +222,8 @@ async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUps
     async with limited(tmp_path, upstream, limit) as (proxy, client):
         statuses = [(await ask(client))[0] for _ in range(3)]
         await proxy.sink.wait(3)
-        said = 'headrace_limit_decisions_total{decision="would_deny",limit="later"} 2.0'
-        assert said in await proxy.metrics()
+        text = 'headrace_limit_decisions_total{decision="would_deny",limit="later"} 2.0'
+        assert text in await proxy.metrics()
 
     assert statuses == [200, 200, 200]
 
@@ -249,9 +249,9 @@ async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUps
         free = {**BEARER, "x-free": "yes"}
         statuses = [(await ask(client, headers))[0] for headers in (free, free, free, BEARER)]
         upstream.answer_with(answer(chat()))
-        said = {"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]}
+        body = {"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]}
         for _ in range(2):
-            async with client.post("/v1/chat/completions", headers=free, json=said) as response:
+            async with client.post("/v1/chat/completions", headers=free, json=body) as response:
                 statuses.append(response.status)
 
     assert statuses == [200, 200, 200, 200, 200, 429]
@@ -274,15 +274,15 @@ async def test_counters_outlive_a_reload(tmp_path: Path, upstream: ScriptedUpstr
 COST = 13_500
 
 
-def guarded(usd: float, more: str = "") -> str:
-    return f"    input: [{{guard: economics, max_cost_usd: {usd:.9f}{more}}}]\n"
+def guarded(usd: float, extra: str = "") -> str:
+    return f"    input: [{{guard: economics, max_cost_usd: {usd:.9f}{extra}}}]\n"
 
 
 CALLS = "{name: calls, requests: 100 per day}"
 
 
 @pytest.mark.parametrize(
-    ("nano_usd", "more", "status", "verdict"),
+    ("nano_usd", "extra", "status", "verdict"),
     [
         (COST, "", 200, "passed"),
         (COST - 1, "", 400, "blocked"),
@@ -291,22 +291,22 @@ CALLS = "{name: calls, requests: 100 per day}"
     ],
 )
 async def test_a_call_passes_up_to_what_it_may_cost(
-    nano_usd: int, more: str, status: int, verdict: str, tmp_path: Path, upstream: ScriptedUpstream
+    nano_usd: int, extra: str, status: int, verdict: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    rules = guarded(nano_usd / 1e9, more)
+    rules = guarded(nano_usd / 1e9, extra)
     async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
-        got, _, said = await ask(client)
+        got_status, _, body = await ask(client)
         [record] = await proxy.sink.wait()
-        shadow = "true" if "shadow" in more else "false"
+        shadow = "true" if "shadow" in extra else "false"
         labels = f'guard="economics",shadow="{shadow}",stage="input",verdict="{verdict}"'
         assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in await proxy.metrics()
 
-    assert got == status
+    assert got_status == status
     assert [(r.guard, r.verdict) for _, r in record.guard_results()] == [("economics", verdict)]
     assert canonical(record)["guards"][0]["verdict"] == verdict
     if status == 400:
-        assert said["error"]["code"] == "guardrail_blocked"
-        assert said["error"]["message"].endswith("it may cost more than the policy allows.")
+        assert body["error"]["code"] == "guardrail_blocked"
+        assert body["error"]["message"].endswith("it may cost more than the policy allows.")
         assert record.outcome == "blocked"
         assert (record.limit_decision, record.attempts, upstream.requests) == (None, [], [])
 
@@ -340,19 +340,19 @@ async def test_models_of_list_add_up(tmp_path: Path, upstream: ScriptedUpstream)
 
 
 @pytest.mark.parametrize(
-    ("more", "status"), [("", 400), (", on_error: open", 200), (", action: flag", 200)]
+    ("extra", "status"), [("", 400), (", on_error: open", 200), (", action: flag", 200)]
 )
 async def test_a_cost_that_nobody_can_tell_is_a_failure_of_the_guard(
-    more: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
+    extra: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy()))
-    rules = guarded(1, f"{more}, message: Ask for less.")
+    rules = guarded(1, f"{extra}, message: Ask for less.")
     async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
-        got, _, said = await ask(client, model="legacy-only")
+        got_status, _, body = await ask(client, model="legacy-only")
         [record] = await proxy.sink.wait()
 
-    assert got == status
-    assert status == 200 or said["error"]["message"].endswith("the price of its model is unknown.")
+    assert got_status == status
+    assert status == 200 or body["error"]["message"].endswith("the price of its model is unknown.")
     [(_, result)] = record.guard_results()
     assert (result.verdict, result.error) == ("failed", "unpriced")
 

@@ -31,24 +31,24 @@ class Instances:
     clients: list[ClientSession]
     upstream: ScriptedUpstream
 
-    async def calls(self, many: int) -> Counter[int]:
-        asked = [ask(self.clients[n % len(self.clients)]) for n in range(many)]
-        return Counter(status for status, _, _ in await asyncio.gather(*asked))
+    async def calls(self, count: int) -> Counter[int]:
+        calls = [ask(self.clients[n % len(self.clients)]) for n in range(count)]
+        return Counter(status for status, _, _ in await asyncio.gather(*calls))
 
     async def calls_and(self, then: Callable[[], None]) -> Counter[int]:
         calling = asyncio.ensure_future(self.calls(CALLS))
-        until = len(self.upstream.requests) + FIRST
-        await eventually(lambda: len(self.upstream.requests) >= until or calling.done())
+        target_count = len(self.upstream.requests) + FIRST
+        await eventually(lambda: len(self.upstream.requests) >= target_count or calling.done())
         then()
         return await calling
 
     async def metric(self, line: str) -> list[float]:
-        found = []
+        result = []
         for proxy in self.proxies:
             lines = (await proxy.metrics()).splitlines()
             values = [each.rpartition(" ")[2] for each in lines if each.startswith(f"{line} ")]
-            found.append(float(values[0]) if values else 0.0)
-        return found
+            result.append(float(values[0]) if values else 0.0)
+        return result
 
     async def recovered(self) -> None:
         async with asyncio.timeout(30):
@@ -97,16 +97,16 @@ ONE_AND_TWO = pytest.mark.parametrize("number", [1, 2], ids=["one", "two"])
 async def test_a_server_that_hangs_loses_no_money_and_holds_no_place(
     number: int, tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
-    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as those:
-        statuses = await those.calls_and(lambda: server.signal(signal.SIGSTOP))
+    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as cluster:
+        statuses = await cluster.calls_and(lambda: server.signal(signal.SIGSTOP))
         assert statuses == {200: CALLS}
-        assert any(await those.metric("headrace_limit_store_degraded"))
+        assert any(await cluster.metric("headrace_limit_store_degraded"))
         server.signal(signal.SIGCONT)
-        await those.recovered()
+        await cluster.recovered()
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        await eventually(lambda: used(server, "nano_usd:money") == those.spent() > 0)
-        assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == 0
+        await eventually(lambda: used(server, "nano_usd:money") == cluster.spent() > 0)
+        assert sum(await cluster.metric('headrace_budget_lost_total{limit="money"}')) == 0
 
 
 @ONE_AND_TWO
@@ -120,19 +120,19 @@ async def test_ledgers_refill_lost_budget(
         with server.admin as admin:
             admin.flushall()
 
-    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as those:
-        assert await those.calls(CALLS) == {200: CALLS}
+    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as cluster:
+        assert await cluster.calls(CALLS) == {200: CALLS}
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        before = those.spent()
-        assert await those.calls_and(lose) == {200: CALLS}
+        before = cluster.spent()
+        assert await cluster.calls_and(lose) == {200: CALLS}
         if dies:
             server.start()
-            await those.recovered()
-            assert await those.calls(number * 2) == {200: number * 2}
+            await cluster.recovered()
+            assert await cluster.calls(number * 2) == {200: number * 2}
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
         assert used(server, "nano_usd:money") >= before  # each has added what its ledger knows
-        losses = sum(await those.metric('headrace_budget_lost_total{limit="money"}'))
+        losses = sum(await cluster.metric('headrace_budget_lost_total{limit="money"}'))
         assert losses >= 1 if dies else losses == number
 
 
@@ -152,8 +152,8 @@ async def test_calls_in_the_middle_of_an_outage_are_let_as_the_limit_says(
 ) -> None:
     """Of 500 calls 250 fit. What was admitted when nobody heard it any more is not used twice."""
     limit = f"{{name: calls, requests: 250 per day, on_store_error: {says}}}"
-    async with instances(tmp_path, upstream, server, number, limit) as those:
-        statuses = await those.calls_and(server.kill)
+    async with instances(tmp_path, upstream, server, number, limit) as cluster:
+        statuses = await cluster.calls_and(server.kill)
         server.start()  # or each would wait for it at its end, to tell it what is owed
 
     refusals = {429, 503} if says == "closed" else {429}
@@ -164,12 +164,12 @@ async def test_calls_in_the_middle_of_an_outage_are_let_as_the_limit_says(
 
 
 async def test_few_store_trips(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    async with instances(tmp_path, upstream, server, 2, MONEY, PLACES) as those:
-        await those.calls_and(server.kill)
+    async with instances(tmp_path, upstream, server, 2, MONEY, PLACES) as cluster:
+        await cluster.calls_and(server.kill)
         server.start()
-        await those.recovered()
+        await cluster.recovered()
         trips = server.trips()
-        assert await those.calls(CALLS) == {200: CALLS}
+        assert await cluster.calls(CALLS) == {200: CALLS}
 
     assert trips <= 100  # what 500 calls owe fits a few trips
     assert server.trips() - trips <= 2 * CALLS

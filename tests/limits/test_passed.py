@@ -42,17 +42,17 @@ async def sent(client: ClientSession, name: str) -> tuple[int, str | None]:
     method, path, body = BODIES[name]
     body = dict(body)
     headers = {**BEARER, **({"content-type": body.pop("kind")} if "kind" in body else {})}
-    async with client.request(method, path, headers=headers, **body) as got:
-        await got.read()
-        return got.status, got.headers.get("x-headrace-error")
+    async with client.request(method, path, headers=headers, **body) as response:
+        await response.read()
+        return response.status, response.headers.get("x-headrace-error")
 
 
-async def reply(asked: Asked, wire: Wire) -> None:
-    is_bytes = asked.path.endswith("/content")
+async def reply(request: Asked, wire: Wire) -> None:
+    is_bytes = request.path.endswith("/content")
     kind = "application/octet-stream" if is_bytes else "application/json"
-    document = RANKED if asked.path.endswith("/rerank") else {"id": "file-1"}
+    document = RANKED if request.path.endswith("/rerank") else {"id": "file-1"}
     raw = b"\0" * 100_000 if is_bytes else json.dumps(document).encode()
-    await answer(raw, media_type=kind)(asked, wire)
+    await answer(raw, media_type=kind)(request, wire)
 
 
 ROUNDS = 8
@@ -98,8 +98,14 @@ async def test_outage_spend(tmp_path: Path, upstream: ScriptedUpstream, server: 
 
     [budget] = [key for key in server.told("KEYS", "*").split() if "usd:money" in key]
     with server.admin as admin:
-        spent = sum(int(each) for name, each in admin.hgetall(budget).items() if name.isdigit())
-    assert spent == sum(bill.cost or 0 for record in records for bill in record.billing.bills) > 0
+        total_spend = sum(
+            int(value) for name, value in admin.hgetall(budget).items() if name.isdigit()
+        )
+    assert (
+        total_spend
+        == sum(bill.cost or 0 for record in records for bill in record.billing.bills)
+        > 0
+    )
 
 
 async def test_upload_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
@@ -116,8 +122,8 @@ async def test_upload_outage(tmp_path: Path, upstream: ScriptedUpstream, server:
     async with shared(tmp_path, upstream, server, PLACE) as (proxy, client):
         length = str(len(begin + middle + end))
         headers = {**BEARER, "content-type": FORM, "content-length": length}
-        async with client.post("/v1/files", headers=headers, data=pieces()) as got:
-            assert (got.status, await got.json()) == (200, {"id": "file-1"})
+        async with client.post("/v1/files", headers=headers, data=pieces()) as response:
+            assert (response.status, await response.json()) == (200, {"id": "file-1"})
         async with asyncio.timeout(20):
             after = await sent(client, "form")
         server.start()  # a stop waits for one that is away

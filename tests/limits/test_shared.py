@@ -103,8 +103,14 @@ async def test_stop_settles(tmp_path: Path, upstream: ScriptedUpstream, server: 
 
     [budget] = [key for key in server.told("KEYS", "*").split() if "usd:money" in key]
     with server.admin as admin:
-        spent = sum(int(each) for name, each in admin.hgetall(budget).items() if name.isdigit())
-    assert spent == sum(bill.cost or 0 for record in records for bill in record.billing.bills) > 0
+        total_spend = sum(
+            int(value) for name, value in admin.hgetall(budget).items() if name.isdigit()
+        )
+    assert (
+        total_spend
+        == sum(bill.cost or 0 for record in records for bill in record.billing.bills)
+        > 0
+    )
 
 
 async def test_starts_alone(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
@@ -135,7 +141,7 @@ async def test_lost_budget(tmp_path: Path, upstream: ScriptedUpstream, server: S
 
         turns = [proxy for _ in range(12) for proxy in proxies]
         statuses = [(await ask(proxy.client, max_tokens=3))[0] for proxy in turns]
-        spent = sum(record.billing.cost for proxy in proxies for record in proxy.records)
+        total_spend = sum(record.billing.cost for proxy in proxies for record in proxy.records)
 
     assert statuses[-3:] == [429] * 3
-    assert spent <= BUDGET
+    assert total_spend <= BUDGET

@@ -119,10 +119,10 @@ def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, a
     side = {"input", "cached_input", "cache_write"} | (audio & {"audio_input"})
     other = {"output", "reasoning"} | (audio & {"audio_output"})
     reached = [tier for tier in price.tiers if prompt > tier.above]
-    each = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
+    item = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
     costs = [
         one.cost(Tokens(**{asked: prompt, answered: answer}))
-        for one, asked, answered in product(each, side, other)
+        for one, asked, answered in product(item, side, other)
     ]
     of_text = price.cost(Tokens(input=prompt, output=answer))
 

@@ -32,12 +32,12 @@ class Clock:
         return MemoryStore(self.seconds, self.seconds)
 
 
-def claims(*asked: tuple[Limit, int], scope: str = SUPPORT) -> list[Claim]:
-    return [Claim(limit, scope, amount) for limit, amount in asked]
+def claims(*call_claims: tuple[Limit, int], scope: str = SUPPORT) -> list[Claim]:
+    return [Claim(limit, scope, amount) for limit, amount in call_claims]
 
 
-def amounts(asked: Sequence[Claim]) -> list[int]:
-    return [claim.amount for claim in asked]
+def amounts(call_claims: Sequence[Claim]) -> list[int]:
+    return [claim.amount for claim in call_claims]
 
 
 def would_refuse(outcome: LimitDecision) -> tuple[str, ...]:

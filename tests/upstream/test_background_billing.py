@@ -54,8 +54,8 @@ STRICT = """upstreams:
 """
 
 
-def made(status: str = "completed", **more: Any) -> Json:
-    return response(status=status, background=True, **more)
+def made(status: str = "completed", **fields: Any) -> Json:
+    return response(status=status, background=True, **fields)
 
 
 QUEUED = made("queued", output=[], usage=None)
@@ -108,9 +108,9 @@ class Asker:
     ids: list[str] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
 
-    async def begin(self, document: Json, **more: Any) -> int:
+    async def begin(self, document: Json, **fields: Any) -> int:
         self.house.upstream.answer_with(answer(document))
-        status, body = await self.house.ask(background=True, **more)
+        status, body = await self.house.ask(background=True, **fields)
         self.given = body.get("id", "")
         return status
 
@@ -120,10 +120,10 @@ class Asker:
         self.house.upstream.answer_with(answer(document, 404 if document is NO_MORE else 200))
         path = f"/v1/responses/{self.given}{way[1]}"
         headers = {"authorization": f"Bearer {key}"}
-        async with self.house.session.request(way[0], path, headers=headers) as got:
-            raw = await got.read()
-        self.headers = {name.lower(): value for name, value in got.headers.items()}
-        return got.status, json.loads(raw)
+        async with self.house.session.request(way[0], path, headers=headers) as response:
+            raw = await response.read()
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, json.loads(raw)
 
     async def records(self, count: int) -> list[Any]:
         return await self.house.proxy.sink.wait(count)
@@ -131,10 +131,12 @@ class Asker:
 
 @pytest.fixture
 async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Asker]:
-    told = policy(upstream.url).replace("policies:\n", SPENT)
-    told = told.replace("deployments:\n", LIMITED).replace("upstreams:\n", STRICT)
-    told = told.replace("chatting]", "chatting, limited, stopped, again, strict, by-responses]")
-    async with house(tmp_path / "policies", upstream, told) as running:
+    policy_text = policy(upstream.url).replace("policies:\n", SPENT)
+    policy_text = policy_text.replace("deployments:\n", LIMITED).replace("upstreams:\n", STRICT)
+    policy_text = policy_text.replace(
+        "chatting]", "chatting, limited, stopped, again, strict, by-responses]"
+    )
+    async with house(tmp_path / "policies", upstream, policy_text) as running:
         yield Asker(running)
 
 
@@ -152,7 +154,7 @@ async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], aske
             shown.append(asker.headers["x-headrace-cost-usd"])
 
     records = await asker.records(1 + len(steps))
-    assert [record.billing.cost for record in records] == [cost, *(each[2] for each in steps)]
+    assert [record.billing.cost for record in records] == [cost, *(item[2] for item in steps)]
     charged = [record for record in records if record.billing.bills]
     assert len(charged) <= 1
     for record in charged:
@@ -163,7 +165,7 @@ async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], aske
         if attempt.response_id is not None:
             assert attempt.response_id == asker.given
     assert [text != "0" for text in shown] == [
-        bool(each[2]) for each in steps if "status" in each[1]
+        bool(item[2]) for item in steps if "status" in item[1]
     ]
 
 
@@ -253,9 +255,9 @@ async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None
 
 
 async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
-    asked: Json = {"model": "costly", "max_output_tokens": 1}
+    body: Json = {"model": "costly", "max_output_tokens": 1}
     for name in ("resp_1", "resp_2"):  # none of them holds anything while it is made
-        assert await asker.begin({**QUEUED, "id": name}, **asked) == 200
+        assert await asker.begin({**QUEUED, "id": name}, **body) == 200
         asker.ids.append(asker.given)
 
     for asked_so_far, (at, cost) in enumerate(((0, PRICED), (1, PRICED), (0, 0)), 3):
@@ -264,8 +266,8 @@ async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
         assert (await asker.about(document))[0] == 200
         record = (await asker.records(asked_so_far))[-1]
         charged = [("money", cost)] if cost else []
-        assert [(each.budget, each.cost) for each in record.charges] == charged
-    assert await asker.begin(QUEUED, **asked) == 429
+        assert [(charge.budget, charge.cost) for charge in record.charges] == charged
+    assert await asker.begin(QUEUED, **body) == 429
 
 
 async def test_tokens_are_counted_by_the_call_that_is_charged(asker: Asker) -> None:
@@ -281,10 +283,10 @@ async def test_tokens_are_counted_by_the_call_that_is_charged(asker: Asker) -> N
 
 async def test_nothing_of_it_is_kept_and_nothing_is_asked_twice(asker: Asker) -> None:
     for model in ("keeper", "primary"):  # with a cache, and with a hedge after a millisecond
-        before = len(asker.house.upstream.requests)
+        requests_before = len(asker.house.upstream.requests)
         for _ in range(2):
             assert await asker.begin(QUEUED, model=model) == 200
-        assert len(asker.house.upstream.requests) == before + 2
+        assert len(asker.house.upstream.requests) == requests_before + 2
 
     records = await asker.records(4)
     assert {record.cache for record in records} == {"bypass"}
@@ -325,25 +327,25 @@ async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(aske
     headers = {"authorization": f"Bearer {KEY}"}
     path = "/v1/chat/completions"
     body = {"model": "by-responses", **asked}
-    async with asker.house.session.post(path, headers=headers, json=body) as got:
-        error = (await got.json())["error"]
+    async with asker.house.session.post(path, headers=headers, json=body) as response:
+        error = (await response.json())["error"]
 
-    assert (got.status, error["param"]) == (400, "background"), error
+    assert (response.status, error["param"]) == (400, "background"), error
     assert asker.house.upstream.requests == []
 
 
 async def test_it_is_explained_as_any_call(asker: Asker) -> None:
     headers = {"authorization": f"Bearer {KEY}"}
     asker.house.upstream.answer_with(answer(QUEUED))
-    asked = {"model": "keeper", "input": "Go on.", "background": True}
-    async with asker.house.session.post("/v1/responses", headers=headers, json=asked) as got:
-        number = got.headers["x-request-id"]
+    body = {"model": "keeper", "input": "Go on.", "background": True}
+    async with asker.house.session.post("/v1/responses", headers=headers, json=body) as response:
+        number = response.headers["x-request-id"]
 
     path = f"{asker.house.proxy.admin}/explain/{number}"
-    async with asker.house.session.get(path) as got:
-        text = await got.text()
+    async with asker.house.session.get(path) as response:
+        text = await response.text()
 
-    assert got.status == 200, text
+    assert response.status == 200, text
     assert "cache: off" in text
 
 
@@ -368,8 +370,8 @@ async def test_saying_that_nothing_is_made_in_the_background_changes_nothing(ask
 
 async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    told, kept = policy(upstream.url), LedgerAt("sqlite", path)
-    async with house(tmp_path / "policies", upstream, told, ledger=kept) as running:
+    policy_text, kept = policy(upstream.url), LedgerAt("sqlite", path)
+    async with house(tmp_path / "policies", upstream, policy_text, ledger=kept) as running:
         asker = Asker(running)
         for name in ("resp_1", "resp_2", "resp_3"):
             await asker.begin({**QUEUED, "id": name})
@@ -383,10 +385,10 @@ async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Pat
     query = re.search(r"    (SELECT begun.*?;)", page, re.DOTALL)
     assert query is not None
     with closing(sqlite3.connect(path)) as ledger:
-        found = [row[1:] for row in ledger.execute(query[1])]
+        result = [row[1:] for row in ledger.execute(query[1])]
     assert audit(path).violations == ()
-    assert [key for key, _ in found] == ["support-widget"] * 3
-    assert sorted(cost or 0 for _, cost in found) == [0, 0, 1.1e-05]
+    assert [key for key, _ in result] == ["support-widget"] * 3
+    assert sorted(cost or 0 for _, cost in result) == [0, 0, 1.1e-05]
 
 
 @for_each(

@@ -40,7 +40,7 @@ ROUTE = ROUTES["openai"]
 
 
 def raw(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
         wire.keep = False
 
@@ -50,9 +50,9 @@ def raw(*pieces: bytes) -> Script:
 def stall(*pieces: bytes) -> Script:
     """Send something, then keep silent until the other side leaves."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
-        await asked.closed.wait()
+        await request.closed.wait()
 
     return script
 
@@ -169,10 +169,10 @@ async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
     async with proxy.client.post(
         ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
     ) as response:
-        seen = await response.read()
+        received = await response.read()
 
-    assert code.encode() in seen
-    assert b"[DONE]" not in seen
+    assert code.encode() in received
+    assert b"[DONE]" not in received
     [record] = await proxy.sink.wait()
     assert record.error.code == code
 
@@ -187,24 +187,24 @@ async def test_early_fault_is_error(upstream: ScriptedUpstream, client: ClientSe
         async with client.post(
             ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
         ) as response:
-            said = await response.json()
-        assert (response.status, said["error"]["code"]) == (502, code)
+            body = await response.json()
+        assert (response.status, body["error"]["code"]) == (502, code)
 
 
 async def test_finish_ends_stream(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is."), is_done=False))
 
     async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
-        seen = await response.read()
+        received = await response.read()
 
-    assert seen.count(b"[DONE]") == 1
+    assert received.count(b"[DONE]") == 1
 
 
 async def test_replaces_stale_connection(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async def answer_then_break_on_reuse(asked: Asked, wire: Wire) -> None:
-        await answer(legacy())(asked, wire)
+    async def answer_then_break_on_reuse(request: Asked, wire: Wire) -> None:
+        await answer(legacy())(request, wire)
 
-    async def close_instead(asked: Asked, wire: Wire) -> None:
+    async def close_instead(request: Asked, wire: Wire) -> None:
         wire.cut()
 
     upstream.then(answer_then_break_on_reuse, close_instead)
@@ -217,7 +217,7 @@ async def test_replaces_stale_connection(proxy: Proxy, upstream: ScriptedUpstrea
     assert (len(upstream.requests), upstream.connections) == (3, 2)
     first, second = await proxy.sink.wait(2)
     assert [first.outcome, second.outcome] == ["success", "success"]
-    assert [(each.reason, each.error) for each in second.attempts] == [
+    assert [(attempt.reason, attempt.error) for attempt in second.attempts] == [
         ("first", "upstream_stale"),
         ("retry", None),
     ]
@@ -241,9 +241,9 @@ async def test_an_upstream_that_nobody_serves_is_a_502(tmp_path: Any) -> None:
         running_proxy(tmp_path / "policies", nowhere) as proxy,
         proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
     ):
-        said = await response.json()
+        body = await response.json()
 
-    assert (response.status, said["error"]["code"]) == (502, "upstream_unavailable")
+    assert (response.status, body["error"]["code"]) == (502, "upstream_unavailable")
 
 
 async def test_portkey_timeout(upstream: ScriptedUpstream, client: ClientSession) -> None:
@@ -255,9 +255,9 @@ async def test_portkey_timeout(upstream: ScriptedUpstream, client: ClientSession
         async with client.post(
             route.path, headers=headers, json=route.body(streamed=False)
         ) as response:
-            said = await response.json()
+            body = await response.json()
 
-    assert (response.status, said["error"]["code"]) == (408, "request_timeout")
+    assert (response.status, body["error"]["code"]) == (408, "request_timeout")
 
 
 @for_each(

@@ -76,7 +76,7 @@ class Case:
 
 
 def reset(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
         await asyncio.sleep(0)
         connection = wire.writer.get_extra_info("socket")
@@ -87,7 +87,7 @@ def reset(*pieces: bytes) -> Script:
 
 
 def close(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         wire.keep = False
         await wire.send(*pieces)
 
@@ -95,9 +95,9 @@ def close(*pieces: bytes) -> Script:
 
 
 def stall(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
-        await asked.closed.wait()
+        await request.closed.wait()
 
     return script
 
@@ -105,10 +105,10 @@ def stall(*pieces: bytes) -> Script:
 def by_way(act: Callable[..., Script]) -> Script:
     """Begin a whole or a streamed response, as it was requested, then fail."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        is_streamed = asked.json.get("stream") is True
-        begun = (STREAM_HEAD, FIRST) if is_streamed else (WHOLE_HEAD, b'{"choices": [')
-        await act(*begun)(asked, wire)
+    async def script(request: Asked, wire: Wire) -> None:
+        is_streamed = request.json.get("stream") is True
+        start = (STREAM_HEAD, FIRST) if is_streamed else (WHOLE_HEAD, b'{"choices": [')
+        await act(*start)(request, wire)
 
     return script
 
@@ -210,8 +210,8 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
         trust.load_verify_locations(files[name])
     async with AsyncExitStack() as servers:
         cases = {}
-        for name, each in files.items():
-            port = await servers.enter_async_context(raw_server(hang_up, ssl=server_tls(each)))
+        for name, value in files.items():
+            port = await servers.enter_async_context(raw_server(hang_up, ssl=server_tls(value)))
             text = f"127.0.0.1 port {port}: [SSL: CERTIFICATE_VERIFY_FAILED]"
             url = f"https://127.0.0.1:{port}"
             cases[name] = Case(url, "tls_certificate", *AWAY, text)
@@ -348,23 +348,23 @@ async def calls(
             otlp_endpoint=collector.url,
             **settings,
         ) as proxy:
-            sent = [await send(proxy, name, streamed=streamed) for name, streamed in ways]
+            events = [await send(proxy, name, streamed=streamed) for name, streamed in ways]
             metrics = await proxy.metrics()
     finally:
         os.close(descriptor)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     lines = [line for line in lines if line["event"] == "call"]
-    told = []
+    results = []
     with closing(sqlite3.connect(ledger)) as file:
-        for (body, headers, explanation), line in zip(sent, lines, strict=True):
+        for (body, headers, explanation), line in zip(events, lines, strict=True):
             spans = [
                 said(span)
                 for span in collector.spans
                 if span.name == "POST" and span.trace_id.hex() == line["trace_id"]
             ]
             rows = file.execute(ROWS, [line["trace_id"]]).fetchall()
-            told.append(Told(body, headers, line, spans, explanation, rows))
-    return told, metrics
+            results.append(Told(body, headers, line, spans, explanation, rows))
+    return results, metrics
 
 
 async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Collector) -> None:

@@ -178,7 +178,7 @@ CASES = {
 }
 
 
-def policies(url: str, more: str = "") -> str:
+def policies(url: str, extra: str = "") -> str:
     named = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
     ups = "\n".join(
         f"  up-{api}: {{dialect: {dialect}, base_url: '{url}', breaker: off, "
@@ -188,7 +188,7 @@ def policies(url: str, more: str = "") -> str:
     deps = "\n".join(
         f"  {api}: {{targets: [{{upstream: up-{api}, model: m"
         + (f", endpoint: {api}" if api != "messages" else "")
-        + f"}}]{more}}}"
+        + f"}}]{extra}}}"
         for api in named
     )
     return f"""
@@ -207,9 +207,9 @@ def events_of(api: str, case: dict[str, Any]) -> tuple[list[Any], Any]:
     if api == "messages":
         words = {"type": case["type"], "message": case["message"]}
         return message_events(text_events(0, "Par"))[:4], {"type": "error", "error": words}
-    begun = response_events(item_events(0, text_item("Par"), "Par"))[:5]
+    start = response_events(item_events(0, text_item("Par"), "Par"))[:5]
     failed = {"status": "failed", "error": {"code": case["code"], "message": case["message"]}}
-    return begun, {"type": "response.failed", "response": failed}
+    return start, {"type": "response.failed", "response": failed}
 
 
 def script_of(way: str, api: str, case: Case) -> Script:
@@ -221,9 +221,9 @@ def script_of(way: str, api: str, case: Case) -> Script:
         return answer(body, case.status)
     begun, failed = events_of(api, case.error)
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        sent = [failed] if way == "first event" else [*begun, failed]
-        data = b"".join(piece(event(each)) for each in sent)
+    async def script(request: Asked, wire: Wire) -> None:
+        events = [failed] if way == "first event" else [*begun, failed]
+        data = b"".join(piece(event(item)) for item in events)
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked") + data)
         wire.keep = False
 
@@ -252,23 +252,23 @@ async def send(
     asked = {"model": "m", **body, "stream": way != "whole"}
     async with session.post(path, json=asked, headers=headers) as response:
         text = (await response.read()).decode()
-    found = {name.lower(): value for name, value in response.headers.items()}
+    result = {name.lower(): value for name, value in response.headers.items()}
     if "event-stream" not in response.headers["content-type"]:
-        return Answered(response.status, found, json.loads(text)["error"])
+        return Answered(response.status, result, json.loads(text)["error"])
     lines = [json.loads(each[6:]) for each in text.splitlines() if each.startswith("data: {")]
     [read] = [line["error"] for line in lines if line.get("error")]
     if client == "responses":
         assert lines[-1]["type"] == "response.failed"
         words = lines[-1]["response"]["error"]
         assert words == {"code": read["code"], "message": read["message"]}
-    return Answered(200, found, read)
+    return Answered(200, result, read)
 
 
 @asynccontextmanager
 async def running(
-    folder: Path, url: str, more: str = "", **settings: Any
+    folder: Path, url: str, extra: str = "", **settings: Any
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    async with running_proxy(folder / "p", policies(url, more), **settings) as proxy:
+    async with running_proxy(folder / "p", policies(url, extra), **settings) as proxy:
         yield proxy, proxy.client
 
 
@@ -312,8 +312,8 @@ LONG = "x" * (MAX_TEXT + 500)
 @pytest.mark.parametrize("way", WAYS)
 async def test_hides_key_and_host(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     host = upstream.url.removeprefix("http://")
-    said = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
-    case = Case("chat", 503, error(said, "server_error"), (503, "", ""), (529, ""))
+    text = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
+    case = Case("chat", 503, error(text, "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
     async with running(tmp_path, upstream.url) as (_, session):
         read = (await send(session, "chat", "chat", way)).error
@@ -366,9 +366,9 @@ LIMITS = "anthropic-ratelimit-unified-status: rejected", "anthropic-ratelimit-un
 async def test_headers_of_a_refusal_pass(
     status: int, should_retry: str | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    sent = [] if should_retry is None else [f"x-should-retry: {should_retry}"]
+    events = [] if should_retry is None else [f"x-should-retry: {should_retry}"]
     body = {"type": "error", "error": {"type": "api_error", "message": "No."}}
-    upstream.answer_with(answer(body, status, *LIMITS, *sent, "x-internal: 1"))
+    upstream.answer_with(answer(body, status, *LIMITS, *events, "x-internal: 1"))
     async with running(tmp_path, upstream.url) as (_, session):
         own = (await send(session, "messages", "messages")).headers
         other = (await send(session, "chat", "messages")).headers

@@ -215,11 +215,11 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
     ],
 )
 def test_error_names_policy_model_and_path(error: UpstreamRejected, asked: Call) -> None:
-    found = blame(error, asked, TARGET)
+    result = blame(error, asked, TARGET)
 
-    assert isinstance(found, UpstreamNotFound)
-    assert (found.status, found.upstream_status) == (error.status, error.upstream_status)
-    assert (found.message, found.upstream_code) == (error.message, error.upstream_code)
+    assert isinstance(result, UpstreamNotFound)
+    assert (result.status, result.upstream_status) == (error.status, error.upstream_status)
+    assert (result.message, result.upstream_code) == (error.message, error.upstream_code)
 
 
 @for_each(
@@ -262,9 +262,9 @@ def test_what_else_an_error_brings_stays() -> None:
     error.findings = (UpstreamFinding("input", "x", found=True),)
     error.usage = {"prompt_tokens": 3}
 
-    found = blame(error, call(), TARGET)
+    result = blame(error, call(), TARGET)
 
-    assert (found.findings, found.usage) == (error.findings, error.usage)
+    assert (result.findings, result.usage) == (error.findings, error.usage)
 
 
 OURS = "sk-upstream-secret"  # what ``world`` gives its upstreams
@@ -296,7 +296,7 @@ def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
     redact_credentials(error, UPSTREAM)
 
     assert (error.upstream_code, error.upstream_type) == (None, None)
-    assert [found.detector for found in error.findings] == ["pii"]
+    assert [result.detector for result in error.findings] == ["pii"]
 
 
 @for_each(

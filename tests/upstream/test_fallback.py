@@ -56,10 +56,10 @@ async def ask(client: ClientSession, *, streamed: bool = False) -> tuple[int, by
 async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": failure, "spare": answer(legacy())}
 
-    status, said = await ask(proxy.client)
+    status, body = await ask(proxy.client)
 
-    assert (status, texts(ROUTE, said, streamed=False)) == (200, " Paris.")
-    assert [each.path for each in upstream.requests][-1] == "/v4/beta/completions"
+    assert (status, texts(ROUTE, body, streamed=False)) == (200, " Paris.")
+    assert [request.path for request in upstream.requests][-1] == "/v4/beta/completions"
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
@@ -78,9 +78,9 @@ async def test_a_stream_falls_back_before_its_first_event(
     events = stream(legacy_events(" Par", "is."), is_done=False)
     upstream.by_model = {"primary": failure, "spare": events}
 
-    status, said = await ask(client, streamed=True)
+    status, body = await ask(client, streamed=True)
 
-    assert (status, texts(ROUTE, said, streamed=True)) == (200, " Paris.")
+    assert (status, texts(ROUTE, body, streamed=True)) == (200, " Paris.")
 
 
 async def test_no_retry_after_start(upstream: ScriptedUpstream, client: ClientSession) -> None:

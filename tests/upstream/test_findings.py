@@ -41,27 +41,27 @@ async def guarded(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[P
         yield running
 
 
-async def ask(proxy: Proxy, client: str, spoken: str, **more: Any) -> tuple[int, str]:
+async def ask(proxy: Proxy, client: str, spoken: str, **fields: Any) -> tuple[int, str]:
     path, credential = CLIENTS[client]
     headers = {**credential, "x-headrace-deployment": f"via-{spoken}"}
     async with (
         ClientSession(base_url=proxy.url) as session,
-        session.post(path, headers=headers, json={**PROMPT, **more}) as response,
+        session.post(path, headers=headers, json={**PROMPT, **fields}) as response,
     ):
         return response.status, await response.text()
 
 
 def found(proxy: Proxy) -> list[tuple[str, bool]]:
     [attempt] = proxy.records[-1].attempts
-    return [(each.detector, each.found) for each in attempt.findings]
+    return [(finding.detector, finding.found) for finding in attempt.findings]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_joins_detected(streamed: bool, guarded: Proxy, upstream: ScriptedUpstream) -> None:
-    said: dict[str, Any] = {"enkrypt_policy_detections": DETECTED}
+    body: dict[str, Any] = {"enkrypt_policy_detections": DETECTED}
     events = legacy_events("a", with_usage=False)
-    events[-1] |= said
-    upstream.answer_with(stream(events) if streamed else answer(legacy(**said)))
+    events[-1] |= body
+    upstream.answer_with(stream(events) if streamed else answer(legacy(**body)))
 
     status, text = await ask(guarded, "enkrypt", "enkrypt", stream=streamed)
 

@@ -89,11 +89,11 @@ async def test_any_client_is_served_by_any_upstream(
     ends_with_done = raw.rstrip().endswith(b"[DONE]")
     assert ends_with_done == (streamed and "x-api-key" not in route.credential)
     legacy_path, chat_path, credential = UPSTREAMS[spoken]
-    [asked] = upstream.requests
-    assert asked.path == (chat_path if route.chat else legacy_path)
+    [request] = upstream.requests
+    assert request.path == (chat_path if route.chat else legacy_path)
     for name, form in credential.items():
-        assert asked.headers[name] == form.format("sk-upstream-secret")
-    assert KEY not in str(asked.headers)
+        assert request.headers[name] == form.format("sk-upstream-secret")
+    assert KEY not in str(request.headers)
     [record] = await proxy.sink.wait()
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
 
@@ -132,9 +132,9 @@ async def test_other_endpoint_serves(
 
     assert texts(route, raw, streamed=streamed) == " Paris."
     assert (b"text_completion" in raw) is chats
-    [asked] = upstream.requests
-    assert asked.path == path
-    assert asked.json.items() >= sent.items()
+    [request] = upstream.requests
+    assert request.path == path
+    assert request.json.items() >= sent.items()
 
 
 async def test_refuses_or_drops_unsupported(proxy: Proxy, upstream: ScriptedUpstream) -> None:
@@ -146,12 +146,12 @@ async def test_refuses_or_drops_unsupported(proxy: Proxy, upstream: ScriptedUpst
         assert response.status == 200
         assert response.headers["x-headrace-warning"] == "mirostat_lr dropped; top_k dropped"
     async with proxy.client.post(route.path, headers=route.credential, json=shaped) as response:
-        said = await response.json()
+        body = await response.json()
 
-    assert (response.status, said["error"]["param"]) == (400, "images")
-    [asked] = upstream.requests
-    assert asked.json["unheard_of"] == {"a": 1}
-    assert "mirostat_lr" not in asked.json
+    assert (response.status, body["error"]["param"]) == (400, "images")
+    [request] = upstream.requests
+    assert request.json["unheard_of"] == {"a": 1}
+    assert "mirostat_lr" not in request.json
 
 
 async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSession) -> None:
@@ -176,10 +176,10 @@ async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSessio
     here, there = warnings
     assert here == left_out
     assert there == ["stop_sequences dropped", "inference_extra_headers dropped", *left_out]
-    sent = upstream.requests[0].json
-    assert sent["inference_extra_headers"] == {"x-team": "support"}
-    assert (sent["stop"], sent["stop_sequences"]) == (["a"], ["b"])
-    assert (sent["max_tokens"], "max_new_tokens" in sent) == (3, False)
+    events = upstream.requests[0].json
+    assert events["inference_extra_headers"] == {"x-team": "support"}
+    assert (events["stop"], events["stop_sequences"]) == (["a"], ["b"])
+    assert (events["max_tokens"], "max_new_tokens" in events) == (3, False)
 
 
 async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstream) -> None:

@@ -50,12 +50,12 @@ async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
 
 async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
     async with proxy.client.get("/v1/models", headers=OTHERS) as response:
-        whole = await response.read()
+        body_bytes = await response.read()
     async with proxy.client.head("/v1/models", headers=OTHERS) as response:
         assert await response.read() == b""
 
     assert response.status == 200
-    assert int(response.headers["content-length"]) == len(whole)
+    assert int(response.headers["content-length"]) == len(body_bytes)
 
 
 async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
@@ -83,8 +83,8 @@ async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> 
     assert OTHER_NAMES.isdisjoint(names[""])
     assert {*names["?names=all"]} > {*names[""]} | OTHER_NAMES
     assert listed["?names=some"]["error"]["param"] == "names"
-    assert all(each["owned_by"] for each in listed["?names=all"]["data"])
-    assert [each["owned_by"] for each in listed[""]["data"] if each["id"] == "smol"] == ["openai"]
+    assert all(item["owned_by"] for item in listed["?names=all"]["data"])
+    assert [item["owned_by"] for item in listed[""]["data"] if item["id"] == "smol"] == ["openai"]
 
 
 async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -95,7 +95,7 @@ async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream
         body = {"model": name, "prompt": "Hi"}
         async with client.post("/v1/completions", headers=FIRST, json=body) as response:
             assert response.headers.get("x-headrace-deployment"), (name, await response.text())
-    assert {asked.json["model"] for asked in upstream.requests} >= SHOWN
+    assert {request.json["model"] for request in upstream.requests} >= SHOWN
 
 
 ANTHROPICS = [
@@ -158,8 +158,8 @@ async def test_fireworks_paths_work(client: ClientSession, upstream: ScriptedUps
 COUNT = "/v1/messages/count_tokens"
 
 
-def asked(content: Any, path: str = COUNT, **more: Any) -> Any:
-    body = {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+def asked(content: Any, path: str = COUNT, **fields: Any) -> Any:
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
     return sample_call(body, {}, AT, path)
 
 

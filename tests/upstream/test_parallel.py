@@ -74,9 +74,9 @@ HEDGE = "hedge: {after: 50ms}"
 def sets(joined: asyncio.Event) -> Script:
     """Return an upstream that notes its request and then hangs."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         joined.set()
-        await asked.closed.wait()
+        await request.closed.wait()
 
     return script
 
@@ -84,15 +84,15 @@ def sets(joined: asyncio.Event) -> Script:
 async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
-        status, _, said = await ask(client, prompt="x" * 40, max_tokens=1)
+        status, _, body = await ask(client, prompt="x" * 40, max_tokens=1)
 
-        assert (status, said["choices"][0]["text"]) == (200, " Paris.")
+        assert (status, body["choices"][0]["text"]) == (200, " Paris.")
         async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
         [record] = await proxy.sink.wait()
         metrics = await proxy.metrics()
     assert models(upstream) == ["primary", "spare"]
-    assert [(each.reason, each.lost_hedge) for each in record.attempts] == [
+    assert [(attempt.reason, attempt.lost_hedge) for attempt in record.attempts] == [
         ("first", True),
         ("hedge", False),
     ]
@@ -122,9 +122,9 @@ async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpst
 
 
 async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async def slowly(asked: Asked, wire: Wire) -> None:
+    async def slowly(request: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.03)  # what is measured is a delay
-        await answer(legacy())(asked, wire)
+        await answer(legacy())(request, wire)
 
     upstream.by_model = {"primary": slowly, "spare": hang()}
     async with under(tmp_path, upstream, "hedge: {after: 5ms}") as (_, client):
@@ -139,18 +139,18 @@ async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: Scripte
 async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     joined = asyncio.Event()
 
-    async def once_joined(asked: Asked, wire: Wire) -> None:
+    async def once_joined(request: Asked, wire: Wire) -> None:
         await joined.wait()
-        await answer(legacy(" First."))(asked, wire)
+        await answer(legacy(" First."))(request, wire)
 
     upstream.by_model = {"primary": once_joined, "spare": sets(joined)}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
-        _, _, said = await ask(client)
+        _, _, body = await ask(client)
         await upstream.requests[1].closed.wait()
         [record] = await proxy.sink.wait()
 
-    assert said["choices"][0]["text"] == " First."
-    assert [each.lost_hedge for each in record.attempts] == [False, True]
+    assert body["choices"][0]["text"] == " First."
+    assert [attempt.lost_hedge for attempt in record.attempts] == [False, True]
 
 
 async def test_last_failure_is_reported(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -178,9 +178,9 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
     status, body = FINAL_ENDS[final]
     joined = asyncio.Event()
 
-    async def end(asked: Asked, wire: Wire) -> None:
+    async def end(request: Asked, wire: Wire) -> None:
         await joined.wait()
-        await answer(body, status)(asked, wire)
+        await answer(body, status)(request, wire)
 
     ends, dropped = ("primary", "spare") if is_first else ("spare", "primary")
     upstream.by_model = {ends: end, dropped: sets(joined)}
@@ -188,7 +188,9 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
         refused, _, _ = await ask(client, prompt="x" * 40, max_tokens=1)
         [record] = await proxy.sink.wait()
 
-    losses = {each.attempt.target.model: each.result.loss for each in record.billing.attempts}
+    losses = {
+        attempt.attempt.target.model: attempt.result.loss for attempt in record.billing.attempts
+    }
     assert refused == status
     assert (losses[ends], losses[dropped]) == (None, "hedge")
     assert record.billing.lost_cost == 10 * 150 + 600
@@ -204,7 +206,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
                 await upstream.came.wait()
         asking.cancel()
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*(each.closed.wait() for each in upstream.requests))
+            await asyncio.gather(*(request.closed.wait() for request in upstream.requests))
         [record] = await proxy.sink.wait()
 
     assert record.outcome == "client_abort"

@@ -38,10 +38,10 @@ async def test_sends_our_key_and_the_model(proxy: Proxy, upstream: ScriptedUpstr
         assert response.headers["x-headrace-cost-usd"] == "0.000021"
         assert response.headers["x-content-type-options"] == "nosniff"
 
-    [asked] = upstream.requests
-    assert (asked.method, asked.path) == ("POST", "/v1/rerank")
-    assert asked.json == RERANK
-    assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
+    [request] = upstream.requests
+    assert (request.method, request.path) == ("POST", "/v1/rerank")
+    assert request.json == RERANK
+    assert request.headers["authorization"] == "Bearer sk-upstream-secret"
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert record.head.route == "/v1/rerank"
@@ -55,17 +55,17 @@ GEMINI = "/v1/models/gemini-2.5-flash:generateContent"
 
 async def test_gemini_key_header_works(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"candidates": [], "usageMetadata": {"promptTokenCount": 7}}))
-    asked = {"contents": [{"parts": [{"text": "capital of France"}]}]}
+    body = {"contents": [{"parts": [{"text": "capital of France"}]}]}
 
-    async with proxy.client.post(GEMINI, headers={"x-goog-api-key": KEY}, json=asked) as response:
+    async with proxy.client.post(GEMINI, headers={"x-goog-api-key": KEY}, json=body) as response:
         assert response.status == 200
     async with proxy.client.get(GEMINI, headers=BEARER) as response:
         assert response.status == 404  # a model of this name, which the proxy itself looks up
 
-    [sent] = upstream.requests
-    assert (sent.path, sent.json) == (GEMINI, asked)
-    assert sent.headers["authorization"] == "Bearer sk-upstream-secret"
-    assert "x-goog-api-key" not in sent.headers
+    [events] = upstream.requests
+    assert (events.path, events.json) == (GEMINI, body)
+    assert events.headers["authorization"] == "Bearer sk-upstream-secret"
+    assert "x-goog-api-key" not in events.headers
     record, _ = await proxy.sink.wait(2)
     assert (record.key, record.billing.tokens.input) == ("support-widget", 7)
 
@@ -150,7 +150,7 @@ async def test_finds_the_deployment(proxy: Proxy, upstream: ScriptedUpstream) ->
     ):
         async with proxy.client.post("/v1/rerank", headers=headers, json=body) as response:
             assert response.status == status, await response.text()
-    assert [asked.json.get("model") for asked in upstream.requests] == ["rerank-1"] * 3
+    assert [request.json.get("model") for request in upstream.requests] == ["rerank-1"] * 3
 
 
 async def test_uses_other_path_of_host(proxy: Proxy, upstream: ScriptedUpstream) -> None:
@@ -159,7 +159,7 @@ async def test_uses_other_path_of_host(proxy: Proxy, upstream: ScriptedUpstream)
     async with proxy.client.post("/rank", headers=BEARER, json={"query": "q"}) as response:
         assert await response.json() == [{"index": 0, "score": 0.5}]
 
-    assert [asked.path for asked in upstream.requests] == ["/v2/rank"]
+    assert [request.path for request in upstream.requests] == ["/v2/rank"]
 
 
 async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstream) -> None:
@@ -173,11 +173,11 @@ async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstr
     async with proxy.client.get(f"/v1/files?after={'a' * 300}", headers=BEARER) as response:
         assert response.status == 400
 
-    [asked] = upstream.requests
-    assert (asked.method, asked.body) == ("GET", b"")
-    assert asked.path == "/v1/files?limit=2&purpose=batch+%26&after=a"
-    assert "content-type" not in asked.headers
-    assert "content-length" not in asked.headers
+    [request] = upstream.requests
+    assert (request.method, request.body) == ("GET", b"")
+    assert request.path == "/v1/files?limit=2&purpose=batch+%26&after=a"
+    assert "content-type" not in request.headers
+    assert "content-length" not in request.headers
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
@@ -259,9 +259,9 @@ async def test_empty_post_passes(proxy: Proxy, upstream: ScriptedUpstream) -> No
     async with proxy.client.post("/v1/batches/batch_1/cancel", headers=BEARER) as response:
         assert response.status == 200
 
-    [asked] = upstream.requests
-    assert (asked.path, asked.body) == ("/v1/batches/batch_1/cancel", b"")
-    assert asked.headers["content-length"] == "0"
+    [request] = upstream.requests
+    assert (request.path, request.body) == ("/v1/batches/batch_1/cancel", b"")
+    assert request.headers["content-length"] == "0"
 
 
 async def test_a_get_has_no_body(proxy: Proxy, upstream: ScriptedUpstream) -> None:

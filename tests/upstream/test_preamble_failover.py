@@ -64,10 +64,10 @@ def fails_after(family: str, count: int) -> Script:
 
 
 def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for each in EVENTS[family][:count]:
-            await wire.send(piece(event(each)))
+        for item in EVENTS[family][:count]:
+            await wire.send(piece(event(item)))
         await gate.wait()
         await wire.send(piece(event(ERRORS[family])), b"0\r\n\r\n")
 
@@ -76,12 +76,12 @@ def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, upstream: ScriptedUpstream, family: str, more: str = "", keepalive_s: float = 0.0
+    folder: Path, upstream: ScriptedUpstream, family: str, extra: str = "", keepalive_s: float = 0.0
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     target = TARGETS[family]
     policies = world(upstream.url).replace("[support-chat, ", "[twice, support-chat, ")
     policies += f"  twice:\n    targets: [{{{target}, model: primary}}]\n"
-    policies += more or f"    fallback: [{{{target}, model: spare}}]\n"
+    policies += extra or f"    fallback: [{{{target}, model: spare}}]\n"
     async with running_proxy(folder / "policies", policies, keepalive_seconds=keepalive_s) as proxy:
         yield proxy, proxy.client
 
@@ -107,7 +107,7 @@ async def served(
     family: str,
     folder: Path,
     upstream: ScriptedUpstream,
-    more: str = "",
+    extra: str = "",
     *,
     gate: asyncio.Event | None = None,
     keepalives: int = 0,
@@ -115,7 +115,7 @@ async def served(
 ) -> Served:
     """Send a call. With ``keepalives`` the gate opens once so many have come."""
     seconds = SILENCE_S if keepalives else 0.0
-    async with serving(folder, upstream, family, more, seconds) as (proxy, client):
+    async with serving(folder, upstream, family, extra, seconds) as (proxy, client):
         upstream.by_model = scripts
         async with asking(client, family) as answered:
             if keepalives:
@@ -145,7 +145,7 @@ async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstrea
     call = await served(family, tmp_path, upstream, primary=primary, spare=spare)
 
     assert is_replaced(family, call)
-    attempts = [(each.reason, each.error is None) for each in call.record.attempts]
+    attempts = [(attempt.reason, attempt.error is None) for attempt in call.record.attempts]
     assert attempts == [("first", False), ("fallback", True)]
     lost, used = call.record.billing.attempts
     assert (lost.result.served, used.result.served) == (False, True)
@@ -180,13 +180,13 @@ async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUps
     more = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
     scripts = [fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])]
 
-    async def next_script(asked: Asked, wire: Wire) -> None:
-        await scripts.pop(0)(asked, wire)
+    async def next_script(request: Asked, wire: Wire) -> None:
+        await scripts.pop(0)(request, wire)
 
     call = await served(family, tmp_path, upstream, more, primary=next_script)
 
     assert is_replaced(family, call)
-    assert [each.reason for each in call.record.attempts] == ["first", "retry"]
+    assert [attempt.reason for attempt in call.record.attempts] == ["first", "retry"]
 
 
 @families
@@ -197,8 +197,8 @@ async def test_hedge_wins(family: str, tmp_path: Path, upstream: ScriptedUpstrea
     call = await served(family, tmp_path, upstream, more, gate=gate, primary=primary, spare=spare)
 
     assert is_replaced(family, call)
-    assert [each.lost_hedge for each in call.record.attempts] == [True, False]
-    assert [each.reason for each in call.record.attempts] == ["first", "hedge"]
+    assert [attempt.lost_hedge for attempt in call.record.attempts] == [True, False]
+    assert [attempt.reason for attempt in call.record.attempts] == ["first", "hedge"]
 
 
 @families
@@ -235,4 +235,4 @@ async def test_client_leaves(family: str, tmp_path: Path, upstream: ScriptedUpst
         [record] = await proxy.sink.wait()
         gate.set()
     assert record.outcome == "client_abort"
-    assert [each.error for each in record.attempts] == ["cancelled"]
+    assert [attempt.error for attempt in record.attempts] == ["cancelled"]

@@ -7,9 +7,9 @@ from tests.for_each import for_each
 
 
 def test_what_is_left_is_read() -> None:
-    said = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
+    body = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
 
-    assert remaining_rate_limit(said) == {"requests": 59, "tokens": 149984}
+    assert remaining_rate_limit(body) == {"requests": 59, "tokens": 149984}
 
 
 @for_each("said", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])

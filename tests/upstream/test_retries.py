@@ -40,15 +40,15 @@ async def under(
         yield proxy, proxy.client
 
 
-async def ask(client: ClientSession, **more: Any) -> tuple[int, dict[str, str], Any]:
-    body = {"model": "resilient", "prompt": "Hi", **more}
+async def ask(client: ClientSession, **fields: Any) -> tuple[int, dict[str, str], Any]:
+    body = {"model": "resilient", "prompt": "Hi", **fields}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         said = await response.json() if "json" in response.content_type else None
         return response.status, {k.lower(): v for k, v in response.headers.items()}, said
 
 
 def models(upstream: ScriptedUpstream) -> list[str]:
-    return [asked.json["model"] for asked in upstream.requests]
+    return [request.json["model"] for request in upstream.requests]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def models(upstream: ScriptedUpstream) -> list[str]:
     ids=["503", "429", "529", "cut"],
 )
 async def test_retries_failed(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = "retry: {times: 2, wait: 1ms}"
-    async with under(tmp_path, upstream, said) as (proxy, client):
+    text = "retry: {times: 2, wait: 1ms}"
+    async with under(tmp_path, upstream, text) as (proxy, client):
         upstream.then(failure, failure, answer(legacy()))
 
         status, _, _ = await ask(client)
@@ -117,8 +117,8 @@ async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpst
 
 
 async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
-    async with under(tmp_path, upstream, said) as (_, client):
+    text = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
+    async with under(tmp_path, upstream, text) as (_, client):
         upstream.answer_with(answer({}, 503))
 
         async with client.post(
@@ -133,8 +133,8 @@ async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUps
 
 
 async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
-    async with under(tmp_path, upstream, said, "breaker: off,") as (_, client):
+    text = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
+    async with under(tmp_path, upstream, text, "breaker: off,") as (_, client):
         upstream.by_model = {"primary": answer({}, 503)}
 
         for _ in range(60):
@@ -172,10 +172,10 @@ async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUp
     async with under(tmp_path, upstream, "", breaker) as (proxy, client):
         upstream.answer_with(answer({}, 500))
         await ask(client, model="gpt-4o-mini")
-        status, headers, said = await ask(client, model="gpt-4o-mini")
+        status, headers, body = await ask(client, model="gpt-4o-mini")
         _, record = await proxy.sink.wait(2)
 
-    assert (status, said["error"]["code"]) == (503, "upstream_circuit_open")
+    assert (status, body["error"]["code"]) == (503, "upstream_circuit_open")
     assert 0 < int(headers["retry-after"]) <= 30
     assert record.attempts == []
     assert record.billing.cost == 0
@@ -185,18 +185,18 @@ async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUp
 async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with under(tmp_path, upstream, "", "max_concurrency: 1,") as (_, client):
         upstream.by_model = {"gpt-4o-mini": hang()}
-        first = asyncio.ensure_future(ask(client, model="gpt-4o-mini"))
+        first_call = asyncio.ensure_future(ask(client, model="gpt-4o-mini"))
         await upstream.came.wait()
 
-        status, headers, said = await ask(client, model="gpt-4o-mini")
-        assert (status, said["error"]["code"], headers["retry-after"]) == (
+        status, headers, body = await ask(client, model="gpt-4o-mini")
+        assert (status, body["error"]["code"], headers["retry-after"]) == (
             503,
             "upstream_busy",
             "1",
         )
         assert (await ask(client))[0] == 200  # its fallback is elsewhere
 
-        first.cancel()
+        first_call.cancel()
         await upstream.requests[0].closed.wait()
         upstream.by_model = {}
         assert (await ask(client, model="gpt-4o-mini"))[0] == 200

@@ -130,19 +130,19 @@ TAKEN: dict[str, Script] = {
 
 @asynccontextmanager
 async def leaning(
-    folder: Path, upstream: ScriptedUpstream, path: str, said: Json, answered: Json
+    folder: Path, upstream: ScriptedUpstream, path: str, body: Json, answered: Json
 ) -> AsyncIterator[Send]:
-    told = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
-    async with house(folder, upstream, told) as there:
+    policy_text = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
+    async with house(folder, upstream, policy_text) as there:
         upstream.answer_with(answer(response()))
         await there.id_of()  # a connection rests
         upstream.answer_with(answer(answered))
         headers = {**BEARER, "x-headrace-deployment": "resilient"}
 
         async def send() -> int:
-            async with there.session.post(path, headers=headers, json=said) as got:
-                await got.read()
-                return got.status
+            async with there.session.post(path, headers=headers, json=body) as response:
+                await response.read()
+                return response.status
 
         yield send
 
@@ -151,25 +151,25 @@ async def leaning(
 async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Send]:
     again = "{times: 1, on: [503], wait: 1ms}"
     spare = "[{upstream: openai, model: rerank-2, price: {input: 3, output: 0}}]"
-    told = policies(upstream.url, retry=f"{again}\n    fallback: {spare}")
-    told = told.replace("    timeouts:", "    breaker: off\n    timeouts:")
-    async with running_proxy(folder, told) as proxy:
+    policy_text = policies(upstream.url, retry=f"{again}\n    fallback: {spare}")
+    policy_text = policy_text.replace("    timeouts:", "    breaker: off\n    timeouts:")
+    async with running_proxy(folder, policy_text) as proxy:
         upstream.answer_with(answer({"results": []}))
 
         async def send() -> int:
             async with proxy.client.post(
                 "/v1/moderations", headers=BEARER, json={"input": "x"}
-            ) as got:
-                await got.read()
-                return got.status
+            ) as response:
+                await response.read()
+                return response.status
 
         assert await send() == 200  # a connection rests
         yield send
 
 
 def made_in_the_background(folder: Path, upstream: ScriptedUpstream) -> Any:
-    said = {"model": "primary", "input": "Go on.", "background": True}
-    return leaning(folder, upstream, "/v1/responses", said, QUEUED)
+    body = {"model": "primary", "input": "Go on.", "background": True}
+    return leaning(folder, upstream, "/v1/responses", body, QUEUED)
 
 
 def a_conversation(folder: Path, upstream: ScriptedUpstream) -> Any:
@@ -183,13 +183,13 @@ async def test_what_must_be_sent_once_goes_elsewhere_where_nothing_was_done(
     seen: dict[str, tuple[bool, int]] = {}
     async with kind(tmp_path / "policies", upstream) as send:
         for name, script in (UNTAKEN | TAKEN).items():
-            before = len(upstream.requests)
+            requests_before = len(upstream.requests)
             upstream.then(script)
             status = await send()
-            seen[name] = (status == 200, len(upstream.requests) - before)
+            seen[name] = (status == 200, len(upstream.requests) - requests_before)
 
     expected = {name: (True, 2) for name in UNTAKEN} | {name: (False, 1) for name in TAKEN}
-    assert {name: each for name, each in seen.items() if each != expected[name]} == {}
+    assert {name: value for name, value in seen.items() if value != expected[name]} == {}
 
 
 REFUSED = UpstreamRejected("Too long.", upstream_status=400)

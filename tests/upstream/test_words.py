@@ -114,9 +114,9 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 async def test_how_long_a_model_took_is_measured(
     models: Any, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
-    async def slow(asked: Asked, wire: Wire) -> None:
+    async def slow(request: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.03)
-        await answer(legacy())(asked, wire)
+        await answer(legacy())(request, wire)
 
     upstream.answer_with(slow)
 

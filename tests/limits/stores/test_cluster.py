@@ -26,12 +26,12 @@ def owner(cluster: Cluster) -> Member:
 
 
 async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) -> None:
-    asked = claims((REQUESTS, 0), (BUDGET, 1), (PLACES, 0))
+    call_claims = claims((REQUESTS, 0), (BUDGET, 1), (PLACES, 0))
     async with shared(shared_cluster) as store:
-        await store.read(asked)
-        before = {member.port: member.trips() for member in shared_cluster.members}
-        await asyncio.gather(*(store.admit(f"call-{n}", asked) for n in range(128)))
-        made = {m.port: m.trips() - before[m.port] for m in shared_cluster.members}
+        await store.read(call_claims)
+        trips_before = {member.port: member.trips() for member in shared_cluster.members}
+        await asyncio.gather(*(store.admit(f"call-{n}", call_claims) for n in range(128)))
+        made = {m.port: m.trips() - trips_before[m.port] for m in shared_cluster.members}
 
     assert made.pop(owner(shared_cluster).port) <= 4
     assert set(made.values()) == {0}
@@ -39,46 +39,46 @@ async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) ->
 
 async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -> None:
     """It is as if the store was away for a moment: with keys on both sides no script runs."""
-    asked, to = claims((BUDGET, 100), (PLACES, 0)), _other(cluster)
+    call_claims, to = claims((BUDGET, 100), (PLACES, 0)), _other(cluster)
 
     async def call(store: CounterStore, number: int) -> None:
-        assert (await store.admit(f"call-{number}", asked)).admitted
+        assert (await store.admit(f"call-{number}", call_claims)).admitted
         await store.settle(f"call-{number}", [3, 0])
 
-    async with instance(cluster) as one:
+    async with instance(cluster) as node:
         moving = asyncio.ensure_future(asyncio.to_thread(cluster.move, _key(), to))
         made = 0
         while made < CALLS or not moving.done():
-            await asyncio.gather(*(call(one.store, made + n) for n in range(50)))
+            await asyncio.gather(*(call(node.store, made + n) for n in range(50)))
             made += 50
         await moving
-        await one.recovered()
+        await node.recovered()
 
         assert owner(cluster) is to
-        standings = await one.store.read(asked)
+        standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [3 * made, 0]
-        assert (one.store.in_flight, one.remote.in_flight, one.store.dropped) == (0, 0, 0)
+        assert (node.store.in_flight, node.remote.in_flight, node.store.dropped) == (0, 0, 0)
 
 
 async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
-    asked, prefix = claims((MONTH, 1), (PLACES, 1)), uuid4().hex
+    call_claims, prefix = claims((MONTH, 1), (PLACES, 1)), uuid4().hex
     first = owner(cluster)
     replica = cluster.replica(first)
-    async with instance(cluster, prefix, replicas=2) as one, instance(cluster, prefix, 2) as two:
+    async with instance(cluster, prefix, replicas=2) as node, instance(cluster, prefix, 2) as two:
         for number in range(10):
-            await one.store.admit(f"call-{number}", asked)
-        await asyncio.gather(*(one.store.settle(f"call-{n}", [1, 0]) for n in range(5)))
+            await node.store.admit(f"call-{number}", call_claims)
+        await asyncio.gather(*(node.store.settle(f"call-{n}", [1, 0]) for n in range(5)))
         cluster.replicated(first, replica)
         first.signal(signal.SIGSTOP)
-        await asyncio.gather(*(one.store.settle(f"call-{n}", [1, 0]) for n in range(5, 10)))
-        await one.degrade()
+        await asyncio.gather(*(node.store.settle(f"call-{n}", [1, 0]) for n in range(5, 10)))
+        await node.degrade()
         await two.degrade()
-        assert (await two.store.admit("alone", asked)).admitted
+        assert (await two.store.admit("alone", call_claims)).admitted
         await two.store.settle("alone", [1, 0])
 
-        await asyncio.gather(one.recovered(), two.recovered())
+        await asyncio.gather(node.recovered(), two.recovered())
 
-        standings = await two.store.read(asked)
+        standings = await two.store.read(call_claims)
         assert [standing.used for standing in standings] == [11, 0]
         first.signal(signal.SIGCONT)
 

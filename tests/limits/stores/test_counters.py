@@ -56,15 +56,15 @@ def test_retry_after_is_exact(amount: int, window: int, burst: int, asked: list[
 @given(steps=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), min_size=1, max_size=60))
 def test_no_interval_exceeds_burst_and_rate(steps: list[tuple[int, int]]) -> None:
     clock, limit = Clock(), Limit("team", KINDS["tokens"], 7, 1, burst=11)
-    store, let = clock.memory(), []
+    store, admitted_count = clock.memory(), []
     for number, (passes, amount) in enumerate(steps):
         clock.ms += passes
         if admit(store, f"call-{number}", limit, amount).admitted:
-            let.append((clock.ms, amount))
+            admitted_count.append((clock.ms, amount))
 
-    for first, (begin, _) in enumerate(let):
+    for first, (begin, _) in enumerate(admitted_count):
         total = 0
-        for at, amount in let[first:]:
+        for at, amount in admitted_count[first:]:
             total += amount
             assert total * 1000 <= 11 * 1000 + 7 * (at - begin)
 
@@ -239,10 +239,10 @@ def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late: int) -
 def test_a_refusal_charges_none_of_the_limits() -> None:
     store = Clock().memory()
     tight = Limit("tight", KINDS["requests"], 1, 60)
-    asked = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
-    store.admit_sync("first", asked)
+    call_claims = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
+    store.admit_sync("first", call_claims)
 
-    assert not store.admit_sync("second", asked).admitted
+    assert not store.admit_sync("second", call_claims).admitted
 
-    standings = store.check(asked).standings
-    assert [standing.used for standing in standings] == amounts(asked)
+    standings = store.check(call_claims).standings
+    assert [standing.used for standing in standings] == amounts(call_claims)

@@ -72,8 +72,8 @@ async def has_to_wait(call: Coroutine[Any, Any, LimitDecision]) -> bool:
 async def instance(
     server: Server | Cluster, prefix: str = "", replicas: int = 1, ledger: LedgerRun = NO_LEDGER
 ) -> AsyncIterator[Instance]:
-    told: list[str] = []
-    lost: list[Claim] = []
+    transitions: list[str] = []
+    lost_claims: list[Claim] = []
     rests: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -85,10 +85,16 @@ async def instance(
     async with shared(server, prefix=own, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
         store = FailoverStore(
-            remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lost.append
+            remote,
+            alone,
+            noting(transitions),
+            sleep,
+            lambda: 0.5,
+            lambda: next(ids),
+            lost_claims.append,
         )
         async with run_in_background(store.run_probe()):
-            yield Instance(store, remote, told, lost, rests)
+            yield Instance(store, remote, transitions, lost_claims, rests)
 
 
 async def _kill(server: Server) -> Callable[[], None]:
@@ -113,23 +119,23 @@ GoAway = Callable[[Server], Awaitable[Callable[[], None]]]
 
 @WAYS
 async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> None:
-    async with instance(server) as one:
+    async with instance(server) as node:
         come_back = await go_away(server)
         waits = 0
         for number in range(200):
-            asked = claims((BUDGET, 10), (PLACES, 1))
-            waits += await has_to_wait(one.store.admit(f"call-{number}", asked))
-            await one.store.settle(f"call-{number}", [10, 0])
-        assert waits <= one.store.max_failures
-        assert one.told == ["degraded"]
+            call_claims = claims((BUDGET, 10), (PLACES, 1))
+            waits += await has_to_wait(node.store.admit(f"call-{number}", call_claims))
+            await node.store.settle(f"call-{number}", [10, 0])
+        assert waits <= node.store.max_failures
+        assert node.told == ["degraded"]
 
         come_back()
-        await one.recovered()
+        await node.recovered()
 
-        assert one.told == ["degraded", "recovered"]
-        standings = await one.store.read(claims((BUDGET, 0), (PLACES, 0)))
+        assert node.told == ["degraded", "recovered"]
+        standings = await node.store.read(claims((BUDGET, 0), (PLACES, 0)))
         assert [standing.used for standing in standings] == [2000, 0]
-        assert one.store.dropped == 0
+        assert node.store.dropped == 0
 
 
 @pytest.mark.parametrize("shadow", [True, False], ids=["in shadow", "in force"])
@@ -141,10 +147,10 @@ async def test_a_budget_is_told_what_it_counted_and_no_more(
     limit = replace(BUDGET, amount=amount, shadow=shadow, on_store_error=on_store_error)
     charged: list[int] = []
 
-    async def call(one: Instance, name: str) -> None:
-        decided = await one.store.admit(name, claims((limit, 10)))
+    async def call(node: Instance, name: str) -> None:
+        decided = await node.store.admit(name, claims((limit, 10)))
         if decided.admitted:
-            await one.store.settle(name, [10])
+            await node.store.settle(name, [10])
             charged.extend(charge.cost for charge in budget_charges(decided, [10]))
 
     async with instance(server) as one:
@@ -162,111 +168,111 @@ async def test_a_budget_is_told_what_it_counted_and_no_more(
 
 @pytest.mark.parametrize("go_away", [_stop, _pause], ids=["stop", "pause"])
 async def test_settlements_reach_recovered_store(server: Server, go_away: GoAway) -> None:
-    asked = claims((BUDGET, 100), (PLACES, 1))
-    async with instance(server) as one:
+    call_claims = claims((BUDGET, 100), (PLACES, 1))
+    async with instance(server) as node:
         for number in range(100):
-            await one.store.admit(f"call-{number}", asked)
+            await node.store.admit(f"call-{number}", call_claims)
         come_back = await go_away(server)
 
-        await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(100)))
-        await one.degrade()
+        await asyncio.gather(*(node.store.settle(f"call-{n}", [7, 0]) for n in range(100)))
+        await node.degrade()
         come_back()
-        await one.recovered()
+        await node.recovered()
 
-        standings = await one.store.read(asked)
+        standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [700, 0]
-        assert (one.store.in_flight, one.remote.in_flight) == (0, 0)
+        assert (node.store.in_flight, node.remote.in_flight) == (0, 0)
 
 
 async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
-    asked = claims((BUDGET, 100), (PLACES, 1))
-    async with instance(server) as one:
+    call_claims = claims((BUDGET, 100), (PLACES, 1))
+    async with instance(server) as node:
         for number in range(20):
-            await one.store.admit(f"call-{number}", asked)
+            await node.store.admit(f"call-{number}", call_claims)
         server.kill()
-        await one.degrade()
-        await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(20)))
+        await node.degrade()
+        await asyncio.gather(*(node.store.settle(f"call-{n}", [7, 0]) for n in range(20)))
         server.start()
-        await one.recovered()
+        await node.recovered()
 
-        outcome = await one.store.admit("next", asked)
+        outcome = await node.store.admit("next", call_claims)
         assert [standing.used for standing in outcome.standings] == [240, 1]
         assert outcome.standings[0].is_fresh
 
 
 async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) -> None:
     other = replace(BUDGET, name="other")
-    async with instance(server) as one:
+    async with instance(server) as node:
         for number in range(3):
-            await one.store.admit(f"before-{number}", claims((BUDGET, 100), (REQUESTS, 1)))
-        assert one.lost == []
+            await node.store.admit(f"before-{number}", claims((BUDGET, 100), (REQUESTS, 1)))
+        assert node.lost == []
         with server.admin as admin:
             admin.flushall()
 
-        await one.store.admit("after", claims((BUDGET, 100), (other, 100), (REQUESTS, 1)))
-        await one.store.admit("next", claims((BUDGET, 100)))
+        await node.store.admit("after", claims((BUDGET, 100), (other, 100), (REQUESTS, 1)))
+        await node.store.admit("next", claims((BUDGET, 100)))
 
-    assert [claim.limit for claim in one.lost] == [BUDGET]
+    assert [claim.limit for claim in node.lost] == [BUDGET]
 
 
 async def test_ledger_spend_counts_during_outage(server: Server) -> None:
     """A charge that failed is made up for; one that was never asked is asked of nobody later."""
-    async with instance(server) as one:
-        await one.store.admit("call", claims((BUDGET, 1)))
+    async with instance(server) as node:
+        await node.store.admit("call", claims((BUDGET, 1)))
         server.signal(signal.SIGSTOP)
-        await one.store.charge("recalled", claims((BUDGET, 70)), is_backfill=True)
-        await one.degrade()
-        await one.store.charge("recalled later", claims((MONTH, 60)), is_backfill=True)
+        await node.store.charge("recalled", claims((BUDGET, 70)), is_backfill=True)
+        await node.degrade()
+        await node.store.charge("recalled later", claims((MONTH, 60)), is_backfill=True)
 
-        outcome = await one.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
+        outcome = await node.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
         assert [standing.used for standing in outcome.standings] == [71, 100]
         assert not any(standing.is_fresh for standing in outcome.standings)
-        await one.store.release("alone")
+        await node.store.release("alone")
         server.signal(signal.SIGCONT)
-        await one.recovered()
-        standings = await one.store.read(claims((BUDGET, 0), (MONTH, 0)))
+        await node.recovered()
+        standings = await node.store.read(claims((BUDGET, 0), (MONTH, 0)))
         assert [standing.used for standing in standings] == [71, 0]
 
 
 async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -> None:
     limit, prefix = replace(MONTH, amount=1000), uuid4().hex
     async with (
-        instance(server, prefix, replicas=2) as one,
+        instance(server, prefix, replicas=2) as node,
         instance(server, prefix, replicas=2) as two,
     ):
-        stores = (one.store, two.store)
-        let = [await _spend(stores, limit, "before", 300)]
+        stores = (node.store, two.store)
+        admitted_count = [await _spend(stores, limit, "before", 300)]
         server.signal(signal.SIGSTOP)
-        let.append(await _spend(stores, limit, "during", 300))
+        admitted_count.append(await _spend(stores, limit, "during", 300))
         server.signal(signal.SIGCONT)
-        await asyncio.gather(one.recovered(), two.recovered())
-        let.append(await _spend(stores, limit, "after", 600))
+        await asyncio.gather(node.recovered(), two.recovered())
+        admitted_count.append(await _spend(stores, limit, "after", 600))
 
-        assert let[0] == 300
-        assert sum(let) == 1000
-        assert (await one.store.read(claims((limit, 0))))[0].used == 1000
+        assert admitted_count[0] == 300
+        assert sum(admitted_count) == 1000
+        assert (await node.store.read(claims((limit, 0))))[0].used == 1000
 
 
 async def _spend(stores: tuple[FailoverStore, ...], limit: Limit, when: str, calls: int) -> int:
     """Make calls of one micro-USD each, at both instances by turns. Gives how many were let."""
-    let = 0
+    admitted_count = 0
     for number in range(calls):
         store = stores[number % len(stores)]
         name = f"{when}-{number}"
         if (await store.admit(name, claims((limit, 1)))).admitted:
             await store.settle(name, [1])
-            let += 1
-    return let
+            admitted_count += 1
+    return admitted_count
 
 
 async def test_500_calls_across_outages_are_accounted(server: Server) -> None:
-    asked = claims((REQUESTS, 0), (BUDGET, 100), (PLACES, 0))
-    async with instance(server) as one:
+    call_claims = claims((REQUESTS, 0), (BUDGET, 100), (PLACES, 0))
+    async with instance(server) as node:
 
         async def call(number: int) -> None:
-            await one.store.admit(f"call-{number}", asked)
+            await node.store.admit(f"call-{number}", call_claims)
             await asyncio.sleep(0.001 * (number % 50))  # the upstream answers
-            await one.store.settle(f"call-{number}", [0, 3, 0])
+            await node.store.settle(f"call-{number}", [0, 3, 0])
 
         for number in range(0, 500, 50):
             batch = asyncio.gather(*(call(number + n) for n in range(50)))
@@ -275,108 +281,108 @@ async def test_500_calls_across_outages_are_accounted(server: Server) -> None:
             if number == 300:
                 server.signal(signal.SIGCONT)
             await batch
-        await one.recovered()
+        await node.recovered()
 
-        standings = await one.store.read(asked)
+        standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [0, 1500, 0]
-        assert (one.store.in_flight, one.remote.in_flight, one.store.dropped) == (0, 0, 0)
+        assert (node.store.in_flight, node.remote.in_flight, node.store.dropped) == (0, 0, 0)
 
 
 async def test_while_it_is_away_it_is_looked_for_ever_more_rarely(server: Server) -> None:
-    async with instance(server) as one:
+    async with instance(server) as node:
         server.kill()
-        await one.degrade()
-        await eventually(lambda: len(one.rests) >= 8)
+        await node.degrade()
+        await eventually(lambda: len(node.rests) >= 8)
 
-        assert one.rests[:7] == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+        assert node.rests[:7] == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
 
 
 async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) -> None:
     server.kill()
-    async with instance(server) as one:
+    async with instance(server) as node:
         waits = 0
         for number in range(20):
-            waits += await has_to_wait(one.store.admit(f"call-{number}", claims((PLACES, 1))))
+            waits += await has_to_wait(node.store.admit(f"call-{number}", claims((PLACES, 1))))
 
-        assert waits <= one.store.max_failures
-        assert one.told == ["degraded"]
+        assert waits <= node.store.max_failures
+        assert node.told == ["degraded"]
 
 
 async def test_call_takes_one_round_trip(server: Server) -> None:
     """Nobody waits for a settlement: it is with the server before whatever is asked next."""
     one_place = replace(PLACES, amount=1)
-    asked = claims((one_place, 1), (BUDGET, 100))
-    async with instance(server) as one:
-        await one.store.read(asked)
-        before = server.trips()
+    call_claims = claims((one_place, 1), (BUDGET, 100))
+    async with instance(server) as node:
+        await node.store.read(call_claims)
+        trips_before = server.trips()
         for number in range(20):
-            assert (await one.store.admit(f"call-{number}", asked)).admitted
-            await one.store.settle(f"call-{number}", [0, 7])
-        assert server.trips() - before == 20
+            assert (await node.store.admit(f"call-{number}", call_claims)).admitted
+            await node.store.settle(f"call-{number}", [0, 7])
+        assert server.trips() - trips_before == 20
 
-        await eventually(lambda: server.trips() - before == 21)
-        assert one.remote.in_flight == 0
-        standings = await one.store.read(asked)
+        await eventually(lambda: server.trips() - trips_before == 21)
+        assert node.remote.in_flight == 0
+        standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [0, 140]
 
 
 async def test_what_is_to_be_settled_is_on_the_way_out(server: Server) -> None:
-    asked, prefix = claims((PLACES, 1), (BUDGET, 100)), uuid4().hex
-    async with instance(server, prefix) as one:
+    call_claims, prefix = claims((PLACES, 1), (BUDGET, 100)), uuid4().hex
+    async with instance(server, prefix) as node:
         for number in range(20):
-            await one.store.admit(f"call-{number}", asked)
+            await node.store.admit(f"call-{number}", call_claims)
         for number in range(20):
-            await one.store.settle(f"call-{number}", [0, 7])
+            await node.store.settle(f"call-{number}", [0, 7])
 
-    async with instance(server, prefix) as other:
-        standings = await other.store.read(asked)
+    async with instance(server, prefix) as peer:
+        standings = await peer.store.read(call_claims)
         assert [standing.used for standing in standings] == [0, 140]
 
 
 async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server: Server) -> None:
-    async with instance(server) as one:
-        await one.store.admit("call", claims((BUDGET, 100)))
+    async with instance(server) as node:
+        await node.store.admit("call", claims((BUDGET, 100)))
         server.signal(signal.SIGSTOP)
-        await one.store.settle("call", [5])
-        await eventually(lambda: one.store.pending == 1)
+        await node.store.settle("call", [5])
+        await eventually(lambda: node.store.pending == 1)
         server.signal(signal.SIGCONT)
-        await one.recovered()
+        await node.recovered()
 
-        assert one.told == []
-        assert (await one.store.read(claims((BUDGET, 0))))[0].used == 5
+        assert node.told == []
+        assert (await node.store.read(claims((BUDGET, 0))))[0].used == 5
 
 
 async def test_bills_of_an_outage_reach_the_store(server: Server) -> None:
     prefix = uuid4().hex
-    async with instance(server, prefix) as one, instance(server, prefix) as two:
-        assert await one.store.bill_once("before", "one")
+    async with instance(server, prefix) as node, instance(server, prefix) as two:
+        assert await node.store.bill_once("before", "one")
         come_back = await _stop(server)
-        await one.degrade()
+        await node.degrade()
 
-        assert not await one.store.bill_once("before", "again")
-        assert await one.store.bill_once("meanwhile", "one")
-        assert await one.store.bill_once("meanwhile", "one")  # it asks again
-        assert not await one.store.bill_once("meanwhile", "again")
+        assert not await node.store.bill_once("before", "again")
+        assert await node.store.bill_once("meanwhile", "one")
+        assert await node.store.bill_once("meanwhile", "one")  # it asks again
+        assert not await node.store.bill_once("meanwhile", "again")
 
         come_back()
-        await one.recovered()
+        await node.recovered()
         await two.recovered()
         for name in ("before", "meanwhile"):
             assert not await two.store.bill_once(name, "two")
 
 
 async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) -> None:
-    async with instance(server, ledger=LedgerRun("id", "a1")) as one:
-        assert await one.store.bill_once("before", "call-1")
+    async with instance(server, ledger=LedgerRun("id", "a1")) as node:
+        assert await node.store.bill_once("before", "call-1")
         come_back = await _stop(server)
-        await one.degrade()
-        assert await one.store.bill_once("meanwhile", "call-2")
+        await node.degrade()
+        assert await node.store.bill_once("meanwhile", "call-2")
         for name in ("before", "meanwhile", "never billed"):
-            await one.store.book(name)
+            await node.store.book(name)
 
         come_back()
-        await one.recovered()
-        await one.store.renew()
+        await node.recovered()
+        await node.store.renew()
 
         with server.admin as admin:
             states = [admin.get(key) for key in sorted(admin.keys("*:billed:*"))]
@@ -413,12 +419,18 @@ class Flaky:
 
 @for_each("what", ["bill_once", "charge", "read", "renew"])
 async def test_whatever_it_answers_it_is_there(what: str) -> None:
-    told: list[str] = []
+    transitions: list[str] = []
     alone = LocalFallback(time.monotonic, time.time, 1)
     remote: Any = Flaky()
-    lost: list[Claim] = []
+    lost_claims: list[Claim] = []
     store = FailoverStore(
-        remote, alone, noting(told), asyncio.sleep, lambda: 0.5, lambda: "id", lost.append
+        remote,
+        alone,
+        noting(transitions),
+        asyncio.sleep,
+        lambda: 0.5,
+        lambda: "id",
+        lost_claims.append,
     )
     asking: dict[str, Callable[[int], Awaitable[object]]] = {
         "bill_once": lambda number: store.bill_once(f"name-{number}", "one"),
@@ -430,4 +442,4 @@ async def test_whatever_it_answers_it_is_there(what: str) -> None:
     for number in range(2 * store.max_failures):
         await asking[what](number)
 
-    assert (told, remote.asked) == ([], 2 * store.max_failures)
+    assert (transitions, remote.asked) == ([], 2 * store.max_failures)

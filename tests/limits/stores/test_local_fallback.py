@@ -20,9 +20,9 @@ def alone(clock: Clock, replicas: int = 1) -> LocalFallback:
     return LocalFallback(clock.seconds, clock.seconds, replicas)
 
 
-def admitted(each: LocalFallback, limit: Limit, times: int, amount: int = 1) -> int:
-    asked = claims((limit, amount))
-    return sum(each.admit(f"call-{n}", asked).admitted for n in range(times))
+def admitted(fallback: LocalFallback, limit: Limit, times: int, amount: int = 1) -> int:
+    call_claims = claims((limit, amount))
+    return sum(fallback.admit(f"call-{n}", call_claims).admitted for n in range(times))
 
 
 def seen(clock: Clock, limit: Limit, used: int) -> LimitDecision:
@@ -40,32 +40,32 @@ def test_an_instance_keeps_to_its_share() -> None:
 def test_it_bears_its_share_of_what_all_have_used() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
-        each = alone(clock, replicas=2)
-        each.observe(seen(clock, limit, 90))
+        fallback = alone(clock, replicas=2)
+        fallback.observe(seen(clock, limit, 90))
 
-        assert admitted(each, limit, 100) == 5
+        assert admitted(fallback, limit, 100) == 5
 
 
 def test_what_has_drained_or_ended_since_is_not_borne() -> None:
     clock = Clock()
     for limit, later, left in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
-        each = alone(clock)
-        each.observe(seen(clock, limit, 90))
+        fallback = alone(clock)
+        fallback.observe(seen(clock, limit, 90))
         clock.ms += later
 
-        assert admitted(each, limit, 200) == left
+        assert admitted(fallback, limit, 200) == left
 
 
 def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
-    each = alone(Clock())
+    fallback = alone(Clock())
     how: list[OnStoreError] = ["open", "closed"]
     opened, closed = (replace(MONTH, on_store_error=way) for way in how)
 
-    assert admitted(each, opened, 200) == 200
-    refused = each.admit("call", claims((REQUESTS, 1), (closed, 1)))
+    assert admitted(fallback, opened, 200) == 200
+    refused = fallback.admit("call", claims((REQUESTS, 1), (closed, 1)))
     assert refused.refusal is not None
     assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
-    assert each.local.check(claims((REQUESTS, 0))).standings[0].used == 0
+    assert fallback.local.check(claims((REQUESTS, 0))).standings[0].used == 0
 
 
 def test_closed_in_shadow_refuses_nobody() -> None:
@@ -78,22 +78,22 @@ def test_closed_in_shadow_refuses_nobody() -> None:
 
 
 def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
-    each = alone(Clock(), replicas=4)
+    fallback = alone(Clock(), replicas=4)
 
     for amount, wait in ((50, 1.0), (101, None)):
-        refusal = each.admit("call", claims((TOKENS, amount))).refusal
+        refusal = fallback.admit("call", claims((TOKENS, amount))).refusal
         assert refusal is not None
         assert refusal.retry_after_s == wait
 
 
 def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
-    each, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
+    fallback, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
     before = claims((REQUESTS, 1), (limit, 1))
-    each.restore_leases("before", before)
+    fallback.restore_leases("before", before)
 
-    assert admitted(each, limit, 5) == 1
-    each.settle("before", before, [1, 1])
-    assert admitted(each, limit, 5) == 2
+    assert admitted(fallback, limit, 5) == 1
+    fallback.settle("before", before, [1, 1])
+    assert admitted(fallback, limit, 5) == 2
 
 
 RESET_MS = 60_000
@@ -127,9 +127,9 @@ def test_counter_that_begins_again_in_its_window_is_lost(
 ) -> None:
     world = World()
 
-    told = []
+    results = []
     for step in steps:
         world.ms += step.get("later", 0)
-        told.append(world.decided(**{k: v for k, v in step.items() if k != "later"}))
+        results.append(world.decided(**{k: v for k, v in step.items() if k != "later"}))
 
-    assert told == [[MONTH] * count for count in losses]
+    assert results == [[MONTH] * count for count in losses]

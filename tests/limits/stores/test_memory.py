@@ -82,12 +82,12 @@ def test_money_is_forgotten_long_after_its_window_only(hours: int, kept: int) ->
 
 def test_asking_twice_for_a_call_charges_it_once() -> None:
     store = Clock().memory()
-    asked = claims((MONTH, 60), (PLACES, 1))
+    call_claims = claims((MONTH, 60), (PLACES, 1))
 
-    assert store.admit_sync("call", asked).admitted
-    assert store.admit_sync("call", asked).admitted
+    assert store.admit_sync("call", call_claims).admitted
+    assert store.admit_sync("call", call_claims).admitted
 
-    standings = store.check(asked).standings
+    standings = store.check(call_claims).standings
     assert [standing.used for standing in standings] == [60, 1]
 
 

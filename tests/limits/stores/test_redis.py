@@ -97,8 +97,8 @@ def _part(limit: Limit, eighths: int) -> int:
 
 @pytest.fixture(params=["shared_server", "shared_cluster"])
 def somewhere(request: pytest.FixtureRequest) -> Server | Cluster:
-    found: Server | Cluster = request.getfixturevalue(request.param)
-    return found
+    result: Server | Cluster = request.getfixturevalue(request.param)
+    return result
 
 
 @settings(
@@ -129,18 +129,18 @@ def test_memory_and_redis_agree_on_any_sequence(
 
 
 async def test_admitting_and_settling_are_one_round_trip_each(server: Server) -> None:
-    asked = claims((REQUESTS, 1), (TOKENS, 1), (MONTH, 1), (PLACES, 1))
+    call_claims = claims((REQUESTS, 1), (TOKENS, 1), (MONTH, 1), (PLACES, 1))
     async with shared(server) as store:
-        await store.read(asked)
-        before = server.trips()
+        await store.read(call_claims)
+        trips_before = server.trips()
         for number in range(10):
-            await store.admit(f"call-{number}", asked)
+            await store.admit(f"call-{number}", call_claims)
             await store.settle(f"call-{number}", [1, 0, 1, 1])
 
-        assert server.trips() - before == 20
-        before = server.trips()
-        await asyncio.gather(*(store.admit(f"more-{n}", asked) for n in range(128)))
-        assert server.trips() - before <= 4
+        assert server.trips() - trips_before == 20
+        trips_before = server.trips()
+        await asyncio.gather(*(store.admit(f"more-{n}", call_claims) for n in range(128)))
+        assert server.trips() - trips_before <= 4
 
 
 async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: Server) -> None:
@@ -171,10 +171,10 @@ async def test_the_servers_clock_counts(shared_server: Server) -> None:
 
 
 async def test_cancelled_admission_is_released(shared_server: Server) -> None:
-    asked = claims((MONTH, 10), (PLACES, 1))
+    call_claims = claims((MONTH, 10), (PLACES, 1))
     async with shared(shared_server) as store:
         for number in range(50):
-            call = asyncio.ensure_future(store.admit(f"call-{number}", asked))
+            call = asyncio.ensure_future(store.admit(f"call-{number}", call_claims))
             for _ in range(number % 10):
                 await asyncio.sleep(0)
             call.cancel()
@@ -182,20 +182,20 @@ async def test_cancelled_admission_is_released(shared_server: Server) -> None:
                 await call
             await store.release(f"call-{number}")
 
-        standings = await store.read(asked)
+        standings = await store.read(call_claims)
         assert [standing.used for standing in standings] == [0, 0]
         assert store.in_flight == 0
 
 
 async def test_hanging_server_counts_nothing_twice(server: Server) -> None:
-    asked = claims((MONTH, 10), (PLACES, 1))
+    call_claims = claims((MONTH, 10), (PLACES, 1))
     async with shared(server, timeout_s=0.2) as store:
-        await store.admit("settled-late", asked)
+        await store.admit("settled-late", call_claims)
         server.signal(signal.SIGSTOP)
         with pytest.raises(StoreUnavailable):
             await store.settle("settled-late", [4, 0])
         with pytest.raises(StoreUnavailable):
-            await store.admit("perhaps", asked)
+            await store.admit("perhaps", call_claims)
         server.signal(signal.SIGCONT)
         await _until_it_answers(store)
 
@@ -203,28 +203,28 @@ async def test_hanging_server_counts_nothing_twice(server: Server) -> None:
             await store.settle("settled-late", [4, 0])
             await store.settle("perhaps", [7, 0])
 
-        standings = await store.read(asked)
+        standings = await store.read(call_claims)
         assert [standing.used for standing in standings] == [11, 0]
 
 
 async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> None:
-    asked = claims((MONTH, 10), (TOKENS, 10), (PLACES, 1))
+    call_claims = claims((MONTH, 10), (TOKENS, 10), (PLACES, 1))
     async with shared(server) as store:
-        await store.admit("before", asked)
-        await store.admit("during", asked)
+        await store.admit("before", call_claims)
+        await store.admit("during", call_claims)
         await store.settle("before", [8, 8, 0])
         with server.admin as admin:
             admin.flushall()
 
         await store.settle("during", [7, 7, 0])
 
-        standings = await store.read(asked)
+        standings = await store.read(call_claims)
         assert [standing.used for standing in standings] == [7, 0, 0]
-        after = await store.admit("after", asked)
+        after = await store.admit("after", call_claims)
         assert after.standings[0].is_fresh
         await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
         await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
-        assert (await store.read(asked))[0].used == 25
+        assert (await store.read(call_claims))[0].used == 25
 
 
 @pytest.mark.parametrize("is_asked", [False, True], ids=["deferred", "perhaps charged"])
@@ -300,13 +300,13 @@ async def test_the_url_names_a_user_and_no_error_names_the_password(server: Serv
             "ACL", "SETUSER", "limits", "on", ">hr-test-password", "~headrace:*", *rights
         )
     warned = replace(MONTH, warn_at=0.01)
-    asked = claims((REQUESTS, 2), (TOKENS, 2), (warned, 2), (PLACES, 1))
+    call_claims = claims((REQUESTS, 2), (TOKENS, 2), (warned, 2), (PLACES, 1))
     for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
         at = redis_at(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
         async with RedisStore(connect(at.urls, 5, cluster=at.cluster), time.time) as store:
             if works:
                 for name in ("first", "second"):
-                    assert (await store.admit(name, asked)).admitted
+                    assert (await store.admit(name, call_claims)).admitted
                     await store.settle(name, [1, 1, 1, 0])
                 continue
             with pytest.raises(StoreUnavailable) as refused:

@@ -95,7 +95,7 @@ async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:
         trips.go.set()
         done = await asyncio.gather(*first, *behind, return_exceptions=True)
 
-        assert [type(each) for each in done] == [StoreUnavailable] * 2
+        assert [type(item) for item in done] == [StoreUnavailable] * 2
         trips.failing = False
         assert await ask(batcher, "3")[0] == [3]
 
@@ -133,34 +133,34 @@ async def test_the_queue_is_bounded() -> None:
 
 @for_each("scope", ["key:support-widget", "", "user:}", "user:{x}", "user:{}"])
 def test_all_keys_have_one_hash_tag(scope: str) -> None:
-    asked = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
+    call_claims = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
 
-    keys = ClaimEncoder(Clock().seconds).keys("call-1", asked)
+    keys = ClaimEncoder(Clock().seconds).keys("call-1", call_claims)
 
     assert len(set(keys)) == 3
     assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
 
 
 def test_claims_are_numbers_alone() -> None:
-    told = ClaimEncoder(Clock().seconds).claims(claims((REQUESTS, 2), (PLACES, 1)))
+    text = ClaimEncoder(Clock().seconds).claims(claims((REQUESTS, 2), (PLACES, 1)))
 
-    assert json.loads(told) == [[2, 0, 1, 100, 0, 600, 1], [1, 0, 3, 100, 0, 30_000]]
-    assert json.loads(encode("settle", 0, told, encode_list([1, 1])))[3] == [1, 1]
+    assert json.loads(text) == [[2, 0, 1, 100, 0, 600, 1], [1, 0, 3, 100, 0, 30_000]]
+    assert json.loads(encode("settle", 0, text, encode_list([1, 1])))[3] == [1, 1]
 
 
 def test_the_windows_of_a_budget_are_told_anew_when_one_ends() -> None:
     clock = Clock()
-    told = ClaimEncoder(clock.seconds)
-    before = json.loads(told.claims(claims((MONTH, 1))))[0][5:]
+    encoder = ClaimEncoder(clock.seconds)
+    before = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
     clock.ms = before[2]
 
-    after = json.loads(told.claims(claims((MONTH, 1))))[0][5:]
+    after = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
 
     assert after[:3] == before[1:]
 
 
 def test_a_limit_that_the_policy_changed_is_told_as_it_is_now() -> None:
-    told = ClaimEncoder(Clock().seconds)
-    told.claims(claims((PLACES, 1)))
+    encoder = ClaimEncoder(Clock().seconds)
+    encoder.claims(claims((PLACES, 1)))
 
-    assert json.loads(told.claims(claims((replace(PLACES, amount=7), 1))))[0][3] == 7
+    assert json.loads(encoder.claims(claims((replace(PLACES, amount=7), 1))))[0][3] == 7

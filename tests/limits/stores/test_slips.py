@@ -60,10 +60,10 @@ def sheltered(slow: Slow, clock: Clock, replicas: int = 1) -> FailoverStore:
     return FailoverStore(slow, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
 
 
-async def call(store: FailoverStore, name: str, asked: Sequence[Claim], used: int) -> bool:
-    admitted = (await store.admit(name, asked)).admitted
+async def call(store: FailoverStore, name: str, call_claims: Sequence[Claim], used: int) -> bool:
+    admitted = (await store.admit(name, call_claims)).admitted
     if admitted:
-        await store.settle(name, [used] * len(asked))
+        await store.settle(name, [used] * len(call_claims))
     return admitted
 
 
@@ -87,14 +87,14 @@ async def test_local_use_counts_until_next_reading(slow: Slow, clock: Clock) -> 
     store, other = sheltered(slow, clock), claims((HOURLY, 1))
     slow.admit_sync("others", claims((MONTH, 90)))
     assert await call(store, "first", claims((MONTH, 0)), 0)
-    let = 0
+    admitted_count = 0
     for number in range(10):
         slow.fails = object()
-        let += await call(store, f"alone-{number}", claims((MONTH, 2)), 2)
+        admitted_count += await call(store, f"alone-{number}", claims((MONTH, 2)), 2)
         slow.fails = None
         await call(store, f"other-{number}", other, 1)
 
-    assert let == 5
+    assert admitted_count == 5
 
 
 async def test_failed_trip_keeps_leases_of_running_calls(slow: Slow, clock: Clock) -> None:
@@ -117,9 +117,9 @@ async def test_failed_trip_keeps_leases_of_running_calls(slow: Slow, clock: Cloc
 async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, clock: Clock) -> None:
     store, shadow = sheltered(slow, clock), replace(MONTH, name="shadow", shadow=True)
     slow.admit_sync("others", claims((shadow, 100)))
-    asked = claims((MONTH, 40), (shadow, 40), (HOURLY, 1))
+    call_claims = claims((MONTH, 40), (shadow, 40), (HOURLY, 1))
     for number, used in enumerate((3, 0, 2)):
-        await call(store, f"call-{number}", asked, used)
+        await call(store, f"call-{number}", call_claims, used)
     slow.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 

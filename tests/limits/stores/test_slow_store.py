@@ -38,7 +38,7 @@ CLOSED = claims((replace(ROOMY, on_store_error="closed"), 1))
 
 @asynccontextmanager
 async def sheltered(
-    wire: SlowWire, told: list[str], prefix: str = ""
+    wire: SlowWire, transitions: list[str], prefix: str = ""
 ) -> AsyncIterator[FailoverStore]:
     """One instance, as the proxy makes it."""
     ids = (f"{uuid4().hex}-{n}" for n in count())
@@ -52,15 +52,21 @@ async def sheltered(
             await asyncio.sleep(min(seconds, 0.05))
 
         store = FailoverStore(
-            remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
+            remote,
+            alone,
+            noting(transitions),
+            sleep,
+            lambda: 0.5,
+            lambda: next(ids),
+            lambda limit: None,
         )
         async with run_in_background(store.run_probe()):
             yield store
         await store.close()
 
 
-async def used(store: FailoverStore, asked: Sequence[Claim] = ASKED) -> list[int]:
-    return [standing.used for standing in await store.read(asked)]
+async def used(store: FailoverStore, call_claims: Sequence[Claim] = ASKED) -> list[int]:
+    return [standing.used for standing in await store.read(call_claims)]
 
 
 async def leave(store: FailoverStore, name: str, turns: int) -> None:
@@ -81,10 +87,10 @@ async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> N
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
         for number in range(20):
             await store.read(ASKED)  # over a connection that is there already
-            held = asyncio.ensure_future(wire.pause(PAUSE_S))
+            pause = asyncio.ensure_future(wire.pause(PAUSE_S))
             await asyncio.sleep(0)
             await asyncio.gather(*(leave(store, f"{number}-{n}", 2 * n) for n in range(8)))
-            await held
+            await pause
         await eventually(lambda: not store.pending and not store.is_degraded)
 
         assert await used(store) == [0, 0]
@@ -93,8 +99,8 @@ async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> N
 
 
 async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> None:
-    told: list[str] = []
-    async with slow_wire(server.port) as wire, sheltered(wire, told) as store:
+    transitions: list[str] = []
+    async with slow_wire(server.port) as wire, sheltered(wire, transitions) as store:
 
         async def call(number: int) -> bool:
             await asyncio.sleep(0.001 * (number % 300))  # they come one after the other
@@ -102,12 +108,12 @@ async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> No
             await store.settle(f"call-{number}", [0])
             return admitted
 
-        held = asyncio.ensure_future(wire.pause(PAUSE_S))
+        pause = asyncio.ensure_future(wire.pause(PAUSE_S))
         admitted = await asyncio.gather(*map(call, range(600)))
-        await held
+        await pause
 
         assert admitted.count(False) == 0
-        assert told == []
+        assert transitions == []
         await eventually(lambda: not store.pending)
         assert await used(store, CLOSED) == [0]
 
@@ -174,14 +180,14 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
     head = RequestHead("openai", "completions", "/v1/completions", "r", call_id="one-call")
     plan = Plan("r", "widget", "chat", {}, (), limits=bounds, cache=CacheRule(60))
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
-        [claim] = [each for each in estimate_claims(plan, Call(head, {})) if each.limit is spent]
+        [claim] = [item for item in estimate_claims(plan, Call(head, {})) if item.limit is spent]
         await store.charge("before", [replace(claim, amount=50)])
         admission = Limiter(store, lambda standing: None)
-        held = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
+        pause = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
         await asyncio.sleep(0)
 
         async with admission.admit(plan, Call(head, {}), new_record()) as permit:
-            await held
+            await pause
             with pytest.raises(BudgetExceeded):
                 permit.require_budget()
         await eventually(lambda: not store.pending and not store.is_degraded)

@@ -48,11 +48,13 @@ class Instances:
     def of(self, number: int) -> CounterStore:
         return self.stores[number % len(self.stores)]
 
-    async def admit_all(self, asked: Sequence[Claim]) -> list[LimitDecision]:
-        return await asyncio.gather(*(self.of(n).admit(f"call-{n}", asked) for n in range(CALLS)))
+    async def admit_all(self, call_claims: Sequence[Claim]) -> list[LimitDecision]:
+        return await asyncio.gather(
+            *(self.of(n).admit(f"call-{n}", call_claims) for n in range(CALLS))
+        )
 
-    async def standings(self, asked: Sequence[Claim]) -> tuple[CounterState, ...]:
-        return await self.stores[0].read(asked)
+    async def standings(self, call_claims: Sequence[Claim]) -> tuple[CounterState, ...]:
+        return await self.stores[0].read(call_claims)
 
 
 @asynccontextmanager
@@ -89,18 +91,18 @@ async def instances(request: pytest.FixtureRequest) -> AsyncIterator[Instances]:
     ids=lambda value: value.kind.name if isinstance(value, Limit) else "",
 )
 async def test_admits_exact(instances: Instances, limit: Limit, amount: int, fit: int) -> None:
-    asked = claims((WIDE, 1), (limit, amount))
+    call_claims = claims((WIDE, 1), (limit, amount))
 
-    outcomes = await instances.admit_all(asked)
+    outcomes = await instances.admit_all(call_claims)
 
     assert sum(outcome.admitted for outcome in outcomes) == fit
-    wide, tight = await instances.standings(asked)
+    wide, tight = await instances.standings(call_claims)
     assert (wide.used, tight.used) == (fit, fit * amount)
 
 
 async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
-    asked = claims((WIDE, 1), (BUDGET, 100), (PLACES, 1))
-    outcomes = await instances.admit_all(asked)
+    call_claims = claims((WIDE, 1), (BUDGET, 100), (PLACES, 1))
+    outcomes = await instances.admit_all(call_claims)
     admitted = [number for number, outcome in enumerate(outcomes) if outcome.admitted]
     ways = [list(WAYS.values())[number % len(WAYS)] for number in range(len(admitted))]
 
@@ -112,7 +114,7 @@ async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
         )
     )  # fmt: skip
 
-    wide, money, places = await instances.standings(asked)
+    wide, money, places = await instances.standings(call_claims)
     assert len(admitted) == 100
     assert wide.used == sum(way[0] for way in ways if way)
     assert money.used == sum(way[1] for way in ways if way)
@@ -121,14 +123,14 @@ async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
 
 
 async def test_settling_counts_once_and_only_what_was_admitted(instances: Instances) -> None:
-    store, asked = instances.stores[0], claims((BUDGET, 100), (PLACES, 1))
-    await store.admit("call", asked)
+    store, call_claims = instances.stores[0], claims((BUDGET, 100), (PLACES, 1))
+    await store.admit("call", call_claims)
     for actual in (60, 90, 0):
         await store.settle("call", [actual, 0])
     await store.release("call")
     await store.settle("never-seen", [500, 0])
 
-    money, places = await instances.standings(asked)
+    money, places = await instances.standings(call_claims)
     assert (money.used, places.used) == (60, 0)
 
 
@@ -136,12 +138,12 @@ async def test_settling_counts_once_and_only_what_was_admitted(instances: Instan
 async def test_refund_is_at_most_the_claim(
     others: tuple[str, ...], used: int, instances: Instances
 ) -> None:
-    store, asked = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
+    store, call_claims = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
     for name in (*others, "call"):
-        await store.admit(name, asked)
+        await store.admit(name, call_claims)
     await store.settle("call", [-1000, -1000])
 
-    assert [standing.used for standing in await instances.standings(asked)] == [used, used]
+    assert [standing.used for standing in await instances.standings(call_claims)] == [used, used]
 
 
 @pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind.name)
@@ -158,18 +160,18 @@ async def test_refuses_negative_claim(instances: Instances, limit: Limit) -> Non
     assert refused.refusal is not None
     assert refused.refusal.retry_after_s is None
     assert would_refuse(unseen) == ("shadow",)
-    assert [each.used for each in await store.read(claims((limit, 0), (shadow, 0)))] == [3, 3]
+    assert [item.used for item in await store.read(claims((limit, 0), (shadow, 0)))] == [3, 3]
 
 
 async def test_shadow_limit_counts_and_refuses_nobody(instances: Instances) -> None:
     shadow = Limit("shadow", KINDS["requests"], 60, 60, shadow=True)
-    asked = claims((WIDE, 1), (shadow, 1))
+    call_claims = claims((WIDE, 1), (shadow, 1))
 
-    outcomes = await instances.admit_all(asked)
+    outcomes = await instances.admit_all(call_claims)
 
     assert all(outcome.admitted for outcome in outcomes)
     assert sum(would_refuse(outcome) == ("shadow",) for outcome in outcomes) == CALLS - 60
-    assert [standing.used for standing in await instances.standings(asked)] == [CALLS, 60]
+    assert [standing.used for standing in await instances.standings(call_claims)] == [CALLS, 60]
 
 
 async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> None:
@@ -212,19 +214,19 @@ async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Inst
 
 @pytest.mark.parametrize("limit", [MONTH, TOKENS], ids=lambda limit: limit.kind.name)
 async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit) -> None:
-    store, [asked] = instances.stores[0], claims((limit, 0))
-    free = [replace(asked, is_count_only=True)]
-    used = [replace(asked, amount=limit.capacity)]
+    store, [call_claims] = instances.stores[0], claims((limit, 0))
+    free = [replace(call_claims, is_count_only=True)]
+    used = [replace(call_claims, amount=limit.capacity)]
     assert (await store.admit("spends", used)).admitted
     await store.settle("spends", [limit.capacity + 1])
-    assert not (await store.admit("asks", [asked])).admitted
+    assert not (await store.admit("asks", [call_claims])).admitted
 
     outcome = await store.admit("counts", free)
     await store.settle("counts", [9])
 
     assert (outcome.admitted, outcome.refusal) == (True, None)
-    assert [each.would_refuse for each in await instances.standings(free)] == [False]
-    [standing] = await instances.standings([asked])
+    assert [state.would_refuse for state in await instances.standings(free)] == [False]
+    [standing] = await instances.standings([call_claims])
     assert (standing.used, standing.would_refuse) == (limit.capacity + 10, True)
 
 
@@ -233,9 +235,9 @@ ONE = "\npolicies: {default: {limits: [{name: at-once, concurrency: 1}]}}\n"
 
 
 async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
-    clock, asked = Clock(), claims((Limit("at-once", KINDS["concurrency"], 1), 1))
+    clock, call_claims = Clock(), claims((Limit("at-once", KINDS["concurrency"], 1), 1))
     store = clock.memory()
-    await store.admit("long", asked)
+    await store.admit("long", call_claims)
     passed = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
@@ -250,7 +252,7 @@ async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert not (await store.admit("other", asked)).admitted
+    assert not (await store.admit("other", call_claims)).admitted
 
 
 def test_two_renewals_may_fail() -> None:

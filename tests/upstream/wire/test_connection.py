@@ -46,7 +46,7 @@ async def whole(reply: HttpReply) -> bytes:
 
 
 def sends(*pieces: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
 
     return script
@@ -57,9 +57,9 @@ async def test_exchanges_whole_messages(http: HttpClient, upstream: ScriptedUpst
 
     assert await ask(http, f"{upstream.url}/a/b?c=d", body=b"body") == b"ok"
 
-    [asked] = upstream.requests
-    assert (asked.method, asked.path, asked.body) == ("POST", "/a/b?c=d", b"body")
-    assert asked.headers == {
+    [request] = upstream.requests
+    assert (request.method, request.path, request.body) == ("POST", "/a/b?c=d", b"body")
+    assert request.headers == {
         "host": upstream.url.removeprefix("http://"),
         "x": "y",
         "content-length": "4",
@@ -124,11 +124,11 @@ async def test_a_connection_is_used_again_when_nothing_speaks_against_it(
 async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUpstream) -> None:
     more, ended = asyncio.Event(), asyncio.Event()
 
-    async def answer_then_speak(asked: Asked, wire: Wire) -> None:
+    async def answer_then_speak(request: Asked, wire: Wire) -> None:
         await wire.send(OK)
         await more.wait()
         await wire.send(OK.replace(b"ok", b"no"))
-        await asked.closed.wait()
+        await request.closed.wait()
         ended.set()
 
     upstream.then(answer_then_speak)
@@ -161,18 +161,18 @@ async def test_silence_is_bounded_in_each_phase(
     upstream.answer_with(sends(OK))
 
     async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(UpstreamTimeout) as late:
+        with pytest.raises(UpstreamTimeout) as timeout_error:
             await ask(http, upstream.url, SOON)
         await upstream.requests[0].closed.wait()
 
-    assert late.value.code == f"upstream_{phase}_timeout"
+    assert timeout_error.value.code == f"upstream_{phase}_timeout"
     assert await ask(http, upstream.url) == b"ok"
 
 
 def drips(begin: bytes, drip: bytes) -> Script:
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(begin)
-        while not asked.closed.is_set():
+        while not request.closed.is_set():
             await wire.send(drip)
             await asyncio.sleep(0.02)
 
@@ -192,10 +192,10 @@ async def test_an_answer_that_drips_is_bounded_too(
     upstream.answer_with(script)
 
     async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(UpstreamTimeout) as late:
+        with pytest.raises(UpstreamTimeout) as timeout_error:
             await ask(http, upstream.url, Timeouts(connect=1, first_byte=0.2, idle=0.2, total=0.5))
 
-    assert late.value.code == f"upstream_{phase}_timeout"
+    assert timeout_error.value.code == f"upstream_{phase}_timeout"
 
 
 async def test_total_timeout_always_applies(http: HttpClient, upstream: ScriptedUpstream) -> None:
@@ -204,10 +204,10 @@ async def test_total_timeout_always_applies(http: HttpClient, upstream: Scripted
 
     async with await http.post(upstream.url, {}, b"", short) as reply:
         await asyncio.sleep(0.15)
-        with pytest.raises(UpstreamTimeout) as late:
+        with pytest.raises(UpstreamTimeout) as timeout_error:
             await reply.read()
 
-    assert late.value.code == "upstream_total_timeout"
+    assert timeout_error.value.code == "upstream_total_timeout"
 
 
 async def test_later_request_may_be_shorter(http: HttpClient, upstream: ScriptedUpstream) -> None:
@@ -242,7 +242,7 @@ async def test_an_answer_that_is_broken_off_is_none(
 
 
 async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    async def reset(asked: Asked, wire: Wire) -> None:
+    async def reset(request: Asked, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\n\r\nok")
         await go_on.wait()
         now = struct.pack("ii", 1, 0)  # do not linger: reset
@@ -304,10 +304,10 @@ async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUps
 async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedUpstream) -> None:
     sent, block = 0, b"x" * 65536
 
-    async def endless(asked: Asked, wire: Wire) -> None:
+    async def endless(request: Asked, wire: Wire) -> None:
         nonlocal sent
         await wire.send(STREAM)
-        while not asked.closed.is_set():
+        while not request.closed.is_set():
             await wire.send(piece(block))
             sent += len(block)
 

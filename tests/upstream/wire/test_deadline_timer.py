@@ -38,8 +38,8 @@ class Clock:
 
     def pass_until(self, moment: float) -> None:
         """Let time pass, and make the calls that are due."""
-        while due := [each for each in self.timers if not each.is_over and each.when <= moment]:
-            timer = min(due, key=lambda each: each.when)
+        while due := [item for item in self.timers if not item.is_over and item.when <= moment]:
+            timer = min(due, key=lambda item: item.when)
             timer.is_over = True
             self.now = max(self.now, timer.when)
             timer.callback()

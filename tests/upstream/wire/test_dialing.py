@@ -71,14 +71,14 @@ def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
         listening.bind((address, port))
         listening.listen(0)
         full = [socket.socket() for _ in range(3)]
-        for each in full:
-            each.setblocking(False)
-            each.connect_ex(listening.getsockname())
+        for item in full:
+            item.setblocking(False)
+            item.connect_ex(listening.getsockname())
         try:
             yield int(listening.getsockname()[1])
         finally:
-            for each in full:
-                each.close()
+            for item in full:
+                item.close()
 
 
 @for_each(
@@ -89,10 +89,10 @@ def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
 async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
     with black_hole() as port:
         async with HttpClient(TRUST) as http, asyncio.timeout(PATIENCE_S):
-            with pytest.raises(UpstreamTimeout) as late:
+            with pytest.raises(UpstreamTimeout) as timeout_error:
                 await http.post(f"http://127.0.0.1:{port}/", {}, b"", timeouts)
 
-    assert late.value.code == f"upstream_{phase}_timeout"
+    assert timeout_error.value.code == f"upstream_{phase}_timeout"
 
 
 async def test_dead_address_gets_only_its_share_of_time(upstream: ScriptedUpstream) -> None:
@@ -182,9 +182,9 @@ async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> 
 
 
 def hang_after_head() -> Any:
-    async def script(asked: Any, wire: Any) -> None:
+    async def script(request: Any, wire: Any) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
-        await asked.closed.wait()
+        await request.closed.wait()
 
     return script
 
@@ -204,6 +204,6 @@ async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> N
     others_at_work.cancel()
 
     assert turns > 1
-    assert all(each is first for each in more)
+    assert all(item is first for item in more)
     assert first.verify_mode is ssl.CERT_REQUIRED
     assert await Trust(given).context() is given

@@ -26,7 +26,7 @@ from tests.for_each import for_each
 
 
 def written(*fields: str, line: str = "HTTP/1.1 200 OK") -> bytes:
-    return "".join(f"{each}\r\n" for each in (line, *fields)).encode("latin-1")
+    return "".join(f"{item}\r\n" for item in (line, *fields)).encode("latin-1")
 
 
 WRONG = {
@@ -117,10 +117,10 @@ def test_the_head_says_where_the_body_ends_and_whether_the_connection_stays(
 
 
 def test_as_many_fields_and_as_long_a_line_as_allowed_are_read() -> None:
-    many = "".join(f"x{n}: y\r\n" for n in range(MAX_FIELDS))
+    count = "".join(f"x{n}: y\r\n" for n in range(MAX_FIELDS))
     long = "x: " + "y" * (MAX_LINE_BYTES - 4) + "\r\n"
 
-    assert len(read_fields(many)) == MAX_FIELDS
+    assert len(read_fields(count)) == MAX_FIELDS
     assert len(read_fields(long)["x"]) == MAX_LINE_BYTES - 4
 
 

@@ -58,7 +58,7 @@ async def test_large_body_needs_no_socket(http: HttpClient, upstream: ScriptedUp
         assert await ask(http, upstream.url, body=body) == b"ok"
     assert await ask(http, upstream.url, body=body) == b"ok"
 
-    assert [len(asked.body) for asked in upstream.requests] == [2, len(body), len(body)]
+    assert [len(request.body) for request in upstream.requests] == [2, len(body), len(body)]
     assert upstream.connections == 1
 
 

@@ -54,8 +54,8 @@ async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
     book = Book("127.0.0.1", "127.0.0.2")
     names = book.names()
 
-    many = await asyncio.gather(*(names.addresses("openai.test", 443) for _ in range(5)))
-    assert many == [["127.0.0.1", "127.0.0.2"]] * 5
+    count = await asyncio.gather(*(names.addresses("openai.test", 443) for _ in range(5)))
+    assert count == [["127.0.0.1", "127.0.0.2"]] * 5
     assert book.asked == 1
 
     book.addresses, book.now = ("127.0.0.3",), book.now + NAME_TTL_S
@@ -180,7 +180,7 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
         for _ in range(3):
             calls = [http.post(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)]
             late = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(each) for each in late} == {UpstreamTimeout}
+            assert {type(item) for item in late} == {UpstreamTimeout}
         patient = Timeouts(connect=5, total=5)
         async with await http.post(f"http://openai.test:{port}/", {}, b"", patient) as reply:
             assert await reply.body(9) == b"ok"

@@ -68,7 +68,7 @@ async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> N
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
-    with pytest.raises(PoolExhausted) as late:
+    with pytest.raises(PoolExhausted) as timeout_error:
         await pool.take(origin, 0.05)
 
     waiting = [asyncio.create_task(pool.take(origin, 1)) for _ in range(2)]
@@ -78,7 +78,7 @@ async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> N
 
     assert await waiting[0] is lent
     assert not waiting[1].done()
-    assert late.value.code == "upstream_connect_timeout"
+    assert timeout_error.value.code == "upstream_connect_timeout"
     await used(lent)
     pool.give_back(origin, lent)
     assert await waiting[1] is lent
@@ -136,7 +136,7 @@ async def test_a_connection_is_given_back_once(upstream: ScriptedUpstream) -> No
 
 
 async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUpstream) -> None:
-    async def answer_and_leave(asked: Asked, wire: Wire) -> None:
+    async def answer_and_leave(request: Asked, wire: Wire) -> None:
         await wire.send(OK)
         wire.keep = False
 
@@ -183,7 +183,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
 
 
 async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) -> None:
-    async def leave(asked: Asked, wire: Wire) -> None:
+    async def leave(request: Asked, wire: Wire) -> None:
         wire.cut()
 
     async with HttpClient(TRUST) as http:
@@ -200,12 +200,12 @@ async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) 
         assert (len(upstream.requests), upstream.connections) == (3, 2)
 
 
-async def work_and_die(asked: Asked, wire: Wire) -> None:
+async def work_and_die(request: Asked, wire: Wire) -> None:
     await asyncio.sleep(2 * STALE_S)  # what is measured is a delay
     wire.cut()
 
 
-async def start(asked: Asked, wire: Wire) -> None:
+async def start(request: Asked, wire: Wire) -> None:
     await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
     wire.keep = False
 
@@ -225,7 +225,7 @@ async def test_lost_work_is_not_stale(script: Script, upstream: ScriptedUpstream
 async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: ScriptedUpstream) -> None:
     ends = asyncio.Event()
 
-    async def late_end(asked: Asked, wire: Wire) -> None:
+    async def late_end(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"))
         await ends.wait()
         await wire.send(b"0\r\n\r\n")
@@ -248,9 +248,9 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
     "rest", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
 )
 async def test_endless_response_is_cut(rest: bytes, upstream: ScriptedUpstream) -> None:
-    async def endless(asked: Asked, wire: Wire) -> None:
+    async def endless(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"), rest)
-        await asked.closed.wait()
+        await request.closed.wait()
 
     upstream.answer_with(endless)
     async with HttpClient(TRUST, linger_s=0.05) as http:

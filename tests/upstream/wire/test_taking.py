@@ -44,7 +44,7 @@ class Paced:
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.ends = ends
 
-    async def __call__(self, asked: Asked, wire: Wire) -> None:
+    async def __call__(self, request: Asked, wire: Wire) -> None:
         await wire.send(STREAM)
         while (data := await self.pieces.get()) is not None:
             await wire.send(data)
@@ -54,8 +54,8 @@ class Paced:
             wire.cut()
 
     def say(self, *data: bytes | None) -> None:
-        for each in data:
-            self.pieces.put_nowait(each)
+        for item in data:
+            self.pieces.put_nowait(item)
 
 
 async def opened(http: HttpClient, url: str, timeouts: Timeouts = PATIENT) -> HttpReply:
@@ -105,12 +105,12 @@ async def test_taking_resets_idle_timer(http: HttpClient, upstream: ScriptedUpst
             await asyncio.sleep(0.15)
             body.say(piece(b"x"))
             await taker.until(number + 1)
-        last = loop.time()
-        with pytest.raises(UpstreamTimeout) as late:
+        last_at = loop.time()
+        with pytest.raises(UpstreamTimeout) as timeout_error:
             await reading
 
-    assert late.value.code == "upstream_idle_timeout"
-    assert loop.time() - last >= 0.29
+    assert timeout_error.value.code == "upstream_idle_timeout"
+    assert loop.time() - last_at >= 0.29
 
 
 async def test_total_timeout_applies(http: HttpClient, upstream: ScriptedUpstream) -> None:
@@ -120,10 +120,10 @@ async def test_total_timeout_applies(http: HttpClient, upstream: ScriptedUpstrea
     async with await opened(http, upstream.url, times) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
         body.say(piece(b"x"))
-        with pytest.raises(UpstreamTimeout) as late:
+        with pytest.raises(UpstreamTimeout) as timeout_error:
             await reading
 
-    assert late.value.code == "upstream_total_timeout"
+    assert timeout_error.value.code == "upstream_total_timeout"
     assert taker.taken == [b"x"]
 
 
@@ -178,11 +178,11 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_any_cut_same_body(data: list[bytes], cuts: list[int], wakes: set[int]) -> None:
-    whole = b"".join(map(piece, data)) + END
-    ends = sorted({min(cut, len(whole)) for cut in cuts} | {len(whole)})
-    parts = [whole[at:end] for at, end in zip([0, *ends[:-1]], ends, strict=True)]
+    body_bytes = b"".join(map(piece, data)) + END
+    ends = sorted({min(cut, len(body_bytes)) for cut in cuts} | {len(body_bytes)})
+    parts = [body_bytes[at:end] for at, end in zip([0, *ends[:-1]], ends, strict=True)]
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM)
         for part in parts:
             await wire.send(part)
