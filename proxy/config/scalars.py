@@ -154,7 +154,6 @@ def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
 
 @cache
 def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the docstrings below the keys of each class of a module."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # the module has no source

@@ -138,7 +138,6 @@ class Draft:
         return f"${{{variable}}}"
 
     def _variable_of(self, secret: str, default_variable: str) -> str:
-        """Return the variable of a secret, which no other secret has."""
         if secret not in self._variables:
             number, variable = 1, default_variable
             stem, suffix, _ = default_variable.partition("_API_KEY")
@@ -221,7 +220,6 @@ def slug(text: str) -> str:
 
 
 def _referred(value: object) -> str | None:
-    """Return the variable that a value refers to, or None."""
     match = _VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
     return None if match is None else match[1] or match[2]
 

@@ -82,7 +82,6 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
 
 
 def _provider_name(params: ConfigPart) -> str:
-    """Return LiteLLM's name of the provider of an item."""
     name, slash, _ = (params.text("model") or "").partition("/")
     return params.text("custom_llm_provider") or (name if slash else "openai")
 
@@ -138,7 +137,6 @@ class _Converter:
                 yield provider.variable
 
     def _set_defaults(self) -> None:
-        """Set the settings of all upstreams and of all deployments."""
         litellm, router = self._litellm, self._router
         total = router.number("timeout") or litellm.number("request_timeout")
         timeouts = _durations(first_byte=router.number("stream_timeout"), total=total)
@@ -161,7 +159,6 @@ class _Converter:
             self._draft.note(router.at("routing_strategy"), note)
 
     def _add_model(self, item: ConfigPart) -> None:
-        """Add the target of an item to the deployment of its name."""
         draft, model_name = self._draft, item.text("model_name")
         params, info = item.part("litellm_params"), item.part("model_info")
         info.take("id")
@@ -204,7 +201,6 @@ class _Converter:
             self._draft.note(info.at("mode"), note)
 
     def _add_base_price(self, info: ConfigPart, params: ConfigPart, target: dict[str, Any]) -> None:
-        """Add the price of the ``base_model`` of a target."""
         base_models = info.text("base_model"), params.text("base_model")
         base_model = base_models[0] or base_models[1]
         if base_model is None or "price" in target or base_model == target["model"]:
@@ -218,7 +214,6 @@ class _Converter:
         self._draft.note(info.at("base_model"), note)
 
     def _upstream(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
-        """Return the upstream of a target, or None if it has no URL."""
         base_url = self._base_url(params, name, provider)
         if base_url is None:
             return None
@@ -265,7 +260,6 @@ class _Converter:
         return url
 
     def _add_fallbacks(self, part: ConfigPart) -> None:
-        """Add the targets of other deployments as the fallback of one."""
         deployments = self._draft.deployments
         for model_name in list(part.names()):
             fallback_names = part.take(model_name)
@@ -288,7 +282,6 @@ class _Converter:
                 )
 
     def _add_aliases(self, part: ConfigPart) -> None:
-        """Add other names of deployments."""
         for alias in part.names():
             model_name = part.take(alias)
             model_name = model_name.get("model") if isinstance(model_name, dict) else model_name
@@ -332,7 +325,6 @@ class _Converter:
 
 
 def _durations(**seconds: float | None) -> dict[str, str]:
-    """Return the times that are set, as in policies."""
     return {name: duration(value) for name, value in seconds.items() if value}
 
 

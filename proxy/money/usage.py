@@ -204,7 +204,6 @@ def _add_difference(counts: dict[str, int], usage: Json, details: Mapping[str, i
 
 
 def _extra_counts(usage: Json, cache_write: int) -> dict[str, int]:
-    """Return Anthropic's counts of one-hour cache writes and of web searches."""
     writes = _member(usage, "cache_creation", "ephemeral_1h_input_tokens")
     counts = {
         "cache_write_1h": min(writes, cache_write),
@@ -307,7 +306,6 @@ class Price:
         return parts
 
     def _for_prompt(self, tokens: Tokens) -> Price:
-        """Return the prices for a prompt of this size."""
         prompt = tokens.prompt_total
         for above, price in self.tier_prices:
             if prompt > above:

@@ -63,7 +63,6 @@ def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tupl
 
 
 def _scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
-    """Return the limits of a deployment and of its rules."""
     return [*deployment.limits, *(scoped for rule in deployment.rules for scoped in rule.limits)]
 
 
@@ -74,9 +73,15 @@ def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
         for name, deployment in key.deployments.items():
             by_key[name][key.name] = deployment
     for caller in snapshot.deployments.values():
-        for internal, name in _internal_calls(caller):
+        calls = [(internal_key("guard", guard), name) for guard, name in guard_deployments(caller)]
+        calls += [
+            (internal_key("cache", caller.name), cache.semantic.embeddings)
+            for cache in _caches(caller)
+            if cache.semantic is not None
+        ]
+        for key_name, name in calls:
             target = snapshot.deployments[name]
-            by_key[name][internal] = KeyDeployment(target, target.tags)
+            by_key[name][key_name] = KeyDeployment(target, target.tags)
     return by_key
 
 
@@ -88,15 +93,6 @@ def guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
         name: str | None = getattr(guard.detector, "asked_deployment", None)
         if name is not None:
             yield guard.name, name
-
-
-def _internal_calls(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Yield the keys of calls that the proxy makes for a deployment, and the called deployment."""
-    for guard, name in guard_deployments(deployment):
-        yield internal_key("guard", guard), name
-    for cache in _caches(deployment):
-        if cache.semantic is not None:
-            yield internal_key("cache", deployment.name), cache.semantic.embeddings
 
 
 def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
@@ -240,6 +236,5 @@ def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
 
 
 def _caches(deployment: Deployment) -> Iterator[CacheRule]:
-    """Yield the cache rules of a deployment and of its rules."""
     by_rules = (rule.cache.cache for rule in deployment.rules if rule.cache is not None)
     yield from (cache for cache in (deployment.cache, *by_rules) if cache is not None)

@@ -80,7 +80,6 @@ def _write_frames(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes
 
 
 def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
-    """Return the dialect, the endpoint and the family of a path."""
     if url.endswith(anthropic.PATHS["chat"]):
         return "anthropic", "chat", "messages"
     if url.endswith(openai.PATHS["responses"]):
@@ -91,7 +90,6 @@ def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
 
 
 def _frames(answer: ScriptedAnswer, request: Json) -> list[Frame]:
-    """Return the frames of a response, one for each piece of its text and one for its end."""
     part = Part("text", 0)
     native = _usage(answer)
     usage = UsageReport(read_usage(native), dict(native))

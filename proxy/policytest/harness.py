@@ -143,7 +143,6 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
 
 
 async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
-    """Return the claims of the call, or none if it is rejected before."""
     try:
         call = await exchange.read_call(exchange.read_head())
         return estimate_claims(policies.identify(call.head).decide(call), call)
@@ -181,8 +180,6 @@ def _calls_service(rule: GuardRule) -> bool:
 
 @frozen
 class _Policies:
-    """The policies for a client with the key of the test."""
-
     snapshot: Snapshot
     key: str
 
@@ -312,8 +309,6 @@ class _Http:
 
 @dataclass(slots=True)
 class _Reply:
-    """A simulated response."""
-
     answer: ScriptedAnswer
     pieces: list[bytes]
 

@@ -121,7 +121,6 @@ def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differenc
 
 
 def _missing(names: Iterable[str]) -> str:
-    """Return the text for a missing value, with the names of those that exist."""
     available = ", ".join(sorted(set(names)))
     return f"{MISSING} (available: {available})" if available else MISSING
 

@@ -61,7 +61,6 @@ def _missing(targets: list[tuple[KeyPath, Target]], day: date) -> Iterator[Findi
 def _old(
     loaded: Loaded, targets: list[tuple[KeyPath, Target]], day: date, max_age_days: int
 ) -> Iterator[Finding]:
-    """Yield an old price table, and old dated prices of targets."""
     as_of = loaded.priced.price_table.as_of
     if loaded.priced.prices and as_of is None:
         message = 'the age of these prices is unknown. Add "price_table: {as_of: YYYY-MM-DD}".'

@@ -69,16 +69,12 @@ def _section(provider: types.Provider) -> dict[str, Rows]:
     section: dict[str, Rows] = {}
     for model in (*provider.models, *resold):
         if rows := _rows(model):
-            for name in _names(model):
+            names = {model.id, *_patterns(model.match)}
+            for name in [name for name in names if name[0].isalnum()]:
                 exact = name.removesuffix("*")
                 if provider.find_model(exact, all_providers=data.providers) is model:
                     section[name] = rows
     return dict(sorted(section.items()))
-
-
-def _names(model: types.ModelInfo) -> set[str]:
-    """Return the exact names and the prefixes of a model."""
-    return {name for name in (model.id, *_patterns(model.match)) if name[0].isalnum()}
 
 
 def _patterns(match: types.MatchLogic) -> list[str]:

@@ -37,10 +37,10 @@ def test_bases_describe_their_keys_unless_a_key_is_said_again() -> None:
 
 def test_a_model_that_is_made_of_others_has_their_descriptions() -> None:
     fields: Any = {"fuel": (str, Field(description="What it burns."))}
-    made = create_model("Burner", __base__=Stove, **fields)
+    result = create_model("Burner", __base__=Stove, **fields)
 
-    assert descriptions_of(made) == {**descriptions_of(Stove), "fuel": "What it burns."}
-    schema = made.model_json_schema()["properties"]
+    assert descriptions_of(result) == {**descriptions_of(Stove), "fuel": "What it burns."}
+    schema = result.model_json_schema()["properties"]
     assert schema["plates"]["description"] == "How many it has."
     assert "description" not in schema["silent"]
 

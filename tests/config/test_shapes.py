@@ -69,18 +69,18 @@ def part(condition: ShapeCondition) -> type[Section]:
 def test_a_condition_and_its_schema_say_the_same(name: str) -> None:
     model = part(CONDITIONS[name])
     fits = jsonschema_rs.validator_for(model.model_json_schema()).is_valid
-    found = set()
+    result = set()
     for values in product(*VALUES.values()):
         pairs = zip(VALUES, values, strict=True)
         written = {key: value for key, value in pairs if value is not ...}
         try:
             model.model_validate(written)
-            taken = True
+            accepted = True
         except ValidationError:
-            taken = False
-        assert fits(written) == taken, written
-        found.add(taken)
-    assert found == {True, False}
+            accepted = False
+        assert fits(written) == accepted, written
+        result.add(accepted)
+    assert result == {True, False}
 
 
 def test_a_part_meets_what_is_required_of_what_it_is_one_of() -> None:

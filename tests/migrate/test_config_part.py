@@ -24,8 +24,8 @@ def test_text_may_be_a_number(value: Any, text: str | None) -> None:
 def test_a_list_of_mappings_tells_the_place_of_each() -> None:
     parts = ConfigPart("", {"items": [{"a": 1}, 2]}).parts("items")
 
-    assert [each.place for each in parts] == ["items[0]", "items[1]"]
-    assert [list(each.unread()) for each in parts] == [["items[0].a"], []]
+    assert [part.place for part in parts] == ["items[0]", "items[1]"]
+    assert [list(part.unread()) for part in parts] == [["items[0].a"], []]
 
 
 @for_each("values", [None, 1, "x", [1]])

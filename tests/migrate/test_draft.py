@@ -60,9 +60,9 @@ def test_a_secret_is_named_and_never_copied(value: object, variable: str, is_not
 def test_secrets_that_differ_have_variables_that_nobody_else_reads() -> None:
     draft = Draft(["A_2_API_KEY", "HF_TOKEN"])
 
-    named = [draft.secret(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
+    target = [draft.secret(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
 
-    assert named == ["${A_API_KEY}", "${A_3_API_KEY}", "${A_API_KEY}"]
+    assert target == ["${A_API_KEY}", "${A_3_API_KEY}", "${A_API_KEY}"]
     assert draft.secret("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
 
 
@@ -138,13 +138,16 @@ def test_an_address_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
 
 def test_a_deployment_has_other_names_that_no_other_one_has() -> None:
     draft = Draft()
-    one, other = draft.deployments.setdefault("one", {}), draft.deployments.setdefault("other", {})
+    single, other_item = (
+        draft.deployments.setdefault("one", {}),
+        draft.deployments.setdefault("other", {}),
+    )
 
-    taken = [draft.add_alias(one, name) for name in ("A", "A", "other")]
+    accepted = [draft.add_alias(single, name) for name in ("A", "A", "other")]
 
-    assert taken == [True, True, False]
-    assert not draft.add_alias(other, "A")
-    assert one == {"also_known_as": ["A"]}
+    assert accepted == [True, True, False]
+    assert not draft.add_alias(other_item, "A")
+    assert single == {"also_known_as": ["A"]}
 
 
 AZURE, GROQ = {"dialect": "azure"}, {"dialect": "openai", "provider": "groq"}
@@ -164,13 +167,13 @@ ROWS = packaged_prices().prices
 def test_a_price_is_that_of_the_provider_and_may_stand_at_a_target(
     upstream: dict[str, Any], model: str, provider: str, row: str
 ) -> None:
-    found = listed_price(upstream, model)
+    result = listed_price(upstream, model)
 
-    assert found is not None
-    assert found.price == ROWS[provider][row]
-    assert found.price is not ROWS[provider][row]
-    assert found.as_of == packaged_prices().price_table.as_of
-    target = TargetConfig.model_validate({"upstream": "u", "model": "m", "price": found.price})
+    assert result is not None
+    assert result.price == ROWS[provider][row]
+    assert result.price is not ROWS[provider][row]
+    assert result.as_of == packaged_prices().price_table.as_of
+    target = TargetConfig.model_validate({"upstream": "u", "model": "m", "price": result.price})
     assert target.price
 
 

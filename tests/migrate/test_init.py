@@ -82,7 +82,7 @@ def test_migrated_folder_has_no_target_that_its_names_do_not_reach(
         report = check_folder(folder, None)
 
     assert report.errors == (), content
-    paths = [each.path for each in report.warnings if "used only by calls" in each.message]
+    paths = [warning.path for warning in report.warnings if "used only by calls" in warning.message]
     assert paths == [], content
     for deployment in draft.deployments.values():
         targets = deployment["targets"]
@@ -107,7 +107,7 @@ def test_drained_targets_stay_drained(gateway: str, weights: list[float]) -> Non
 
     draft = FORMATS[gateway](config, "m", {})
 
-    written = [each["weight"] for each in draft.deployments["m"]["targets"]]
+    written = [deployment["weight"] for deployment in draft.deployments["m"]["targets"]]
     expected = [weight > 0 or not any(weights) for weight in weights]
     assert [weight > 0 for weight in written] == expected
     assert any("all weights are 0" in note for note in draft.notes) == (not any(weights))

@@ -18,19 +18,19 @@ def draft(*models: dict[str, Any], **sections: Any) -> Draft:
 
 
 def test_equal_targets_share_an_upstream_and_others_get_their_own() -> None:
-    made = draft(
+    converted = draft(
         {"model": "openai/a", "api_key": "os.environ/ONE"},
         {"model": "openai/b", "api_key": "os.environ/ONE"},
         {"model": "c", "api_key": "os.environ/TWO", "timeout": 1.5},
     )
 
-    assert {name: each["api_key"] for name, each in made.upstreams.items()} == {
+    assert {name: item["api_key"] for name, item in converted.upstreams.items()} == {
         "openai": "${ONE}",
         "openai-2": "${TWO}",
     }
-    assert made.upstreams["openai-2"]["timeouts"] == {"total": "1500ms"}
-    targets = made.deployments["m"]["targets"]
-    assert [(each["upstream"], each["model"], each["weight"]) for each in targets] == [
+    assert converted.upstreams["openai-2"]["timeouts"] == {"total": "1500ms"}
+    targets = converted.deployments["m"]["targets"]
+    assert [(item["upstream"], item["model"], item["weight"]) for item in targets] == [
         ("openai", "a", 1),
         ("openai", "b", 1),
         ("openai-2", "c", 1),
@@ -38,20 +38,20 @@ def test_equal_targets_share_an_upstream_and_others_get_their_own() -> None:
 
 
 def test_an_order_is_a_fallback() -> None:
-    made = draft({"model": "openai/b", "order": 2}, {"model": "openai/a", "order": 1})
+    converted = draft({"model": "openai/b", "order": 2}, {"model": "openai/a", "order": 1})
     alone = draft({"model": "openai/b", "order": 2})
 
-    assert [each["model"] for each in made.deployments["m"]["targets"]] == ["a"]
-    assert [each["model"] for each in made.deployments["m"]["fallback"]] == ["b"]
-    assert [each["model"] for each in alone.deployments["m"]["targets"]] == ["b"]
+    assert [deployment["model"] for deployment in converted.deployments["m"]["targets"]] == ["a"]
+    assert [deployment["model"] for deployment in converted.deployments["m"]["fallback"]] == ["b"]
+    assert [deployment["model"] for deployment in alone.deployments["m"]["targets"]] == ["b"]
 
 
 def test_prices_are_of_a_million_tokens() -> None:
-    made = draft(
+    converted = draft(
         {"model": "openai/a", "input_cost_per_token": 1.5e-7, "output_cost_per_token": "6e-7"}
     )
 
-    assert made.deployments["m"]["targets"][0]["price"] == {"input": 0.15, "output": 0.6}
+    assert converted.deployments["m"]["targets"][0]["price"] == {"input": 0.15, "output": 0.6}
 
 
 @for_each(
@@ -76,32 +76,32 @@ def test_other_names_of_a_model_are_names_of_its_deployment() -> None:
     aliases = {"gpt-4": "b", "four": {"model": "b"}, "Big One": "b", "none": "c"}
 
     router = {"model_group_alias": aliases}
-    made = draft_of({"model_list": items, "router_settings": router}, "c", {})
+    converted = draft_of({"model_list": items, "router_settings": router}, "c", {})
 
-    names = {name: each.get("also_known_as") for name, each in made.deployments.items()}
+    names = {name: item.get("also_known_as") for name, item in converted.deployments.items()}
     assert names == {"big-one": ["Big One"], "b": ["gpt-4", "four"]}
-    assert [note.partition(":")[0] for note in made.notes] == [
+    assert [note.partition(":")[0] for note in converted.notes] == [
         "router_settings.model_group_alias.Big One",
         "router_settings.model_group_alias.none",
     ]
 
 
 def test_what_is_more_than_a_policy_takes_is_as_much_as_it_takes() -> None:
-    made = draft(
+    converted = draft(
         {"model": "openai/a", "weight": 1e9, "api_base": "https://me:sk-1@a.test/v1?key=sk-2"},
         router_settings={"allowed_fails": 1e9},
     )
 
-    [upstream] = made.upstreams.values()
+    [upstream] = converted.upstreams.values()
     assert (upstream["base_url"], upstream["breaker"]["failures"]) == ("https://a.test/v1", 10_000)
-    assert made.deployments["m"]["targets"][0]["weight"] == 1_000_000
-    assert any("api_base" in note for note in made.notes)
+    assert converted.deployments["m"]["targets"][0]["weight"] == 1_000_000
+    assert any("api_base" in note for note in converted.notes)
 
 
-def keys_of(made: Draft) -> list[str | None]:
+def keys_of(result: Draft) -> list[str | None]:
     """Return the key of the upstream of each target."""
-    targets = (each["targets"][0] for each in made.deployments.values())
-    return [made.upstreams[target["upstream"]].get("api_key") for target in targets]
+    targets = (deployment["targets"][0] for deployment in result.deployments.values())
+    return [result.upstreams[target["upstream"]].get("api_key") for target in targets]
 
 
 @for_each(
@@ -122,19 +122,19 @@ def test_each_key_that_differs_has_a_variable_and_an_upstream_of_its_own(
         for place, key in enumerate(keys)
     ]
 
-    made = draft_of({"model_list": items}, "c", {})
+    converted = draft_of({"model_list": items}, "c", {})
 
-    assert keys_of(made) == [f"${{{name}}}" for name in variables]
-    assert list(made.exports) == list(dict.fromkeys(variables))
+    assert keys_of(converted) == [f"${{{name}}}" for name in variables]
+    assert list(converted.exports) == list(dict.fromkeys(variables))
     literal = [
         (f"model_list[{place}].litellm_params.api_key", name)
         for place, (key, name) in enumerate(zip(keys, variables, strict=True))
         if key is not None and not str(key).startswith("os.environ/")
     ]
-    assert made.notes == [
-        f"{at}: the secret is not copied. Set {name} to it." for at, name in literal
+    assert converted.notes == [
+        f"{position}: the secret is not copied. Set {name} to it." for position, name in literal
     ]
-    assert len(made.upstreams) == len(set(variables))
+    assert len(converted.upstreams) == len(set(variables))
 
 
 AZURE = {"model": "azure/mine", "api_base": "os.environ/AZURE_API_BASE", "api_key": "os.environ/K"}
@@ -143,34 +143,34 @@ AZURE = {"model": "azure/mine", "api_base": "os.environ/AZURE_API_BASE", "api_ke
 def test_an_address_in_a_variable_is_read_where_it_is_set_and_else_counted() -> None:
     config = {"model_list": [{"model_name": "m", "litellm_params": AZURE}]}
 
-    made = draft_of(config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"})
-    without = draft_of(config, "c", {})
+    converted = draft_of(config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"})
+    incomplete = draft_of(config, "c", {})
 
-    assert made.upstreams["azure"] == {
+    assert converted.upstreams["azure"] == {
         "dialect": "azure",
         "base_url": "https://eu.openai.azure.com",
         "api_key": "${K}",
     }
-    assert (made.left_out, without.left_out, without.deployments) == (0, 1, {})
-    assert "AZURE_API_BASE is not set" in without.notes[0]
+    assert (converted.left_out, incomplete.left_out, incomplete.deployments) == (0, 1, {})
+    assert "AZURE_API_BASE is not set" in incomplete.notes[0]
 
 
-@pytest.mark.parametrize("given", ["os.environ/OUR_GATEWAY", "sk-live-1", "gateway.test/v1"])
-def test_what_is_no_address_is_copied_nowhere(given: str) -> None:
-    params = {"model": "openai/a", "api_base": given}
+@pytest.mark.parametrize("setup", ["os.environ/OUR_GATEWAY", "sk-live-1", "gateway.test/v1"])
+def test_what_is_no_address_is_copied_nowhere(setup: str) -> None:
+    params = {"model": "openai/a", "api_base": setup}
     config = {"model_list": [{"model_name": "m", "litellm_params": params}]}
 
-    made = draft_of(config, "c", {"OUR_GATEWAY": "sk-live-2"})
+    converted = draft_of(config, "c", {"OUR_GATEWAY": "sk-live-2"})
 
-    assert (made.upstreams, made.left_out) == ({}, 1)
-    assert "not an http or https URL" in made.notes[0]
-    assert "sk-live" not in "".join(made.notes)
+    assert (converted.upstreams, converted.left_out) == ({}, 1)
+    assert "not an http or https URL" in converted.notes[0]
+    assert "sk-live" not in "".join(converted.notes)
 
 
 def test_an_address_in_a_variable_that_is_not_set_is_never_the_public_one() -> None:
-    made = draft({"model": "openai/a", "api_base": "os.environ/OUR_GATEWAY"})
+    converted = draft({"model": "openai/a", "api_base": "os.environ/OUR_GATEWAY"})
 
-    assert (made.upstreams, made.left_out) == ({}, 1)
+    assert (converted.upstreams, converted.left_out) == ({}, 1)
 
 
 @for_each(
@@ -193,12 +193,14 @@ def test_what_a_model_is_for_becomes_an_endpoint_or_paths(
 ) -> None:
     item = {"model_name": "m", "litellm_params": {"model": f"{provider}/a"}}
 
-    made = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {})
+    converted = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {})
 
-    [deployment] = made.deployments.values()
-    found = {**deployment["targets"][0], **deployment}
-    assert {name: found[name] for name in ("endpoint", "passthrough") if name in found} == expected
-    assert made.notes == []
+    [deployment] = converted.deployments.values()
+    result = {**deployment["targets"][0], **deployment}
+    assert {
+        name: result[name] for name in ("endpoint", "passthrough") if name in result
+    } == expected
+    assert converted.notes == []
 
 
 @pytest.mark.parametrize(
@@ -208,25 +210,25 @@ def test_what_a_model_is_for_becomes_an_endpoint_or_paths(
 def test_a_mode_that_asks_something_of_clients_is_told(mode: str, words: str) -> None:
     item = {"model_name": "m", "litellm_params": {"model": "openai/a"}}
 
-    made = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
+    converted = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
 
-    assert [words in note for note in made.notes] == [True]
+    assert [words in note for note in converted.notes] == [True]
 
 
 def test_a_server_of_ones_own_gets_no_key_that_nobody_said() -> None:
-    made = draft({"model": "hosted_vllm/a", "api_base": "http://127.0.0.1:8000/v1"})
+    converted = draft({"model": "hosted_vllm/a", "api_base": "http://127.0.0.1:8000/v1"})
 
-    assert keys_of(made) == [None]
-    assert (made.exports, "HOSTED_VLLM_API_KEY" in made.notes[0]) == ({}, True)
+    assert keys_of(converted) == [None]
+    assert (converted.exports, "HOSTED_VLLM_API_KEY" in converted.notes[0]) == ({}, True)
 
 
 def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
     settings = {"cache": True, "cache_params": {"type": "redis"}}
 
-    made = draft({"model": "ollama/a"}, litellm_settings=settings)
+    converted = draft({"model": "ollama/a"}, litellm_settings=settings)
 
-    assert list(made.exports) == ["HEADRACE_REDIS_URL", "HEADRACE_SECRET"]
-    assert "HEADRACE_REDIS_URL and HEADRACE_SECRET" in made.notes[0]
+    assert list(converted.exports) == ["HEADRACE_REDIS_URL", "HEADRACE_SECRET"]
+    assert "HEADRACE_REDIS_URL and HEADRACE_SECRET" in converted.notes[0]
 
 
 @for_each(
@@ -247,24 +249,24 @@ def test_the_price_of_a_base_model_is_that_of_its_target(
     item = {"litellm_params": {"model": model, "api_base": "https://mine.example"}}
     item[part] = {**item.get(part, {}), "base_model": base_model}
 
-    made = draft_of({"model_list": [{"model_name": "m", **item}]}, "c", {})
+    converted = draft_of({"model_list": [{"model_name": "m", **item}]}, "c", {})
 
-    [target] = made.deployments["m"]["targets"]
+    [target] = converted.deployments["m"]["targets"]
     assert target.get("price", {}).get("output") == output
     if output is not None:
-        assert f"the price of {base_model} as of 20" in made.notes[-1]
+        assert f"the price of {base_model} as of 20" in converted.notes[-1]
     elif base_model != "gpt-4o":
-        assert f"model {base_model} has no known price" in made.notes[-1]
+        assert f"model {base_model} has no known price" in converted.notes[-1]
 
 
 def test_a_base_model_beside_a_price_is_not_looked_up() -> None:
     params = {"model": "openai/mine", "input_cost_per_token": 1e-6}
     item = {"model_name": "m", "model_info": {"base_model": "gpt-4o"}, "litellm_params": params}
 
-    made = draft_of({"model_list": [item]}, "c", {})
+    converted = draft_of({"model_list": [item]}, "c", {})
 
-    assert made.notes == []
-    assert made.deployments["m"]["targets"][0]["price"] == {"input": 1.0}
+    assert converted.notes == []
+    assert converted.deployments["m"]["targets"][0]["price"] == {"input": 1.0}
 
 
 @for_each("provider", ["openai", "cohere"])

@@ -40,7 +40,7 @@ def test_parts_of_a_text_add_up_to_the_whole() -> None:
 
 
 @for_each(
-    "more",
+    "fields",
     [
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"title": BIG}}}},
         {"response_format": {"json_schema": {"schema": {"properties": {BIG: {}}}}}},
@@ -54,10 +54,12 @@ def test_parts_of_a_text_add_up_to_the_whole() -> None:
     ],
     ids=lambda more: next(iter(more)),
 )
-def test_every_string_of_a_request_counts_whatever_field_it_stands_in(more: dict[str, Any]) -> None:
+def test_every_string_of_a_request_counts_whatever_field_it_stands_in(
+    fields: dict[str, Any],
+) -> None:
     plain = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
-    assert estimate_quarters({**plain, **more}) - estimate_quarters(plain) >= len(BIG)
+    assert estimate_quarters({**plain, **fields}) - estimate_quarters(plain) >= len(BIG)
 
 
 def test_numbers_are_tokens_in_a_prompt_of_tokens_and_nothing_as_a_parameter() -> None:

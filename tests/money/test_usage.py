@@ -115,17 +115,17 @@ def test_a_cost_is_the_sum_of_products_rounded_once(price: Price, tokens: Tokens
     assert price.cost(tokens) == (sums[-1] if len(products) == len(counted) else None)
     if len(products) == len(counted):
         parts: dict[str, int] = {}
-        for name, before, upto in zip(counted, sums, sums[1:], strict=False):
-            parts[COST_TYPES[name]] = parts.get(COST_TYPES[name], 0) + upto - before
+        for name, initial, upto in zip(counted, sums, sums[1:], strict=False):
+            parts[COST_TYPES[name]] = parts.get(COST_TYPES[name], 0) + upto - initial
         assert price.parts(tokens) == {kind: part for kind, part in parts.items() if part}
 
 
 @for_each(
-    ("cost", "whole"),
+    ("cost", "expected"),
     [("0.0005", 0), ("0.0015", 2), ("0.0025", 2), ("0.00251", 3), ("285", 285_000), ("0", 0)],
 )
-def test_a_cost_is_rounded_half_to_even(cost: str, whole: int) -> None:
-    assert nano_usd(Decimal(cost)) == whole
+def test_a_cost_is_rounded_half_to_even(cost: str, expected: int) -> None:
+    assert nano_usd(Decimal(cost)) == expected
 
 
 @for_each(
@@ -148,9 +148,9 @@ DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}
 MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
 
 
-def said(prompt: int, completion: int | None, total: Any = ..., **more: Any) -> dict[str, Any]:
+def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -> dict[str, Any]:
     """Return the usage of a chat, without a total unless one is given."""
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **more}
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **fields}
     return usage if total is ... else {**usage, "total_tokens": total}
 
 
@@ -252,13 +252,13 @@ details = junk | st.dictionaries(
 
 
 @given(prompt=counts, completion=counts, inside=details, made=details)
-def test_counts_add_up_to_totals(prompt: int, completion: int, inside: Any, made: Any) -> None:
+def test_counts_add_up_to_totals(prompt: int, completion: int, inside: Any, result: Any) -> None:
     tokens = read_usage(
         {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "prompt_tokens_details": inside,
-            "completion_tokens_details": made,
+            "completion_tokens_details": result,
         }
     )
 
@@ -274,8 +274,8 @@ def test_tokens_add_up_type_by_type() -> None:
     )
 
 
-def priced(amount: int, since: date | None = None) -> Price:
-    return Price(input=Decimal(amount), output=Decimal(0), since=since)
+def priced(amount: int, start: date | None = None) -> Price:
+    return Price(input=Decimal(amount), output=Decimal(0), since=start)
 
 
 BOOK = PriceBook(
@@ -293,7 +293,7 @@ BOOK = PriceBook(
 
 
 @for_each(
-    ("provider", "model", "on", "found"),
+    ("provider", "model", "on", "expected"),
     [
         pytest.param("openai", "gpt-4o-mini", TODAY, 1, id="its-very-name"),
         pytest.param("openai", "gpt-4o-mini-2024-07-18", TODAY, 3, id="the-longest-prefix"),
@@ -308,7 +308,9 @@ BOOK = PriceBook(
         pytest.param("openai", "smol-next", TODAY, None, id="not-yet"),
     ],
 )
-def test_finds_dated_price(provider: str | None, model: str, on: date, found: int | None) -> None:
+def test_finds_dated_price(
+    provider: str | None, model: str, on: date, expected: int | None
+) -> None:
     price = BOOK.find(provider, model, on)
 
-    assert (price.input if price else None) == found
+    assert (price.input if price else None) == expected

@@ -43,21 +43,21 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 
 def test_budget_lists_deployments_unless_rules_decide(snapshot: Snapshot) -> None:
-    found = budgets(snapshot)
+    result = budgets(snapshot)
 
-    assert sorted(found) == ["all", "brought", "month", "own", "taken", "users"]
-    assert found["own"].deployments == frozenset({"legacy-only"})
-    assert "legacy-only" not in (found["all"].deployments or ())
-    assert (found["taken"].deployments, found["brought"].deployments) == (None, None)
+    assert sorted(result) == ["all", "brought", "month", "own", "taken", "users"]
+    assert result["own"].deployments == frozenset({"legacy-only"})
+    assert "legacy-only" not in (result["all"].deployments or ())
+    assert (result["taken"].deployments, result["brought"].deployments) == (None, None)
 
 
 def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapshot) -> None:
-    found = budgets(snapshot)
+    result = budgets(snapshot)
 
-    assert found["all"].scopes == {""} == found["brought"].scopes == found["taken"].scopes
-    assert found["users"].scopes == set()
-    assert found["own"].scopes == {"deployment:legacy-only"}
-    assert found["month"].scopes == {
+    assert result["all"].scopes == {""} == result["brought"].scopes == result["taken"].scopes
+    assert result["users"].scopes == set()
+    assert result["own"].scopes == {"deployment:legacy-only"}
+    assert result["month"].scopes == {
         "key:support-widget|tag.team:support",
         "key:search-box|tag.team:",
     }
@@ -66,13 +66,13 @@ def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapsh
 async def test_they_are_found_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
     now = [snapshot]
     in_force = ActiveBudgets(lambda: now[0])
-    first, same = await asyncio.gather(in_force.all(), in_force.all())
+    first_item, same = await asyncio.gather(in_force.all(), in_force.all())
     now[0] = read_folder(tmp_path, None)
-    other = await in_force.all()
+    other_item = await in_force.all()
 
-    assert first is same
-    assert first is not other
-    assert first == other == budgets(snapshot)
+    assert first_item is same
+    assert first_item is not other_item
+    assert first_item == other_item == budgets(snapshot)
 
 
 def test_they_are_found_off_the_event_loop(tmp_path: Path) -> None:

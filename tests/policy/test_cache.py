@@ -54,16 +54,16 @@ def test_the_nearest_word_counts(
 
 async def test_policy_enables_cache(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url) + "\npolicies: {default: {cache: {ttl: 1h}}}\n"
-    said = []
+    text = []
     async with running_proxy(tmp_path / "policies", policies) as proxy:
-        for more in ({}, {}, {"cache-control": "no-cache"}, {"cache-control": "no-store,no-cache"}):
+        for item in ({}, {}, {"cache-control": "no-cache"}, {"cache-control": "no-store,no-cache"}):
             body = {"model": "support-chat", "prompt": "Hi"}
-            headers = {**BEARER, **more}
+            headers = {**BEARER, **item}
             async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
-                said.append(response.headers["x-headrace-cache"])
+                text.append(response.headers["x-headrace-cache"])
         records = await proxy.sink.wait(4)
 
-    assert said == ["miss", "hit", "refresh", "bypass"]
+    assert text == ["miss", "hit", "refresh", "bypass"]
     assert len(upstream.requests) == 3
     assert [record.billing.cost for record in records][1] == 0
     assert records[1].saved is not None

@@ -67,9 +67,9 @@ def test_a_tag_has_the_values_that_the_policies_close(tmp_path: Path) -> None:
 
 
 def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path) -> None:
-    found = made(tmp_path)
+    result = made(tmp_path)
 
-    scopes = {(limit.name, scope) for limit, scope in found.counters}
+    scopes = {(limit.name, scope) for limit, scope in result.counters}
     assert scopes == {
         ("per-key", "key:support-widget"),
         ("per-key", "key:search-box"),
@@ -83,14 +83,14 @@ def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path
         ("per-feature", "key:support-widget|tag.feature:"),
         ("per-feature", "key:search-box|tag.feature:"),
     }
-    assert found.prices_as_of is not None
+    assert result.prices_as_of is not None
 
 
 def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
-    found = made(tmp_path)
+    result = made(tmp_path)
 
-    assert found.keys == ("search-box", "support-widget")
-    assert found.deployments["support-chat"].tags == {("team", "support"), ("team", "search")}
+    assert result.keys == ("search-box", "support-widget")
+    assert result.deployments["support-chat"].tags == {("team", "support"), ("team", "search")}
 
 
 @for_each(
@@ -112,10 +112,10 @@ policies:
 """
     )
     (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
-    told = list_labels(read_folder(tmp_path, {}))
+    snapshot = list_labels(read_folder(tmp_path, {}))
 
-    assert told.keys == (caller, "search-box", "support-widget")
-    assert ("own", f"key:{caller}") in {(limit.name, scope) for limit, scope in told.counters}
+    assert snapshot.keys == (caller, "search-box", "support-widget")
+    assert ("own", f"key:{caller}") in {(limit.name, scope) for limit, scope in snapshot.counters}
 
 
 CACHES = f"""\
@@ -165,7 +165,7 @@ keys:
 
 
 @for_each(
-    ("one", "other", "shared"),
+    ("single", "other_item", "shared"),
     [
         ("keeps", "keeps", ["up"]),
         ("keeps, falls", "falls, routed", ["spare", "up"]),
@@ -173,8 +173,10 @@ keys:
         ("chats, messages", "chats, messages", []),
     ],
 )
-def test_shares_stored_objects(one: str, other: str, shared: list[str], tmp_path: Path) -> None:
-    text = RESPONSES.replace("ONE", one).replace("OTHER", other)
+def test_shares_stored_objects(
+    single: str, other_item: str, shared: list[str], tmp_path: Path
+) -> None:
+    text = RESPONSES.replace("ONE", single).replace("OTHER", other_item)
     (tmp_path / "p.yaml").write_text(text)
 
     assert shared_response_stores(read_folder(tmp_path, None)) == shared
@@ -182,11 +184,11 @@ def test_shares_stored_objects(one: str, other: str, shared: list[str], tmp_path
 
 async def test_it_is_told_at_the_start_where_nothing_seals_ids(tmp_path: Path) -> None:
     text = RESPONSES.replace("ONE", "keeps").replace("OTHER", "keeps")
-    found = []
-    for at, environ in enumerate(({}, {"HEADRACE_SECRET": "a secret of replicas"})):
-        async with serving(tmp_path / str(at), text, **environ) as (served, _):
+    result = []
+    for position, environ in enumerate(({}, {"HEADRACE_SECRET": "a secret of replicas"})):
+        async with serving(tmp_path / str(position), text, **environ) as (served, _):
             pass
-        found.append([line for line in served.lines if line["event"] == "ids.unsealed"])
+        result.append([line for line in served.lines if line["event"] == "ids.unsealed"])
 
-    assert [len(lines) for lines in found] == [1, 0]
-    assert found[0][0]["upstreams"] == ["up"]
+    assert [len(lines) for lines in result] == [1, 0]
+    assert result[0][0]["upstreams"] == ["up"]

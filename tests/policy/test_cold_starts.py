@@ -85,14 +85,14 @@ def with_more(policies: str) -> str:
     return policies.replace("    output:\n", f"{MORE}    output:\n")
 
 
-async def calls(url: str, session: ClientSession, first: int, over: asyncio.Event) -> int:
+async def calls(url: str, session: ClientSession, first_item: int, over: asyncio.Event) -> int:
     """Call until it is over; return how many calls there were, all of which were answered."""
-    for done, text in enumerate(itertools.islice(itertools.cycle(TEXTS), first, None), 1):
+    for finished, text in enumerate(itertools.islice(itertools.cycle(TEXTS), first_item, None), 1):
         body = {"model": "support-chat", "messages": [{"role": "user", "content": text}]}
         async with session.post(f"{url}{ROUTE}", json=body, headers=BEARER) as response:
             assert response.status == 200, await response.text()
         if over.is_set():
-            return done
+            return finished
     raise AssertionError
 
 
@@ -125,22 +125,22 @@ async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpst
 async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path) -> None:
     rules, _ = cold.sets(None)["rules, then the same"]
     async with serving_module("bench.upstream") as port:
-        found = await cold.start(tmp_path, port, (rules, with_more(rules)), watched_s=1.0)
+        result = await cold.start(tmp_path, port, (rules, with_more(rules)), watched_s=1.0)
 
-    assert (found.refused, len(found.calls_ms) > cold.CALLERS) == (0, True)
-    assert found.loop_ms / 1000 < LAG_S
+    assert (result.refused, len(result.calls_ms) > cold.CALLERS) == (0, True)
+    assert result.loop_ms / 1000 < LAG_S
 
 
 @pytest.mark.heavy
 @pytest.mark.process
 def test_nothing_that_is_loaded_holds_the_loop_for_long(tmp_path: Path) -> None:
-    without, then = world("http://127.0.0.1:9"), tmp_path / "then"
-    then.write_text(with_more(without + GUARDS) + HELD)
+    incomplete, then = world("http://127.0.0.1:9"), tmp_path / "then"
+    then.write_text(with_more(incomplete + GUARDS) + HELD)
     longest = []
     for number in range(TRIES):  # what else the machine does only adds
         folder = tmp_path / f"p{number}"
         folder.mkdir()
-        (folder / "policies.yaml").write_text(without)
+        (folder / "policies.yaml").write_text(incomplete)
         arguments = [sys.executable, "-c", LOADING, str(folder), str(then)]
         ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=100)
         longest.append(float(ran.stdout))

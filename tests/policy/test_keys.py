@@ -38,17 +38,17 @@ keys:
 BEFORE, AFTER = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7))
 
 
-def written(folder: Path, keys: str = TWO, **more: str) -> Path:
-    for name, text in {"rest": REST, "keys": keys, **more}.items():
+def written(folder: Path, keys: str = TWO, **fields: str) -> Path:
+    for name, text in {"rest": REST, "keys": keys, **fields}.items():
         (folder / f"{name}.yaml").write_text(text)
     return folder
 
 
-def who(snapshot: Snapshot, text: str, at: datetime = BEFORE) -> str | None:
+def who(snapshot: Snapshot, text: str, position: datetime = BEFORE) -> str | None:
     """Name the key of a text at a moment; None for one that counts no more."""
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
-        return identify(snapshot, replace(head, received_at=at)).key.name
+        return identify(snapshot, replace(head, received_at=position)).key.name
     except Unauthorized:
         return None
 
@@ -68,19 +68,21 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("until", "last", "first_not"),
+    ("until", "last_item", "first_not"),
     [
         ("2026-06-30", "2026-06-30T23:59:59+00:00", "2026-07-01T00:00:00+00:00"),
         ("2026-06-30T18:00Z", "2026-06-30T17:59:59+00:00", "2026-06-30T18:00:00+00:00"),
         ("2026-06-30T18:00+02:00", "2026-06-30T15:59:59+00:00", "2026-06-30T16:00:00+00:00"),
     ],
 )
-def test_an_end_is_a_day_or_a_moment(until: str, last: str, first_not: str, tmp_path: Path) -> None:
+def test_an_end_is_a_day_or_a_moment(
+    until: str, last_item: str, first_not: str, tmp_path: Path
+) -> None:
     keys = f"keys: {{box: {{sha256: {OTHER}, expires: '{until}', deployments: [chat]}}}}"
     snapshot = read_folder(written(tmp_path, keys), {})
 
-    moments = (datetime.fromisoformat(last), datetime.fromisoformat(first_not))
-    assert [who(snapshot, "other", at) for at in moments] == ["box", None]
+    moments = (datetime.fromisoformat(last_item), datetime.fromisoformat(first_not))
+    assert [who(snapshot, "other", moment) for moment in moments] == ["box", None]
 
 
 def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
 
 
 @for_each(
-    ("revoked", "left"),
+    ("revoked", "remaining"),
     [
         ("[widget]", [None, None, "box"]),
         (f"[{OLD}]", [None, "widget", "box"]),
@@ -101,10 +103,10 @@ def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
         ("", ["widget", "widget", "box"]),
     ],
 )
-def test_revokes_key_or_digest(revoked: str, left: list[str | None], tmp_path: Path) -> None:
+def test_revokes_key_or_digest(revoked: str, remaining: list[str | None], tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, revoked=f"revoked: {revoked}"), {})
 
-    assert [who(snapshot, text) for text in ("old", "new", "other")] == left
+    assert [who(snapshot, text) for text in ("old", "new", "other")] == remaining
 
 
 def test_files_join_what_they_revoke(tmp_path: Path) -> None:
@@ -151,9 +153,9 @@ async def test_what_is_revoked_counts_however_wrong_the_rest_is(wrong: str, tmp_
     stored = Stored(tmp_path)
     revision = stored.store.current.revision
 
-    left = await stored.after(wrong=wrong, zz="revoked: [widget]\n")
+    remaining = await stored.after(wrong=wrong, zz="revoked: [widget]\n")
 
-    assert left[:2] == [None, None]
+    assert remaining[:2] == [None, None]
     assert stored.store.current.revision == revision
     events = [event for event in stored.events() if event != "policy.revocations_unread"]
     assert events == ["policy.in_force", "policy.revoked", "policy.rejected"]
@@ -164,9 +166,9 @@ async def test_what_is_revoked_counts_however_wrong_the_rest_is(wrong: str, tmp_
 
 
 async def test_what_comes_before_the_mistake_of_a_file_is_revoked(tmp_path: Path) -> None:
-    left = await Stored(tmp_path).after(zz="revoked: [widget]\nkeys: {")
+    remaining = await Stored(tmp_path).after(zz="revoked: [widget]\nkeys: {")
 
-    assert left == [None, None, "box"]
+    assert remaining == [None, None, "box"]
 
 
 async def test_a_revocation_lasts_until_a_good_folder_takes_it_back(tmp_path: Path) -> None:
@@ -192,34 +194,34 @@ def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
     folders = [tmp_path / "old", tmp_path / "new"]
     for folder in folders:
         folder.mkdir()
-    before = load(written(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
-    after = load(written(folders[1], revoked="revoked: [box]")).policies
+    old = load(written(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
+    final = load(written(folders[1], revoked="revoked: [box]")).policies
 
-    said = list(list_changes(before, after))
+    text = list(list_changes(old, final))
 
-    assert "revoked.box: box (added)" in said
-    assert any(f"sha256.{NEW}" in line and line.endswith("(added)") for line in said)
+    assert "revoked.box: box (added)" in text
+    assert any(f"sha256.{NEW}" in line and line.endswith("(added)") for line in text)
 
 
 async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     label = DIGEST[:8]
     used = "headrace_key_last_used_timestamp_seconds"
-    asked = {"model": "support-chat", "prompt": "Hi"}
+    config = {"model": "support-chat", "prompt": "Hi"}
     bearer = {"authorization": f"Bearer {KEY}"}
-    began = datetime.now(UTC).timestamp()
+    started = datetime.now(UTC).timestamp()
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
 
         async def ask(**headers: str) -> int:
             url = f"{proxy.url}/v1/completions"
             async with proxy.client.post(
-                url, json=asked, headers={**bearer, **headers}
+                url, json=config, headers={**bearer, **headers}
             ) as response:
                 return response.status
 
         async def last_used() -> dict[str, float]:
             lines = (await proxy.metrics()).splitlines()
-            found = [line.split() for line in lines if line.startswith(used + "{")]
-            return {series.removeprefix(used): float(value) for series, value in found}
+            result = [line.split() for line in lines if line.startswith(used + "{")]
+            return {series.removeprefix(used): float(value) for series, value in result}
 
         assert await last_used() == {}
         assert await ask() == 200
@@ -230,7 +232,7 @@ async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstr
         statuses = [await ask(**{"x-headrace-refresh-cache": "true"}), await ask()]
 
     assert list(metrics) == [f'{{digest="{label}",key="support-widget"}}']
-    assert all(value >= began for value in metrics.values())
+    assert all(value >= started for value in metrics.values())
     assert statuses == [401, 401]
     assert len(upstream.requests) == 1
 
@@ -245,7 +247,7 @@ revoked: [new]
 
 
 @for_each(
-    ("name", "at", "why"),
+    ("name", "moment", "why"),
     [
         ("old", BEFORE, None),
         ("old", AFTER, "expired at 2026-07-01 00:00 UTC"),
@@ -255,10 +257,10 @@ revoked: [new]
         ("nobody", BEFORE, "unknown"),
     ],
 )
-def test_says_why_key_is_gone(name: str, at: datetime, why: str | None, tmp_path: Path) -> None:
+def test_says_why_key_is_gone(name: str, moment: datetime, why: str | None, tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, ENDED), {})
 
-    assert snapshot.rejection_reason(name, at) == why
+    assert snapshot.rejection_reason(name, moment) == why
 
 
 def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "said"),
+    ("name", "position", "texts"),
     [
         (
             "old",
@@ -283,42 +285,48 @@ def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
         ("old", "2026-06-01", "result: route to up/m"),
     ],
 )
-def test_explain_refuses_key_like_server(name: str, at: str, said: str, tmp_path: Path) -> None:
+def test_explain_refuses_key_like_server(
+    name: str, position: str, texts: str, tmp_path: Path
+) -> None:
     folder = written(tmp_path, ENDED)
-    asked = ["explain", "--policies", str(folder), "--key", name, "--deployment", "chat"]
+    text = ["explain", "--policies", str(folder), "--key", name, "--deployment", "chat"]
 
-    told = CliRunner().invoke(main, [*asked, "--at", at])
+    results = CliRunner().invoke(main, [*text, "--at", position])
 
-    assert told.exit_code == 0
-    assert said in told.output
-    assert ("result: route to" in told.output) == (said == "result: route to up/m")
+    assert results.exit_code == 0
+    assert texts in results.output
+    assert ("result: route to" in results.output) == (texts == "result: route to up/m")
 
 
 def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
     call = {"event": "call", "models": ["m"], "endpoint": "chat", "key": "widget"}
     lines = [
-        orjson.dumps({**call, "time": at.isoformat(), "request_id": at.isoformat()})
-        for at in (BEFORE, AFTER)
+        orjson.dumps({**call, "time": item.isoformat(), "request_id": item.isoformat()})
+        for item in (BEFORE, AFTER)
     ]
-    one = f"keys: {{widget: {{sha256: {OLD}, deployments: [chat]}}}}\n"
+    single = f"keys: {{widget: {{sha256: {OLD}, deployments: [chat]}}}}\n"
     folders = [tmp_path / name for name in ("old", "revoking", "ending")]
     for folder, keys in zip(
         folders,
-        (one, f"{one}revoked: [widget]\n", one.replace(OLD, f"{OLD}, expires: 2026-06-30")),
+        (
+            single,
+            f"{single}revoked: [widget]\n",
+            single.replace(OLD, f"{OLD}, expires: 2026-06-30"),
+        ),
         strict=True,
     ):
         folder.mkdir()
         written(folder, keys)
-    before, revoking, ending = (read_folder(folder, None) for folder in folders)
+    snapshot, revoking, ending = (read_folder(folder, None) for folder in folders)
 
-    found = replay(before, revoking, lines)
-    assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 2, [("key", "")])
-    assert "key widget -> revoked" in "".join(found.lines())
-    found = replay(before, ending, lines)
-    assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 1, [("key", "")])
-    assert "key widget -> expired at" in "".join(found.lines())
-    found = replay(ending, before, lines)
-    assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 1, [("key", "")])
-    assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(found.lines())
-    found = replay(revoking, revoking, lines)
-    assert (found.calls, found.unknown_key) == (0, 2)
+    report = replay(snapshot, revoking, lines)
+    assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 2, [("key", "")])
+    assert "key widget -> revoked" in "".join(report.lines())
+    report = replay(snapshot, ending, lines)
+    assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 1, [("key", "")])
+    assert "key widget -> expired at" in "".join(report.lines())
+    report = replay(ending, snapshot, lines)
+    assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 1, [("key", "")])
+    assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(report.lines())
+    report = replay(revoking, revoking, lines)
+    assert (report.calls, report.unknown_key) == (0, 2)

@@ -78,8 +78,8 @@ RULE = st.tuples(
 
 
 def policy(rules: list[Json], match: str) -> Json:
-    named = [{"name": f"r{i}", **rule} for i, rule in enumerate(rules)]
-    return {"match": match, "rules": named}
+    target = [{"name": f"r{i}", **rule} for i, rule in enumerate(rules)]
+    return {"match": match, "rules": target}
 
 
 POLICY = st.builds(
@@ -117,36 +117,39 @@ WORLD: Json = {
 
 @st.composite
 def snapshots(draw: Callable[[Any], Any]) -> Snapshot:
-    said = {**WORLD, "policies": {"own": {**draw(POLICY), "extends": "base"}, "base": draw(POLICY)}}
+    config = {
+        **WORLD,
+        "policies": {"own": {**draw(POLICY), "extends": "base"}, "base": draw(POLICY)},
+    }
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "p.yaml").write_text(json.dumps(said))
+        (Path(folder) / "p.yaml").write_text(json.dumps(config))
         return read_folder(Path(folder), None)
 
 
 @st.composite
 def calls(draw: Callable[[Any], Any]) -> Given:
     model = draw(st.sampled_from(["chat", "split", "small", "smol", "nobody", "two/large"]))
-    said = draw(
+    text = draw(
         st.sampled_from([{"prompt": "Hi"}, {"messages": [{"role": "user", "content": "Hi"}]}])
     )
-    more = draw(st.sampled_from([{}, {"stream": True}, {"user": "u"}, {"max_tokens": 99}]))
+    fields = draw(st.sampled_from([{}, {"stream": True}, {"user": "u"}, {"max_tokens": 99}]))
     headers = draw(
         st.sampled_from([{}, {"x-region": "x"}, {"x-headrace-tags": "beta"}, {"x-region": "small"}])
     )
     return Given(
         key=draw(st.sampled_from(["widget", "box"])),
         headers=headers,
-        body={"model": model, **said, **more},
+        body={"model": model, **text, **fields},
         at=datetime(2026, 1, 5, draw(st.integers(0, 23)), tzinfo=UTC),
     )
 
 
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
-def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, said: Given) -> None:
-    key = snapshot.key_named(said.key)
+def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, config: Given) -> None:
+    key = snapshot.key_named(config.key)
     assert key is not None
-    call = sample_call(said.body or {}, said.headers, said.at)
+    call = sample_call(config.body or {}, config.headers, config.at)
 
     outcomes: list[Plan | tuple[int, str]] = []
     for _ in range(2):
@@ -170,10 +173,10 @@ def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, st
 @given(snapshots(), st.lists(calls(), min_size=2, max_size=8))
 @settings(max_examples=150, deadline=None)
 def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> None:
-    for said in [*series, *series]:
-        key = snapshot.key_named(said.key)
+    for item in [*series, *series]:
+        key = snapshot.key_named(item.key)
         assert key is not None
-        call = sample_call(said.body or {}, said.headers, said.at)
+        call = sample_call(item.body or {}, item.headers, item.at)
 
         shared = outcome(KeyCaller(snapshot, key).decide, call)
 
@@ -182,25 +185,25 @@ def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> No
 
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
-def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, said: Given) -> None:
-    key = snapshot.key_named(said.key)
+def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, config: Given) -> None:
+    key = snapshot.key_named(config.key)
     assert key is not None
-    told = explain(snapshot, key, sample_call(said.body or {}, said.headers, said.at))
-    last = told.decisions[-1]
+    explanation = explain(snapshot, key, sample_call(config.body or {}, config.headers, config.at))
+    last_item = explanation.decisions[-1]
 
-    played = run_simulated(run_case(snapshot, said))
+    played = run_simulated(run_case(snapshot, config))
     plan = played.record.plan
 
-    if last.result.startswith("rejected with"):
-        assert last.result.split()[2] == str(played.status)
+    if last_item.result.startswith("rejected with"):
+        assert last_item.result.split()[2] == str(played.status)
         if plan is not None and plan.refusal is not None:
-            assert last.result.endswith(f" by rule {plan.refusal.rule}")
+            assert last_item.result.endswith(f" by rule {plan.refusal.rule}")
         assert played.requests == []
     else:
         [served] = played.record.attempts
         name = f"{served.target.upstream.name}/{served.target.model}"
-        assert last.result == f"route to {name}"
-        parts = [part for reason in told.decisions for part in reason.parts]
+        assert last_item.result == f"route to {name}"
+        parts = [part for reason in explanation.decisions for part in reason.parts]
         applied = [part.result for part in parts if part.result.endswith(" applies")]
         assert applied == [f"{rule} applies" for rule in (plan.rules if plan else ())]
         for part in parts:

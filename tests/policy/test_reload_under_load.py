@@ -77,9 +77,9 @@ class Ledger:
         self.decided: set[tuple[str, str]] = set()
         self.outcomes: set[str] = set()
 
-    def note(self, told: Told) -> None:
-        self.unequal ^= {told}
-        self.decided.add((told.revision, told.model))
+    def note(self, result: Told) -> None:
+        self.unequal ^= {result}
+        self.decided.add((result.revision, result.model))
 
     def begin(self, record: Record) -> None:
         return None
@@ -119,8 +119,8 @@ class Revisions:
         text = self.world.replace("gpt-4o-mini", model(number))
         self.file.write_text(f"# revision {number}\n{text}")
 
-    async def turn(self, first: int, last: int) -> None:
-        for number in range(first, last + 1):
+    async def turn(self, first_item: int, last_item: int) -> None:
+        for number in range(first_item, last_item + 1):
             self.write(number)
             await self.store.refresh()
             self.models[self.store.current.revision] = model(number)
@@ -128,13 +128,13 @@ class Revisions:
             self.turned.set()
             self.turned = asyncio.Event()
 
-    async def answer(self, asked: Asked, wire: Wire) -> None:
+    async def answer(self, request: Asked, wire: Wire) -> None:
         """Answer with the model asked for; let each stream outlast the revision it began with."""
-        said = asked.json["model"]
-        if asked.json.get("stream"):
-            await stream(legacy_events(said, "."), gate=self.turned)(asked, wire)
+        text = request.json["model"]
+        if request.json.get("stream"):
+            await stream(legacy_events(text, "."), gate=self.turned)(request, wire)
         else:
-            await answer(legacy(f"{said}."))(asked, wire)
+            await answer(legacy(f"{text}."))(request, wire)
 
 
 def model(number: int) -> str:
@@ -194,17 +194,17 @@ async def ask(client: ClientSession, *, streamed: bool = False) -> Told:
         raw = await response.read()
     assert response.status == 200, raw
     assert raw.endswith(b"data: [DONE]\n\n") == streamed
-    said = texts(ROUTE, raw, streamed=streamed)
+    text = texts(ROUTE, raw, streamed=streamed)
     headers = response.headers
-    return Told(headers["x-trace-id"], headers["x-headrace-policy"], said.removesuffix("."))
+    return Told(headers["x-trace-id"], headers["x-headrace-policy"], text.removesuffix("."))
 
 
 async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    ledger, revisions, done = Ledger(), Revisions(tmp_path, upstream), asyncio.Event()
+    ledger, revisions, finished = Ledger(), Revisions(tmp_path, upstream), asyncio.Event()
     upstream.answer_with(revisions.answer)
 
     async def keep_asking(client: ClientSession, *, streamed: bool) -> None:
-        while not done.is_set():
+        while not finished.is_set():
             ledger.note(await ask(client, streamed=streamed))
 
     async with (
@@ -215,10 +215,10 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: Scripte
         for number in range(CLIENTS):
             group.create_task(keep_asking(client, streamed=number % 2 == 0))
         await revisions.turn(1, WARM)
-        before = held()
+        initial = held()
         await revisions.turn(WARM + 1, READINGS)
-        after = held()
-        done.set()
+        final = held()
+        finished.set()
         revisions.turned.set()
 
     assert revisions.told == ["in_force"] * (1 + READINGS)
@@ -227,8 +227,8 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: Scripte
     assert ledger.unequal == set()
     assert ledger.decided <= set(revisions.models.items())
     assert len(ledger.decided) > READINGS / 10
-    assert after.memory_bytes - before.memory_bytes < MEMORY_SLACK
-    assert after.descriptors - before.descriptors <= CLIENTS
+    assert final.memory_bytes - initial.memory_bytes < MEMORY_SLACK
+    assert final.descriptors - initial.descriptors <= CLIENTS
 
 
 async def readings(client: ClientSession, admin: str) -> dict[str, float]:
@@ -249,14 +249,14 @@ async def test_unchanged_reload_is_counted(tmp_path: Path, upstream: ScriptedUps
         ClientSession(base_url=url) as client,
     ):
         admin = served.lines[-1]["admin"]
-        first, before = await ask(client), await readings(client, admin)
+        first_item, initial = await ask(client), await readings(client, admin)
 
         served.process.send_signal(signal.SIGHUP)
         async with asyncio.timeout(10):
-            while await readings(client, admin) == before:
+            while await readings(client, admin) == initial:
                 pass
 
-        again, after = await ask(client), await readings(client, admin)
+        second, final = await ask(client), await readings(client, admin)
 
-    assert after == {**before, "unchanged": before["unchanged"] + 1}
-    assert again.revision == first.revision
+    assert final == {**initial, "unchanged": initial["unchanged"] + 1}
+    assert second.revision == first_item.revision

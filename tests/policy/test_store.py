@@ -84,7 +84,7 @@ def stored(tmp_path: Path) -> Stored:
 
 
 async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> None:
-    before = stored.store.current
+    old_snapshot = stored.store.current
     stored.file.write_text(
         stored.file.read_text()
         + "  extra: {targets: []}\n".replace("[]", "[{upstream: openai, model: m}]")
@@ -93,7 +93,7 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
     decided = await stored.store.read(HEAD)
 
     assert decided.snapshot is stored.store.current
-    assert decided.snapshot.revision != before.revision
+    assert decided.snapshot.revision != old_snapshot.revision
     assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.in_force"]
 
 
@@ -112,23 +112,23 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
     ids=["no keys", "broken"],
 )
 async def test_rejected_change_is_logged(text: str, problem: str, stored: Stored) -> None:
-    before = stored.store.current
+    old_snapshot = stored.store.current
     stored.file.write_text(text)
 
     decided = await stored.store.read(HEAD)
 
-    assert decided.snapshot is stored.store.current is before
+    assert decided.snapshot is stored.store.current is old_snapshot
     event, fields = stored.log.said[-1]
     assert (event, fields["problems"]) == ("policy.rejected", [problem])
 
 
 async def test_a_file_that_breaks_off_after_the_word_keys_is_not_taken(stored: Stored) -> None:
-    before = stored.store.current
+    old_snapshot = stored.store.current
     stored.file.write_text("keys:\n")
 
     await stored.store.refresh()
 
-    assert stored.store.current is before
+    assert stored.store.current is old_snapshot
     assert stored.log.said[-1][0] == "policy.rejected"
 
 
@@ -183,14 +183,14 @@ async def test_a_new_revision_after_a_rejected_one_is_no_restored_one(stored: St
 
 
 async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored) -> None:
-    before = stored.store.current
+    old_snapshot = stored.store.current
     stored.file.write_text(
         stored.file.read_text().replace("gpt-4o-mini", "half") + "revoked: [support-widget]\n"
     )
 
     await stored.store.read_revocations()
 
-    assert stored.store.current.revision == before.revision
+    assert stored.store.current.revision == old_snapshot.revision
     assert stored.store.current.revoked == {"support-widget"}
     assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.revoked"]
     assert stored.told == ["in_force"]
@@ -229,7 +229,7 @@ async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stor
         revisions.append(stored.store.current.revision)
 
     assert stored.store.find(revisions[0]) is None
-    assert all(stored.store.find(each) is not None for each in revisions[1:])
+    assert all(stored.store.find(item) is not None for item in revisions[1:])
 
 
 async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) -> None:
@@ -267,14 +267,16 @@ async def test_changed_secret_makes_a_revision(tmp_path: Path) -> None:
     secret.write_text("sk-old")
     stored = Stored(folder)
     stored.file.write_text(stored.file.read_text().replace("${UPSTREAM_KEY}", f"file:{secret}"))
-    before = (await stored.store.read(HEAD)).snapshot
+    old_snapshot = (await stored.store.read(HEAD)).snapshot
 
     secret.write_text("sk-new")
-    after = (await stored.store.read(HEAD)).snapshot
+    new_snapshot = (await stored.store.read(HEAD)).snapshot
 
-    target = identify(after, HEAD).key.deployments["support-chat"].deployment.routes.targets[0]
+    target = (
+        identify(new_snapshot, HEAD).key.deployments["support-chat"].deployment.routes.targets[0]
+    )
     assert target.upstream.api_key == Secret("sk-new")
-    assert after.revision == before.revision
+    assert new_snapshot.revision == old_snapshot.revision
 
 
 class Interrupted:
@@ -313,24 +315,24 @@ async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored)
     stored.readings = 0
     slow = Interrupted(stored)
     store = PolicyStore(slow, time.monotonic, let_others_come, stored.log, print)
-    before = store.current.revision
+    old_snapshot = store.current.revision
     stored.file.write_text(stored.file.read_text().replace("gpt-4o-mini", "gpt-renamed"))
 
     _, decided = await asyncio.gather(slow.leave(store), store.read(HEAD))
 
-    assert decided.snapshot.revision != before
+    assert decided.snapshot.revision != old_snapshot
     assert slow.patience.expired()
 
 
 async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
     """A reading that began before the revocation does not take it back."""
-    began, may_end = threading.Event(), threading.Event()
+    started, may_end = threading.Event(), threading.Event()
 
     class SlowSource(PolicyFolder):
         def read(self) -> Snapshot:
             snapshot = super().read()
             if stored.readings:
-                began.set()
+                started.set()
                 may_end.wait(PATIENCE_S)
             stored.readings += 1
             return snapshot
@@ -340,7 +342,7 @@ async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
     store = PolicyStore(folder, time.monotonic, let_others_come, stored.log, stored.tell)
     async with asyncio.TaskGroup() as group:
         group.create_task(store.refresh())
-        await asyncio.to_thread(began.wait, PATIENCE_S)
+        await asyncio.to_thread(started.wait, PATIENCE_S)
         (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
 
         await store.read_revocations()
@@ -381,10 +383,10 @@ async def test_hundreds_of_reloads_disturb_no_decision_and_leak_nothing(stored: 
     texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
     call = Call(replace(HEAD, bypass_cache=False), {}, requested_models=("support-chat",))
     served: dict[str, set[str]] = {}
-    done = asyncio.Event()
+    finished = asyncio.Event()
 
     async def decide() -> None:
-        while not done.is_set():
+        while not finished.is_set():
             plan = (await stored.store.read(call.head)).identify(call.head).decide(call)
             served.setdefault(plan.revision, set()).add(plan.model_calls[0].targets[0].model)
             await asyncio.sleep(0)
@@ -397,12 +399,12 @@ async def test_hundreds_of_reloads_disturb_no_decision_and_leak_nothing(stored: 
     async with asyncio.TaskGroup() as group:
         group.create_task(decide())
         await reload(100)
-        before = blocks(stored)
+        initial = blocks(stored)
         await reload(300)
-        done.set()
+        finished.set()
 
     assert stored.told.count("in_force") >= 399
     assert all(len(models) == 1 for models in served.values())
     assert {model for models in served.values() for model in models} >= {"odd", "even"}
-    grown = blocks(stored) - before
+    grown = blocks(stored) - initial
     assert grown < 300, f"{grown} blocks are left of 300 reloads"

@@ -52,9 +52,14 @@ class Reloads:
         self.came.clear()
 
 
-def watch(folder: Path, known: FileStates, reloads: Reloads) -> FolderWatch:
+def watch(folder: Path, expected: FileStates, reloads: Reloads) -> FolderWatch:
     return FolderWatch(
-        partial(folder_states, folder), known, reloads.reload, reloads.revoke, 0.5, time.monotonic
+        partial(folder_states, folder),
+        expected,
+        reloads.reload,
+        reloads.revoke,
+        0.5,
+        time.monotonic,
     )
 
 
@@ -132,9 +137,9 @@ def rename_over(folder: Path) -> None:
 
 def keep_size_and_time(folder: Path) -> None:
     file = folder / "tags.yaml"
-    before = file.stat()
+    initial = file.stat()
     file.write_text("tags: {team: [suppose]}\n"[:24])
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(file, ns=(initial.st_atime_ns, initial.st_mtime_ns))
 
 
 def add_a_file(folder: Path) -> None:
@@ -183,8 +188,8 @@ async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path)
         if reloading.is_set():
             revoked.set()
 
-    seen = partial(folder_states, tmp_path)
-    watching = FolderWatch(seen, seen(), reload, revoke, 0.25, time.monotonic)
+    observed = partial(folder_states, tmp_path)
+    watching = FolderWatch(observed, observed(), reload, revoke, 0.25, time.monotonic)
     async with run_in_background(watching.run()), asyncio.timeout(PATIENCE_S):
         watching.request_reload()
         await reloading.wait()
@@ -196,10 +201,10 @@ async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path)
 
 
 async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> None:
-    reloads, known = Reloads(), folder_states(tmp_path)
+    reloads, expected = Reloads(), folder_states(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
-    async with run_in_background(watch(tmp_path, known, reloads).run()):
+    async with run_in_background(watch(tmp_path, expected, reloads).run()):
         await reloads.wait()
 
 
@@ -313,8 +318,8 @@ async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_p
     ):
 
         async def rejected() -> bool:
-            told = await proxy.metrics()
-            return 'reloads_total{result="rejected"} 0.0' not in told
+            results = await proxy.metrics()
+            return 'reloads_total{result="rejected"} 0.0' not in results
 
         async def known() -> bool:
             async with caller.post(ROUTE.path, json=body) as response:

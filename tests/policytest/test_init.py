@@ -44,21 +44,21 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-def play(folder: Path, given: dict[str, Any], expect: dict[str, Any]) -> Report:
+def play(folder: Path, setup: dict[str, Any], expect: dict[str, Any]) -> Report:
     """Play one case; its key is the widget's where it says none."""
-    case = {"given": {"key": "widget", **given}, "expect": expect}
+    case = {"given": {"key": "widget", **setup}, "expect": expect}
     (folder / "p.yaml").write_text(POLICIES)
     (folder / "tests").mkdir()
     (folder / "tests" / "t.yaml").write_text(yaml.safe_dump({"tests": {"it works": case}}))
     return run_cases(folder)
 
 
-def chat(**more: Any) -> dict[str, Any]:
-    return {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], **more}
+def chat(**fields: Any) -> dict[str, Any]:
+    return {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], **fields}
 
 
 @for_each(
-    ("given", "expect"),
+    ("setup", "expect"),
     [
         ({"deployment": "chat"}, {"status": 200, "error": "none", "rules": ["public/short"]}),
         ({"body": chat(max_tokens=9)}, {"upstream": {"body": {"max_tokens": 5}, "text": "Hi"}}),
@@ -121,9 +121,9 @@ def chat(**more: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_is_expected_of_the_real_pipeline_comes_true(
-    given: dict[str, Any], expect: dict[str, Any], tmp_path: Path
+    setup: dict[str, Any], expect: dict[str, Any], tmp_path: Path
 ) -> None:
-    report = play(tmp_path, given, expect)
+    report = play(tmp_path, setup, expect)
 
     assert [result.differences for result in report.results] == [()]
 
@@ -204,9 +204,9 @@ def test_the_command_speaks_to_machines(tmp_path: Path) -> None:
 
     _, text = run(str(tmp_path), "--format", "json")
 
-    said = orjson.loads(text)
-    assert (said["failed"], said["coverage_percent"]) == (1, 50)
-    assert said["tests"][0]["differences"] == ["status: expected 403, got 200"]
+    data = orjson.loads(text)
+    assert (data["failed"], data["coverage_percent"]) == (1, 50)
+    assert data["tests"][0]["differences"] == ["status: expected 403, got 200"]
 
 
 def test_wrong_policies_are_told_as_check_does(tmp_path: Path) -> None:
@@ -259,9 +259,9 @@ revoked: [gone]
     )
     error = "none" if status == 200 else "invalid_api_key"
 
-    found = play(tmp_path, {"key": key, "deployment": "chat"}, {"status": status, "error": error})
+    report = play(tmp_path, {"key": key, "deployment": "chat"}, {"status": status, "error": error})
 
-    assert not found.failed, found
+    assert not report.failed, report
 
 
 def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:

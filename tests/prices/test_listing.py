@@ -40,10 +40,10 @@ def told(folder: Path, day: str, model: str | None = None) -> Listing:
     return list_prices(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
 
 
-def inputs(found: Listing) -> list[tuple[str, str | None, str]]:
+def inputs(expected: Listing) -> list[tuple[str, str | None, str]]:
     return [
         (line.model, line.source, str(line.price.input) if line.price else "-")
-        for line in found.lines
+        for line in expected.lines
     ]
 
 
@@ -85,16 +85,16 @@ def test_the_table_is_for_people(tmp_path: Path) -> None:
 
 
 def test_json_is_for_machines_and_unknown_is_null(tmp_path: Path) -> None:
-    said = orjson.loads(as_json(told(tmp_path, "2026-06-01")))
+    data = orjson.loads(as_json(told(tmp_path, "2026-06-01")))
 
-    assert (said["at"], said["as_of"]) == ("2026-06-01", "2026-03-01")
-    assert said["prices"][0]["price"] == {
+    assert (data["at"], data["as_of"]) == ("2026-06-01", "2026-03-01")
+    assert data["prices"][0]["price"] == {
         "from": "2026-06-01",
         "input": "0.1",
         "output": "0.5",
         "tiers": [{"above": 1000, "input": "0.2"}],
     }
-    assert said["prices"][2] == {
+    assert data["prices"][2] == {
         "upstream": "local",
         "provider": "none",
         "model": "smol",

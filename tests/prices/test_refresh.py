@@ -28,18 +28,18 @@ def outdated(folder: Path) -> None:
     """The shipped table, as if one price had been another before."""
     text = SHIPPED.read_text()
     openai = text.index("  openai:\n")
-    at = text.index(MINI, openai)
+    position = text.index(MINI, openai)
     old = MINI.replace("0.15", "0.3")
-    (folder / refresh.FILE).write_text(text[:at] + old + text[at + len(MINI) :])
+    (folder / refresh.FILE).write_text(text[:position] + old + text[position + len(MINI) :])
 
 
 def test_a_folder_without_prices_gets_all_of_them_and_their_licence(tmp_path: Path) -> None:
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
     refresh.write(tmp_path, renewed)
 
-    found = load(tmp_path).policies
-    assert found.price_table.as_of == TODAY
-    assert find_listed(found.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
+    loaded = load(tmp_path).policies
+    assert loaded.price_table.as_of == TODAY
+    assert find_listed(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
     assert "MIT" in (tmp_path / refresh.LICENCE).read_text()
     assert refresh.prepare_refresh(tmp_path, date(2027, 1, 1)).is_current
     assert sorted(file.name for file in tmp_path.iterdir()) == [refresh.LICENCE, refresh.FILE]
@@ -78,12 +78,12 @@ def test_a_file_that_it_cannot_keep_is_left_alone(text: str, why: str, tmp_path:
 
 async def test_the_command_renews_and_says_what_changes(tmp_path: Path) -> None:
     outdated(tmp_path)
-    asked, _ = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
-    code, said = await headrace("prices", "refresh", "--policies", str(tmp_path))
-    again, nothing = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
+    output, _ = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
+    code, text = await headrace("prices", "refresh", "--policies", str(tmp_path))
+    second, nothing = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
 
-    assert (asked, code, again) == (1, 0, 0)
-    assert "openai gpt-4o-mini" in said
+    assert (output, code, second) == (1, 0, 0)
+    assert "openai gpt-4o-mini" in text
     assert nothing.strip() == "no changes"
 
 
@@ -95,10 +95,10 @@ async def test_a_file_that_cannot_be_read_is_no_file_that_would_change(
     written = text if isinstance(text, bytes) else text.encode()
     (tmp_path / refresh.FILE).write_bytes(written)
 
-    code, said = await headrace("prices", "refresh", "--policies", str(tmp_path), *flags)
+    code, output = await headrace("prices", "refresh", "--policies", str(tmp_path), *flags)
 
     assert code == 2
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     assert (tmp_path / refresh.FILE).read_bytes() == written
 
 
@@ -111,6 +111,6 @@ async def test_a_folder_that_is_not_there_is_no_folder_that_would_change(tmp_pat
 
 
 async def test_the_help_says_how_it_exits() -> None:
-    _, said = await headrace("prices", "refresh", "--help")
+    _, output = await headrace("prices", "refresh", "--help")
 
-    assert all(f"{code} " in said.partition("Exits")[2] for code in (1, 2))
+    assert all(f"{code} " in output.partition("Exits")[2] for code in (1, 2))

@@ -22,8 +22,8 @@ def table(**names: Rows) -> Table:
 
 
 def joined(had: Rows, has: Rows) -> Rows:
-    found, _ = merge_tables(table(smol=had), table(smol=has), TODAY)
-    return found["openai"]["smol"]
+    result, _ = merge_tables(table(smol=had), table(smol=has), TODAY)
+    return result["openai"]["smol"]
 
 
 @for_each(
@@ -73,14 +73,14 @@ def test_what_is_new_changed_and_gone_is_named() -> None:
     old = table(stays=(Row(None, OLD),), moves=(Row(None, OLD),), goes=(Row(None, OLD),))
     new = table(stays=(Row(None, OLD),), moves=(Row(None, NEW),), comes=(Row(None, NEW),))
 
-    found, changes = merge_tables(old, new, TODAY)
+    result, changes = merge_tables(old, new, TODAY)
 
     assert (changes.added, changes.changed, changes.missing) == (
         ("openai comes",),
         ("openai moves",),
         ("openai goes",),
     )
-    assert list(found["openai"]) == ["comes", "goes", "moves", "stays"]
+    assert list(result["openai"]) == ["comes", "goes", "moves", "stays"]
 
 
 DAYS = st.dates(date(2026, 1, 1), date(2026, 12, 31))
@@ -100,11 +100,11 @@ def test_history_stays_and_what_is_in_force_from_today_on_is_as_the_later_table_
 
     if was is not None and day < TODAY:
         assert current_row(rows, day) == current_row(had, day)
-    told, meant = current_row(rows, max(day, TODAY)), current_row(has, max(day, TODAY))
+    result, expected = current_row(rows, max(day, TODAY)), current_row(has, max(day, TODAY))
     if now is not None:
-        assert told is not None
-        assert meant is not None
-        assert told.amounts == meant.amounts
+        assert result is not None
+        assert expected is not None
+        assert result.amounts == expected.amounts
     assert joined(rows, has) == rows
 
 

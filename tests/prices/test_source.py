@@ -34,22 +34,22 @@ SOURCE = {provider.id: provider for provider in data.providers if provider.id in
 
 @pytest.fixture(scope="module")
 def book() -> PriceBook:
-    said = load.load(FOLDER).policies.prices
+    loaded = load.load(FOLDER).policies.prices
     return PriceBook(
         {
             provider: {
                 name: [_price(row) for row in (rows if isinstance(rows, list) else [rows])]
                 for name, rows in models.items()
             }
-            for provider, models in said.items()
+            for provider, models in loaded.items()
         }
     )
 
 
 def _price(row: object) -> Price:
-    said = schema.PriceConfig.model_validate(row)
-    tiers = tuple(Tier(**tier.model_dump()) for tier in said.tiers)
-    return Price(**said.model_dump(exclude={"tiers"}), tiers=tiers)
+    text = schema.PriceConfig.model_validate(row)
+    tiers = tuple(Tier(**tier.model_dump()) for tier in text.tiers)
+    return Price(**text.model_dump(exclude={"tiers"}), tiers=tiers)
 
 
 def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | None:
@@ -70,7 +70,7 @@ def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | N
         model.calc_price(usage, SOURCE[provider], genai_request_timestamp=moment)
         for moment in moments
     )
-    return max(each.total_price for each in priced) * 10**9
+    return max(item.total_price for item in priced) * 10**9
 
 
 def _sold(price: Price, tokens: Tokens) -> Tokens:
@@ -81,7 +81,7 @@ def _sold(price: Price, tokens: Tokens) -> Tokens:
 def _hours(model: types.ModelInfo) -> Sequence[int]:
     """Noon stands for the day where the source says no hours."""
     dated = model.prices if isinstance(model.prices, list) else []
-    hourly = any(isinstance(each.constraint, types.TimeOfDateConstraint) for each in dated)
+    hourly = any(isinstance(item.constraint, types.TimeOfDateConstraint) for item in dated)
     return range(24) if hourly else (12,)
 
 
@@ -121,7 +121,7 @@ def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str)
 
 @for_each("provider", source.PRICED)
 def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -> None:
-    ids = {model.id for each in data.providers for model in each.models}
+    ids = {model.id for item in data.providers for model in item.models}
     names = ids | {name.rpartition("/")[2] for name in ids}
 
     for name in names:
@@ -157,12 +157,12 @@ def test_what_is_kept_for_an_hour_and_searches_have_their_prices(book: PriceBook
 
 
 def test_a_price_waits_for_its_day(book: PriceBook) -> None:
-    before = book.find("openai", "o3", date(2025, 6, 9))
-    after = book.find("openai", "o3", date(2025, 6, 10))
+    initial = book.find("openai", "o3", date(2025, 6, 9))
+    final = book.find("openai", "o3", date(2025, 6, 10))
 
-    assert before is not None
-    assert after is not None
-    assert (before.output, after.output) == (Decimal(40), Decimal(8))
+    assert initial is not None
+    assert final is not None
+    assert (initial.output, final.output) == (Decimal(40), Decimal(8))
 
 
 def test_where_the_hours_differ_the_dearest_counts(book: PriceBook) -> None:

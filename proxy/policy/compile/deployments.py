@@ -80,7 +80,6 @@ class DeploymentCompiler:
     def _passthrough(
         self, path: KeyPath, configs: Sequence[schema.PassedPathConfig]
     ) -> PassthroughPaths | None:
-        """Return the passthrough paths. Report paths that match the same requests."""
         if not configs:
             return None
         from proxy.types.passthrough import PassthroughPath, PassthroughPaths  # noqa: PLC0415  # few have paths

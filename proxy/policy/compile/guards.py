@@ -121,7 +121,6 @@ class GuardCompiler:
         return rules
 
     def _rule(self, path: KeyPath, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
-        """Return the compiled guard, or None if it has an error."""
         kind: GuardKind[Any] = PLUGIN if isinstance(config, PluginGuard) else KINDS[config.guard]
         name = config.name or config.guard
         try:
@@ -174,7 +173,6 @@ class GuardCompiler:
         )
 
     def _prepare(self, detector: object) -> None:
-        """Add a detector to those that load data before the first call."""
         for part in (UNICODE_TABLES, detector):
             if is_preparable(part) and part not in self.unprepared:
                 self.unprepared.append(part)

@@ -223,7 +223,6 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
 def _build_plan(
     basis: Basis, path: PassthroughPath | None, tags: Mapping[str, str], warnings: tuple[str, ...]
 ) -> DecidedPlan:
-    """Return the plan of a call, given the effects of rules on each of its models."""
     snapshot, key, key_deployment, call, dropped_tags, ruled = basis
     deployment, chain = key_deployment.deployment, key_deployment.chain
     model_calls = tuple([part.model_call for part in ruled])

@@ -134,8 +134,6 @@ def _flatten(by_target: EffectsByTarget) -> tuple[Effects, ...]:
 
 
 class _ByTarget:
-    """Evaluates the rules of one model call for each target."""
-
     def __init__(
         self, deployment: Deployment, chain: RuleChain, call: Call, facts: Facts, model: str
     ) -> None:
@@ -254,7 +252,6 @@ class _ByTarget:
         return distinct((self._effects_for(names), self._effects_for(names | call_names)))
 
     def _union(self, target: Target) -> Effects:
-        """Return the effects for a first target."""
         return self._chain.union(self._effects(target, (target,)))
 
     def _detours(self, by_target: EffectsByTarget) -> list[Target]:

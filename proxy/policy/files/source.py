@@ -200,7 +200,6 @@ def path_text(path: KeyPath) -> str:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yield all texts in data."""
     if isinstance(value, str):
         yield value
     parts = value.values() if isinstance(value, dict) else value

@@ -126,7 +126,6 @@ def _deployments_without_targets(document: Document) -> Iterator[str]:
 
 
 def _without_invalid(document: Document, value: Any, path: KeyPath) -> Any:
-    """Return a copy of a value without the excluded parts."""
     if isinstance(value, dict):
         return {
             key: _without_invalid(document, part, (*path, key))
@@ -155,7 +154,6 @@ def report_errors(
 
 
 def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, str]:
-    """Return the path and our message for an error of pydantic."""
     kind = detail["type"]
     if kind == "extra_forbidden":
         return path, "unknown key" + _key_hint(str(path[-1]), keys_at(path[:-1], model))
@@ -178,7 +176,6 @@ def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tu
 
 
 def _describe_choice(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]:
-    """Return the path and the message for a value that must be one of several."""
     if detail["type"] == "union_tag_not_found":
         key = detail["ctx"]["discriminator"].strip("'")
         for similar in difflib.get_close_matches(key, detail["input"], n=1):

@@ -104,8 +104,6 @@ def _location(mark: Any, name: str) -> SourceLocation:
 
 
 class _EndedEarly(Exception):
-    """The rest of a file is not read."""
-
     def __init__(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         self.location = location
         self.path = path
@@ -113,8 +111,6 @@ class _EndedEarly(Exception):
 
 
 class _YamlReader:
-    """Converts the events of a file to data, and records locations and problems."""
-
     def __init__(self, events: Iterator[yaml.Event], name: str, document: Document) -> None:
         self._events = events
         self._name = name

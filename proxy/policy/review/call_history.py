@@ -123,7 +123,6 @@ class CallHistory:
         return CallExplanation(past.revision or "none", decisions)
 
     def _decisions(self, past: PastCall) -> Iterator[Decision]:
-        """Yield the decisions on a call, and the differences under the candidate."""
         snapshot = self._find(past.revision or "")
         if snapshot is None:
             yield Decision("result", "unknown", "the policy revision is no longer in memory")
@@ -252,7 +251,6 @@ def _error_text(error: ProxyError) -> str:
 
 
 def _guard_texts(verdicts: GuardResults) -> Iterator[tuple[str, str | None]]:
-    """Yield the verdict of each guard that did not pass, and the counts of its findings."""
     for stage, result in verdicts:
         if result.verdict != "passed":
             findings = first_items(result.findings.items())
@@ -272,7 +270,6 @@ def _outcome(past: PastCall) -> Decision:
 
 
 def _limits(past: PastCall) -> Iterator[Decision]:
-    """Yield each limit with the reserved amount and the state of its counter at that time."""
     claims = [Claim(limit, "", amount) for limit, amount in past.limits]
     decision = LimitDecision(True, claims, past.readings)
     states = list(zip(claims, decision.decisions(), decision.used(), strict=True))

@@ -173,7 +173,6 @@ def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
 def _compare_model_calls(
     call: Call, old_call: ModelCall, new_call: ModelCall
 ) -> Iterator[Difference]:
-    """Yield the differences in the targets of a model, and in their parameters."""
     old, new = titles(old_call.targets), titles(new_call.targets)
     if old != new:
         effects = {*old_call.rule_by_effect, *new_call.rule_by_effect}

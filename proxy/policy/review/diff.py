@@ -74,7 +74,6 @@ def _details(
 def _indirect_changes(
     new_data: Mapping[str, Any], deployment: Mapping[str, Any], changed: set[tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield the changed policies and upstreams that a deployment uses."""
     names = [deployment.get("policy") or "default"]
     for policy in names:  # grows by the policies that a policy extends
         bases = new_data["policies"].get(policy, {}).get("extends") or ()
@@ -90,7 +89,6 @@ def _indirect_changes(
 
 
 def _upstreams(part: Any) -> Iterator[str]:
-    """Yield the upstreams that a part names at any depth."""
     if isinstance(part, dict):
         name = part.get("upstream")
         if isinstance(name, str):

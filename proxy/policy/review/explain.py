@@ -285,7 +285,6 @@ def limit_text(scoped: ScopedLimit) -> str:
 
 
 def _result(plan: Plan, call: Call, is_past: bool) -> Decision:
-    """Return the route of a call, or its rejection by a rule or by a limit that it exceeds."""
     if plan.model_list is not None:
         names = counted(len(plan.model_list), "name")
         return Decision("result", "list the models of the key", names)

@@ -238,7 +238,6 @@ def _is_free(deployment: Deployment) -> bool:
 
 
 def _is_stored(path: PassthroughPath) -> bool:
-    """Return True if a path leads to data that a provider stores."""
     return bool(path.names) or not STORED.isdisjoint(path.route.split("/"))
 
 

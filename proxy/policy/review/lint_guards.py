@@ -65,7 +65,6 @@ def is_unencrypted(url: str) -> bool:
 
 
 def _guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard]]:
-    """Yield all guards with their paths."""
     for path, part in policies.parts():
         if not isinstance(part, schema.DeploymentConfig):
             for stage, guards in (("input", part.input), ("output", part.output)):

@@ -130,7 +130,6 @@ def covers(wide: Condition, narrow: Condition) -> bool:
 
 
 def _allows(wide: Values, narrow: Values) -> bool:
-    """Return True if ``wide`` allows every value that ``narrow`` allows."""
     if wide == narrow:
         return True
     if isinstance(wide, Intersection):
@@ -230,7 +229,6 @@ def _has_estimate(*limits: ScopedLimit) -> bool:
 
 
 def _claims(snapshot: Snapshot, deployment: Deployment, calls: list[Call]) -> list[Claim]:
-    """Return the claims of calls that are not rejected, largest first."""
     key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
     plans = [(decide(snapshot, key, call), call) for call in calls]
     claims = [

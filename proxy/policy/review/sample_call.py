@@ -79,7 +79,6 @@ def read_sample(head: RequestHead, body: Json, caller: str = "") -> Call:
 
 
 def _check_references(call: Call) -> None:
-    """Raise ``NotFound`` if a call refers to stored state."""
     from proxy.dialects.responses.state_refs import is_reference  # noqa: PLC0415  # as above
 
     for name in (PREVIOUS, CONVERSATION):

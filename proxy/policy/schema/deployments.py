@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 
 def _as_price_list(value: Any) -> Any:
-    """Wrap a single price into a list."""
     if isinstance(value, list):
         return value
     if not isinstance(value, dict):

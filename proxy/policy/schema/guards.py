@@ -156,7 +156,6 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
 
 @cache
 def _union_validator() -> TypeAdapter[GuardConfig]:
-    """Return a validator for all built-in kinds. It imports all of them."""
     union: Any = reduce(operator.or_, map(config_of, KINDS))
     return TypeAdapter(Annotated[union, Field(discriminator="guard")])
 

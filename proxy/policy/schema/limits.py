@@ -71,7 +71,6 @@ Share = Annotated[
 
 
 def _per_matches(pattern: str) -> ShapeCondition:
-    """Match limits with a ``per`` name that matches a pattern."""
     name = {"type": "string", "pattern": pattern}
     per = {"anyOf": [name, {"type": "array", "contains": name}]}
     return ShapeCondition(

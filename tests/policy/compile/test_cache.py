@@ -50,10 +50,10 @@ deployments:
 def test_semantic_cache_shadows_first(
     config: dict[str, object], rule: SemanticCacheRule | None
 ) -> None:
-    made = compile_cache(CacheConfig.model_validate(config))
+    result = compile_cache(CacheConfig.model_validate(config))
 
-    assert made is not None
-    assert made.cache == CacheRule(3600.0, semantic=rule)
+    assert result is not None
+    assert result.cache == CacheRule(3600.0, semantic=rule)
 
 
 def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:

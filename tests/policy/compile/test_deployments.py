@@ -34,7 +34,7 @@ def compiled(folder: Path, listed: str) -> list[str]:
         return [problem.message for problem in error.problems]
     paths = snapshot.deployments["support-files"].passthrough
     assert paths == snapshot.passthrough
-    return [] if paths is None else [each.route for each in paths.paths]
+    return [] if paths is None else [path.route for path in paths.paths]
 
 
 def test_a_path_may_stand_alone(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def is_own(method: str, route: str) -> bool:
 
 
 def batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    left = iter(pairs)
-    while batch := list(islice(left, 100)):
+    remaining = iter(pairs)
+    while batch := list(islice(remaining, 100)):
         yield batch
 
 
@@ -88,11 +88,13 @@ def lines(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def test_what_the_proxy_serves_itself_is_not_listed(tmp_path: Path) -> None:
-    more = [("GET", "/health"), ("POST", "/v1/{name}"), ("POST", "/v1/{a}/{b}")]
-    for batch in batches([*(pair for pair in LISTED if is_own(*pair)), *more]):
+    fields = [("GET", "/health"), ("POST", "/v1/{name}"), ("POST", "/v1/{a}/{b}")]
+    for batch in batches([*(pair for pair in LISTED if is_own(*pair)), *fields]):
         problems = compiled(tmp_path, lines(batch))
 
-        assert [each for each in problems if "because Headrace itself serves it" not in each] == []
+        assert [
+            problem for problem in problems if "because Headrace itself serves it" not in problem
+        ] == []
         assert len(problems) == len(batch)
 
 
@@ -119,4 +121,4 @@ def test_another_method_of_a_served_path_is_passed_on(tmp_path: Path) -> None:
     ],
 )
 def test_what_contradicts_itself_is_told(listed: str, problem: str, tmp_path: Path) -> None:
-    assert any(problem in each for each in compiled(tmp_path, listed))
+    assert any(problem in item for item in compiled(tmp_path, listed))

@@ -69,12 +69,12 @@ def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
 SONG = "When the river bends below the mill and the evening is slow to go"
 
 
-def read(folder: Path, said: str, *, answers: bool = False) -> Snapshot:
-    text = POLICIES.replace("INPUT", "[{guard: code}]" if answers else f"[{said}]")
-    text = text.replace("OUTPUT[", f"[{said}, " if answers else "[")
+def read(folder: Path, texts: str, *, answers: bool = False) -> Snapshot:
+    text = POLICIES.replace("INPUT", "[{guard: code}]" if answers else f"[{texts}]")
+    text = text.replace("OUTPUT[", f"[{texts}, " if answers else "[")
     if "FOLDER" in text:
-        beside = folder.parent / f"{folder.name}-model"
-        model = classifier(beside, {"?": (1.0, 2.0)}, ["a", "rival"])
+        neighbor = folder.parent / f"{folder.name}-model"
+        model = classifier(neighbor, {"?": (1.0, 2.0)}, ["a", "rival"])
         text = text.replace("FOLDER", model)
     (folder / "p.yaml").write_text(text)
     (folder / "song.txt").write_text(SONG)
@@ -87,17 +87,17 @@ def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
     guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
 
     rules = guards.output if answers else guards.input
-    first = guards.cost_caps[0] if guards.cost_caps else rules[0]
-    last = guards.output[-1]
-    assert (first.name, first.kind) == (kind, kind)
+    first_item = guards.cost_caps[0] if guards.cost_caps else rules[0]
+    last_item = guards.output[-1]
+    assert (first_item.name, first_item.kind) == (kind, kind)
     assert guards.input[-1].name == "secrets"
     assert guards.opaque
-    assert (last.name, last.fields) == ("json_schema", frozenset({"content"}))
+    assert (last_item.name, last_item.fields) == ("json_schema", frozenset({"content"}))
 
 
 def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
-    said = "{guard: sponge, name: slow, action: flag, mode: shadow, on_error: open, deadline: 2s"
-    guards = read(tmp_path, f"{said}, roles: [user], message: No.}}").deployments["chat"].guards
+    text = "{guard: sponge, name: slow, action: flag, mode: shadow, on_error: open, deadline: 2s"
+    guards = read(tmp_path, f"{text}, roles: [user], message: No.}}").deployments["chat"].guards
     rule = guards.input[0]
 
     assert (rule.name, rule.action, rule.shadow, rule.on_error) == ("slow", "flag", True, "open")
@@ -105,26 +105,26 @@ def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
 
 
 def test_injection_skips_application_text_by_default(tmp_path: Path) -> None:
-    first, second = (
+    loaded, second = (
         read(tmp_path, f"{{guard: injection{roles}}}").deployments["chat"].guards.input[0]
         for roles in ("", ", roles: [system, user]")
     )
 
-    assert (first.roles, first.roles_left_out) == (None, frozenset({"system", "developer"}))
+    assert (loaded.roles, loaded.roles_left_out) == (None, frozenset({"system", "developer"}))
     assert (second.roles, second.roles_left_out) == (frozenset({"system", "user"}), frozenset())
-    assert not first.applies("developer", "content")
-    assert first.applies(None, "prompt")
+    assert not loaded.applies("developer", "content")
+    assert loaded.applies(None, "prompt")
 
 
 def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
-    said = ("{guard: length, lines: 5}", "{guard: length, lines: 6}", "{guard: length, lines: 5}")
-    digests = [read(tmp_path, each).deployments["chat"].guards.digest for each in said]
+    text = ("{guard: length, lines: 5}", "{guard: length, lines: 6}", "{guard: length, lines: 5}")
+    digests = [read(tmp_path, item).deployments["chat"].guards.digest for item in text]
 
     assert digests[0] == digests[2] != digests[1]
 
 
 @for_each(
-    ("said", "problem"),
+    ("text", "problem"),
     [
         ("{guard: keywords}", "p.yaml:8:13: policies.public.input[0]: "),
         ("{guard: keywords, patterns: ['(?=x)']}", "policies.public.input[0]: "),
@@ -145,28 +145,28 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
         ("{guard: code, action: drop}", "must be one of block, mask, flag"),
     ],
 )
-def test_a_guard_that_is_written_wrongly_is_told(said: str, problem: str, tmp_path: Path) -> None:
+def test_a_guard_that_is_written_wrongly_is_told(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as refused:
-        read(tmp_path, said)
+        read(tmp_path, text)
 
     assert problem in str(refused.value)
 
 
 def test_words_and_texts_may_be_in_files_and_are_part_of_the_revision(tmp_path: Path) -> None:
-    said = "{guard: keywords, words_from: words.txt}, {guard: copyright, texts_from: [song.txt]}"
-    found = []
+    text = "{guard: keywords, words_from: words.txt}, {guard: copyright, texts_from: [song.txt]}"
+    result = []
     for words in ("\ufeff# rivals\n\nhippo\nlion\n", "hippo\n"):
         (tmp_path / "words.txt").write_text(words)
         (tmp_path / "song.txt").write_text("it is overwritten when it is read")
-        snapshot = read(tmp_path, said.replace("]}", "], words: 5}"))
+        snapshot = read(tmp_path, text.replace("]}", "], words: 5}"))
         guards = snapshot.deployments["chat"].guards
         look = guards.input[0].detector
         assert is_detector(look)
-        found.append((len(look.find("hippo, lion, rival")), guards.digest, snapshot.revision))
+        result.append((len(look.find("hippo, lion, rival")), guards.digest, snapshot.revision))
 
-    assert [each[0] for each in found] == [2, 1]
-    assert found[0][1] != found[1][1]
-    assert found[0][2] != found[1][2]
+    assert [item[0] for item in result] == [2, 1]
+    assert result[0][1] != result[1][1]
+    assert result[0][2] != result[1][2]
 
 
 @for_each("group", ["(", "(?:", "(?i:", "(a|"])

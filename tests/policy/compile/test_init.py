@@ -156,8 +156,8 @@ def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: P
     assert (keys["second"].may_refresh, keys["may"].may_refresh) == (False, True)
     chains = {name: key.deployments["chat"].chain for name, key in list(keys.items())[:4]}
     assert [name for name, chain in chains.items() if chain is not None] == ["search"]
-    told = {name: keys[name].deployments["told"].chain for name in ("first", "fifth", "sixth")}
-    assert [name for name, chain in told.items() if chain is not None] == ["fifth"]
+    config = {name: keys[name].deployments["told"].chain for name in ("first", "fifth", "sixth")}
+    assert [name for name, chain in config.items() if chain is not None] == ["fifth"]
 
 
 @pytest.mark.parametrize("policies", ["shipped", "own"])
@@ -170,10 +170,10 @@ def test_compiling_leaves_no_reference_cycles(policies: str, tmp_path: Path) -> 
     gc.disable()
     try:
         snapshot = read_folder(folder, {})
-        left = gc.collect()
+        remaining = gc.collect()
         del snapshot
-        after = gc.collect()
+        final = gc.collect()
     finally:
         gc.enable()
 
-    assert (left, after) == (0, 0)
+    assert (remaining, final) == (0, 0)

@@ -72,11 +72,11 @@ def test_lists_one_id_per_model(deployments: list[str], names: list[str], tmp_pa
 
 
 def test_every_name_of_a_key_is_in_its_list(tmp_path: Path) -> None:
-    found = key(tmp_path, "chat", "shared", "several")
+    result = key(tmp_path, "chat", "shared", "several")
 
-    assert set(found.models) == set(found.by_model)
-    assert list(found.models)[:3] == ["chat", "several", "shared"]
-    assert list(found.models)[3:] == sorted(list(found.models)[3:])
+    assert set(result.models) == set(result.by_model)
+    assert list(result.models)[:3] == ["chat", "several", "shared"]
+    assert list(result.models)[3:] == sorted(list(result.models)[3:])
 
 
 def test_default_price_table_has_packaged_date(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ deployments:
 
 def bounds(folder: Path, total: str = "10m") -> dict[str, ScopedLimit]:
     (folder / "p.yaml").write_text(POLICIES.replace("TOTAL", total))
-    found = read_folder(folder, None).deployments["chat"].limits
-    return {bound.limit.name: bound for bound in found}
+    snapshot = read_folder(folder, None).deployments["chat"].limits
+    return {bound.limit.name: bound for bound in snapshot}
 
 
 def test_a_deployment_has_its_own_limits_and_those_of_its_policies(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_a_deployment_has_its_own_limits_and_those_of_its_policies(tmp_path: Pat
 
 
 def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
-    found = bounds(tmp_path)
-    house, public, month = (found[name].limit for name in ("house", "public", "month"))
+    result = bounds(tmp_path)
+    house, public, month = (result[name].limit for name in ("house", "public", "month"))
 
     assert (house.kind.name, house.amount, house.window, house.burst) == ("requests", 600, 60, 10)
     assert (public.kind.name, public.amount, public.window) == ("tokens", 200_000, 600)
@@ -58,12 +58,12 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
         500 * 10**9,
         Calendar("month", "Europe/Berlin"),
     )
-    assert (month.warn_at, month.shadow, found["at-once"].limit.on_store_error) == (
+    assert (month.warn_at, month.shadow, result["at-once"].limit.on_store_error) == (
         0.8,
         True,
         "closed",
     )
-    assert (found["house"].per, found["public"].per) == (("key",), ("key", "tag.team", "user"))
+    assert (result["house"].per, result["public"].per) == (("key",), ("key", "tag.team", "user"))
 
 
 @for_each(
@@ -80,9 +80,9 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
 def test_key_comes_first_in_counter(written: str, per: tuple[str, ...], tmp_path: Path) -> None:
     text = POLICIES.replace("per: [tag.team, user]", written).replace("TOTAL", "10m")
     (tmp_path / "p.yaml").write_text(text)
-    found = read_folder(tmp_path, None).deployments["chat"].limits
+    snapshot = read_folder(tmp_path, None).deployments["chat"].limits
 
-    assert next(bound.per for bound in found if bound.limit.name == "public") == per
+    assert next(bound.per for bound in snapshot if bound.limit.name == "public") == per
 
 
 @pytest.mark.parametrize("total", ["10m", "1h"])

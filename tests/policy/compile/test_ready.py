@@ -101,13 +101,13 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
     model = classifier(tmp_path / "model", {"?": (1.0, 2.0)}, ["a", "rival"])
     pairs = classifier(tmp_path / "pairs", {"?": (1.0, 2.0)}, ["contradiction", "entailment"])
     local = [kind for kind in KINDS if kind not in AWAY | NO_TEXT]
-    asked = [WRITTEN[kind].replace("FOLDER", model) for kind in local if not KINDS[kind].answers]
+    request = [WRITTEN[kind].replace("FOLDER", model) for kind in local if not KINDS[kind].answers]
     judged = [WRITTEN[kind] for kind in local if KINDS[kind].answers]
     judged.append(f"{{guard: grounded, name: nli, nli: {pairs}}}")
-    asked += ["{guard: pii, name: people, entities: [email, phone, card, iban, ssn, ip]}"]
+    request += ["{guard: pii, name: people, entities: [email, phone, card, iban, ssn, ip]}"]
     folder = tmp_path / "policies"
     folder.mkdir()
-    text = POLICIES.replace("INPUT", f"[{', '.join(asked)}]")
+    text = POLICIES.replace("INPUT", f"[{', '.join(request)}]")
     (folder / "p.yaml").write_text(text.replace("OUTPUT[", f"[{', '.join(judged)}, "))
     (folder / "song.txt").write_text(SONG)
     (tmp_path / "text").write_text(TEXT, "utf-8")
@@ -115,6 +115,6 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", LOOKS, str(folder), str(tmp_path / "text")]
     ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=100)
 
-    looked = json.loads(ran.stdout)
-    assert looked.keys() == {*local, "nli", "people"}
-    assert {name: loaded for name, loaded in looked.items() if loaded} == {}
+    data = json.loads(ran.stdout)
+    assert data.keys() == {*local, "nli", "people"}
+    assert {name: loaded for name, loaded in data.items() if loaded} == {}

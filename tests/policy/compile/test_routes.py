@@ -80,8 +80,8 @@ def test_drained_target_leaves_folder_usable(folder: Json) -> None:
             for title in titles
             if deployment == name
         }
-        others = [each for each in changed["deployments"][name]["targets"] if each["weight"]]
-        assert used <= {f"{each['upstream']}/{each['model']}" for each in others}, changed
+        other_items = [item for item in changed["deployments"][name]["targets"] if item["weight"]]
+        assert used <= {f"{item['upstream']}/{item['model']}" for item in other_items}, changed
 
 
 @given(DEPLOYMENT, st.sampled_from(NAMES), st.booleans())
@@ -96,8 +96,8 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
         errors = check_folder(Path(directory), None).errors
         placed = {error.path for error in errors}
 
-    models = {name, "unknown", *(word for each in targets for word in target_of(each).names)}
-    routes = compile_routes([(target_of(each), each.get("weight")) for each in targets], False)
+    models = {name, "unknown", *(word for item in targets for word in target_of(item).names)}
+    routes = compile_routes([(target_of(item), item.get("weight")) for item in targets], False)
     named = Deployment(name=name, names=frozenset({name}), tags={}, routes=routes, fallback=())
     reached = {
         id(target)

@@ -33,13 +33,13 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-def read(folder: Path, named: str) -> Snapshot:
-    (folder / "p.yaml").write_text(POLICIES.replace("NAMED", named))
+def read(folder: Path, target: str) -> Snapshot:
+    (folder / "p.yaml").write_text(POLICIES.replace("NAMED", target))
     return read_folder(folder, {})
 
 
 @for_each(
-    ("named", "rules"),
+    ("target", "rules"),
     [
         ("base", ["base/calm"]),
         ("left", ["left/one", "base/calm"]),
@@ -47,8 +47,8 @@ def read(folder: Path, named: str) -> Snapshot:
         ("~", ["default/short"]),
     ],
 )
-def test_own_rules_precede_inherited(named: str, rules: list[str], tmp_path: Path) -> None:
-    sections = read(tmp_path, named).deployments["support-chat"].sections
+def test_own_rules_precede_inherited(target: str, rules: list[str], tmp_path: Path) -> None:
+    sections = read(tmp_path, target).deployments["support-chat"].sections
 
     assert [rule.name for section in sections for rule in section.rules] == rules
 

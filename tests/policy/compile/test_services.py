@@ -56,8 +56,8 @@ def test_no_secret_shows_where_a_guard_is_printed(tmp_path: Path) -> None:
 
 def test_no_secret_is_explained(tmp_path: Path) -> None:
     ways(tmp_path)
-    said = ["explain", "--policies", str(tmp_path), "--key", "widget", "--deployment", "chat"]
-    told = CliRunner().invoke(main, said, env={"KEY": "sk-Xyzzy-7", "SECRET": SECRET})
+    text = ["explain", "--policies", str(tmp_path), "--key", "widget", "--deployment", "chat"]
+    result = CliRunner().invoke(main, text, env={"KEY": "sk-Xyzzy-7", "SECRET": SECRET})
 
-    assert "house" in told.output
-    assert "Xyzzy" not in told.output
+    assert "house" in result.output
+    assert "Xyzzy" not in result.output

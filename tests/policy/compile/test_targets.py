@@ -31,11 +31,11 @@ SAY = (
 
 
 def judged(folder: Path, *changes: tuple[str, str]) -> CheckReport:
-    said = FOLDER
+    text = FOLDER
     for old, new in changes:
-        assert old in said
-        said = said.replace(old, new)
-    (folder / "p.yaml").write_text(said)
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "p.yaml").write_text(text)
     return check_folder(folder, {})
 
 
@@ -79,9 +79,9 @@ RULE = "rules: [{name: r, RULE}]"
     ],
 )  # fmt: skip
 def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path: Path) -> None:
-    found = judged(tmp_path, *changes)
+    report = judged(tmp_path, *changes)
 
-    assert [str(problem) for problem in found.errors] == [f"p.yaml:{error}"]
+    assert [str(problem) for problem in report.errors] == [f"p.yaml:{error}"]
 
 
 @for_each(
@@ -114,12 +114,12 @@ class Counted(dict[Any, Any]):
 
 def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
     names = [f"deployment-{number}" for number in range(50)]
-    one: Any = SimpleNamespace(guards=NO_GUARDS, limits=(), rules=())
+    single: Any = SimpleNamespace(guards=NO_GUARDS, limits=(), rules=())
     context = empty_context()
     compiler = TargetCompiler(context)
     compiler.by_path = counted = Counted({("deployments", n, "targets", 0): None for n in names})
 
-    compiler.check_prices(dict.fromkeys(names, one))
+    compiler.check_prices(dict.fromkeys(names, single))
 
     assert context.document.problems == []
     assert counted.times == 1

@@ -57,12 +57,15 @@ def broken_at(part: Any, path: list[str]) -> Any:
     """Return a copy of a part of the policies that is broken at a path."""
     if not path:
         return Broken()
-    first, rest = path[0], path[1:]
+    first_item, remainder = path[0], path[1:]
     if isinstance(part, list):
-        return [broken_at(each, rest) if str(n) == first else each for n, each in enumerate(part)]
+        return [
+            broken_at(item, remainder) if str(n) == first_item else item
+            for n, item in enumerate(part)
+        ]
     if isinstance(part, dict):
-        return {**part, first: broken_at(part[first], rest)}
-    return part.model_copy(update={first: broken_at(getattr(part, first), rest)})
+        return {**part, first_item: broken_at(part[first_item], remainder)}
+    return part.model_copy(update={first_item: broken_at(getattr(part, first_item), remainder)})
 
 
 def loaded(folder: Path) -> Loaded:

@@ -49,17 +49,17 @@ async def caller(running: Proxy) -> AsyncIterator[ClientSession]:
         yield session
 
 
-async def ask(caller: ClientSession, model: str, **more: Any) -> tuple[int, Any]:
-    body = {"model": model, **MESSAGES, **more}
+async def ask(caller: ClientSession, model: str, **fields: Any) -> tuple[int, Any]:
+    body = {"model": model, **MESSAGES, **fields}
     async with caller.post("/v1/chat/completions", json=body) as response:
         return response.status, await response.json()
 
 
 def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policies("https://api.openai.com"))
-    found = read_folder(tmp_path, None).deployments
+    snapshot = read_folder(tmp_path, None).deployments
     compatible, openai = (
-        found[name].routes.targets[0].upstream for name in ("compatible", "openai")
+        snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")
     )
 
     assert (compatible.dialect, compatible.open_ranges, compatible.provider) == (
@@ -110,21 +110,25 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
         assert upstream.requests == []
 
 
-@pytest.mark.parametrize("asked", [None, {"include_usage": True}, {"include_usage": True, "x": 1}])
+@pytest.mark.parametrize(
+    "parameters", [None, {"include_usage": True}, {"include_usage": True, "x": 1}]
+)
 async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
-    asked: Any, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
+    parameters: Any, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events(" Par", "is.")))
     body = {"model": "compatible", **MESSAGES, "stream": True}
-    body |= {} if asked is None else {"stream_options": asked}
+    body |= {} if parameters is None else {"stream_options": parameters}
     async with caller.post("/v1/chat/completions", json=body) as response:
         assert b"[DONE]" in await response.read()
         warning = response.headers.get("x-headrace-warning")
 
-    left = {} if asked is None or "x" not in asked else {"stream_options": {"x": 1}}
-    sent = upstream.requests[0].json
-    assert {name: sent[name] for name in sent if name == "stream_options"} == left
-    assert warning == (None if asked is None else "stream_options dropped")
+    remaining = {} if parameters is None or "x" not in parameters else {"stream_options": {"x": 1}}
+    request_body = upstream.requests[0].json
+    assert {
+        name: request_body[name] for name in request_body if name == "stream_options"
+    } == remaining
+    assert warning == (None if parameters is None else "stream_options dropped")
     [record] = await running.sink.wait()
     assert record.billing.tokens.output > 0
 
@@ -146,7 +150,7 @@ async def test_a_deployment_is_called_by_any_of_its_names(
     async with caller.get("/v1/models") as response:
         listed = [model["id"] for model in (await response.json())["data"]]
 
-    assert {asked.json["model"] for asked in upstream.requests} == {"w"}
+    assert {request.json["model"] for request in upstream.requests} == {"w"}
     assert [record.plan.deployment for record in (await running.sink.wait(4))[:2]] == ["wider"] * 2
     assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
 
@@ -196,7 +200,7 @@ deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
 
     assert (status, reply["error"]["param"]) == (400, "stop")  # its ranges are OpenAI's own
     assert model["owned_by"] == "azure"
-    for asked in upstream.requests:
-        assert asked.path == path
-        assert asked.headers["api-key"] == "sk-upstream-secret"
-        assert "authorization" not in asked.headers
+    for request in upstream.requests:
+        assert request.path == path
+        assert request.headers["api-key"] == "sk-upstream-secret"
+        assert "authorization" not in request.headers

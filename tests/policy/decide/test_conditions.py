@@ -35,15 +35,15 @@ deployments:
 
 
 def section(folder: Path, *rules: dict[str, Any], **policy: Any) -> PolicyRules:
-    said = {"public": {"rules": list(rules), "match": "all", **policy}}
+    config = {"public": {"rules": list(rules), "match": "all", **policy}}
     (folder / "around.yaml").write_text(AROUND)
-    (folder / "rules.yaml").write_text(yaml.safe_dump({"policies": said}))
-    [found] = read_folder(folder, {}).deployments["support-chat"].sections
-    return found
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"policies": config}))
+    [snapshot] = read_folder(folder, {}).deployments["support-chat"].sections
+    return snapshot
 
 
-def friday(text: str, zone: str = "UTC", **more: Any) -> dict[str, Any]:
-    return {"time": {"between": text, "zone": zone, **more}}
+def friday(text: str, zone: str = "UTC", **fields: Any) -> dict[str, Any]:
+    return {"time": {"between": text, "zone": zone, **fields}}
 
 
 @for_each(

@@ -143,19 +143,19 @@ def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
 
 def first_targets(snapshot: Snapshot, ask: Ask, calls: int = 60) -> list[Counter[str]]:
     """Return how often each target is asked first, model by model."""
-    found: list[Counter[str]] = [Counter() for _ in ask.targets]
+    result: list[Counter[str]] = [Counter() for _ in ask.targets]
     for number in range(calls):
         plan = decide(snapshot, snapshot.keys["widget"], call_of(snapshot, ask, str(number)))
         for index, model_call in enumerate(plan.model_calls):
-            found[index][model_call.targets[0].id] += 1
-    return found
+            result[index][model_call.targets[0].id] += 1
+    return result
 
 
 def test_name_reaches_all_targets_by_weight(snapshot: Snapshot) -> None:
     for name, ask in ASKS.items():
-        found = first_targets(snapshot, ask)
-        assert [set(counter) for counter in found] == ask.targets, name
-        assert all(n >= 15 for counter in found for n in counter.values()), name
+        result = first_targets(snapshot, ask)
+        assert [set(counter) for counter in result] == ask.targets, name
+        assert all(n >= 15 for counter in result for n in counter.values()), name
 
 
 def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None:
@@ -164,14 +164,14 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
         was = decide(snapshot, key, call)
         assert compare(call, was, decide_call(snapshot, key, call)) == [], name  # as a candidate
 
-        told = explain(snapshot, key, call)
-        targets = [reason.parts for reason in told.decisions if reason.subject == "targets"]
+        explanation = explain(snapshot, key, call)
+        targets = [reason.parts for reason in explanation.decisions if reason.subject == "targets"]
         assert [{part.result for part in parts} for parts in targets] == ask.targets, name
 
-        given = Given(key="widget", path=ask.path, headers=ask.headers, body=ask.content)
-        plan = run_simulated(run_case(snapshot, given)).record.plan
+        setup = Given(key="widget", path=ask.path, headers=ask.headers, body=ask.content)
+        plan = run_simulated(run_case(snapshot, setup)).record.plan
         assert plan is not None, name
-        played = [{target.id for target in each.targets} for each in plan.model_calls]
+        played = [{target.id for target in model_call.targets} for model_call in plan.model_calls]
         assert played == ask.targets, name
 
 
@@ -193,8 +193,8 @@ def test_rules_use_deployment_name(rule: str, asks: dict[str, set[str]], tmp_pat
     snapshot = read_world(tmp_path, f"policies: {{default: {{rules: [{{name: r, {rule}}}]}}}}\n")
 
     for model, targets in asks.items():
-        [found] = first_targets(snapshot, by_chat(model))
-        assert set(found) == targets, model
+        [result] = first_targets(snapshot, by_chat(model))
+        assert set(result) == targets, model
 
 
 DATA = {"embedding": [0.1], "index": 0, "object": "embedding"}
@@ -207,11 +207,11 @@ def without(failing: str) -> Script:
     """Answer each request, but those to the upstream of the failing target."""
     upstream, _, _ = failing.partition("/")
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         by_path = {**BY_ENDPOINT, "/embeddings": EMBEDDINGS}
-        body = next((by_path[end] for end in by_path if asked.path.endswith(end)), {})
-        fails = asked.path.startswith(f"/{upstream}/")
-        await answer({} if fails else body, 503 if fails else 200)(asked, wire)
+        body = next((by_path[end] for end in by_path if request.path.endswith(end)), {})
+        fails = request.path.startswith(f"/{upstream}/")
+        await answer({} if fails else body, 503 if fails else 200)(request, wire)
 
     return script
 

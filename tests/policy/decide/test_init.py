@@ -40,16 +40,16 @@ def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot
 
 
 def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
-    with pytest.raises(Unauthorized) as none:
+    with pytest.raises(Unauthorized) as error:
         identify(snapshot, replace(HEAD, digest=None))
     with pytest.raises(Unauthorized) as wrong:
         identify(snapshot, replace(HEAD, digest=Secret("x").digest))
 
-    assert str(none.value) == str(wrong.value)
+    assert str(error.value) == str(wrong.value)
 
 
 @for_each(
-    ("asked", "deployment", "targets"),
+    ("client_call", "deployment", "targets"),
     [
         (call("support-chat"), "support-chat", ["gpt-4o-mini"]),
         (call("gpt-4o-mini"), "support-chat", ["gpt-4o-mini"]),
@@ -61,18 +61,20 @@ def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
     ],
 )
 def test_a_name_leads_to_a_deployment_and_its_targets(
-    asked: Call, deployment: str, targets: list[str], snapshot: Snapshot
+    client_call: Call, deployment: str, targets: list[str], snapshot: Snapshot
 ) -> None:
-    plan = decide(snapshot, asked)
+    plan = decide(snapshot, client_call)
 
     assert plan.deployment == deployment
     assert [target.model for target in plan.model_calls[0].targets] == targets
 
 
 def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Snapshot) -> None:
-    asked = Call(replace(HEAD, deployment="search-answers"), {}, requested_models=("support-chat",))
+    request = Call(
+        replace(HEAD, deployment="search-answers"), {}, requested_models=("support-chat",)
+    )
 
-    assert decide(snapshot, asked).deployment == "search-answers"
+    assert decide(snapshot, request).deployment == "search-answers"
 
 
 def test_a_list_of_models_needs_one_deployment_that_serves_them_all(snapshot: Snapshot) -> None:
@@ -85,16 +87,16 @@ def test_a_list_of_models_needs_one_deployment_that_serves_them_all(snapshot: Sn
 
 
 @pytest.mark.parametrize(
-    ("asked", "param"),
+    ("client_call", "param"),
     [
         (call("no-such-model"), "model"),
         (call("m", deployment="no-such-deployment"), "deployment"),
         (call("\x1b[31mred\r\n" + "x" * 500), "model"),
     ],
 )
-def test_unknown_name_is_escaped(asked: Call, param: str, snapshot: Snapshot) -> None:
+def test_unknown_name_is_escaped(client_call: Call, param: str, snapshot: Snapshot) -> None:
     with pytest.raises(NotFound) as refused:
-        decide(snapshot, asked)
+        decide(snapshot, client_call)
 
     assert refused.value.param == param
     assert refused.value.message.isprintable()
@@ -105,13 +107,13 @@ def test_a_key_reaches_only_its_deployments(snapshot: Snapshot) -> None:
     search = Secret("hr-search-key").digest
 
     assert decide(snapshot, call("smol", digest=search)).deployment == "search-answers"
-    for asked in (
+    for item in (
         call("support-chat", digest=search),
         call("gpt-4o-mini", digest=search),
         call("smol", deployment="support-chat", digest=search),
     ):
         with pytest.raises(NotFound):
-            decide(snapshot, asked)
+            decide(snapshot, item)
 
 
 def test_the_keys_tags_go_before_the_deployments(snapshot: Snapshot) -> None:
@@ -185,24 +187,24 @@ def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> No
 def test_models_lists_what_a_key_may_name(
     parameters: tuple[tuple[str, str], ...], names: list[str], snapshot: Snapshot
 ) -> None:
-    others = Secret("hr-search-key").digest
-    plan = decide(snapshot, call(endpoint="models", digest=others, parameters=parameters))
+    other_items = Secret("hr-search-key").digest
+    plan = decide(snapshot, call(endpoint="models", digest=other_items, parameters=parameters))
 
     assert [model.id for model in plan.model_list or ()] == names
 
 
 def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
-    [found] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
-    key = found.key
-    both = (key.deployments["support-chat"], key.deployments["compare"])
-    doubled = replace(key, by_model={"m": both})
-    changed = replace(snapshot, credentials={found.digest: replace(found, key=doubled)})
+    [result] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
+    key = result.key
+    pair = (key.deployments["support-chat"], key.deployments["compare"])
+    doubled = replace(key, by_model={"m": pair})
+    changed = replace(snapshot, credentials={result.digest: replace(result, key=doubled)})
 
     with pytest.raises(InvalidField, match="compare, support-chat"):
         decide(changed, call("m"))
 
 
 def test_a_decision_is_the_same_each_time(snapshot: Snapshot) -> None:
-    asked = call("support-chat", tags=(("beta", None),))
+    request = call("support-chat", tags=(("beta", None),))
 
-    assert decide(snapshot, asked) == decide(snapshot, asked)
+    assert decide(snapshot, request) == decide(snapshot, request)

@@ -49,28 +49,28 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return compile_policies(read(tmp_path), None)
 
 
-def call(path: str = "/v1/rerank", method: str = "POST", **more: Any) -> Call:
-    query = more.pop("query", "")
+def call(path: str = "/v1/rerank", method: str = "POST", **fields: Any) -> Call:
+    query = fields.pop("query", "")
     head = RequestHead(
         dialect="openai",
         endpoint="passthrough",
         route=path,
         request_id="r",
-        deployment=more.pop("deployment", None),
+        deployment=fields.pop("deployment", None),
         method=method,
         passthrough=PassthroughRequest(path, query),
     )
-    return Call(head=head, body={}, **more)
+    return Call(head=head, body={}, **fields)
 
 
-def planned(snapshot: Snapshot, asked: Call) -> Plan:
-    return decide(snapshot, snapshot.keys["support-widget"], asked)
+def planned(snapshot: Snapshot, client_call: Call) -> Plan:
+    return decide(snapshot, snapshot.keys["support-widget"], client_call)
 
 
 def test_a_key_may_use_all_deployments_among_which_one_is_drawn(snapshot: Snapshot) -> None:
-    asked = call(deployment="one")
-    for other, error in (("two", None), ("three", BadRequest)):
-        drawn = replace(asked, head=replace(asked.head, alternatives=(other,)))
+    request = call(deployment="one")
+    for other_item, error in (("two", None), ("three", BadRequest)):
+        drawn = replace(request, head=replace(request.head, alternatives=(other_item,)))
         with pytest.raises(error) if error else nullcontext():
             assert planned(snapshot, drawn).deployment == "one"
 
@@ -87,7 +87,7 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
 
 
 @for_each(
-    ("asked", "deployment"),
+    ("client_call", "deployment"),
     [
         (call("/v1/moderations"), "one"),
         (call("/v1/files/a", "GET"), "two"),
@@ -97,12 +97,12 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
         (call(deployment="two", requested_models=("rerank-1",)), "two"),
     ],
 )
-def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapshot) -> None:
-    assert planned(snapshot, asked).deployment == deployment
+def test_one_deployment_serves_it(client_call: Call, deployment: str, snapshot: Snapshot) -> None:
+    assert planned(snapshot, client_call).deployment == deployment
 
 
 @for_each(
-    ("asked", "error"),
+    ("client_call", "error"),
     [
         (call(), InvalidField),
         (call("/v1/files/a"), NotFound),
@@ -114,9 +114,9 @@ def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapsh
         (call("/v1/moderations", query="a" * 2049), BadRequest),
     ],
 )
-def test_others_are_refused(asked: Call, error: type[Exception], snapshot: Snapshot) -> None:
+def test_others_are_refused(client_call: Call, error: type[Exception], snapshot: Snapshot) -> None:
     with pytest.raises(error):
-        planned(snapshot, asked)
+        planned(snapshot, client_call)
 
 
 class Upload:
@@ -129,19 +129,20 @@ class Upload:
 
 def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> None:
     for length, good in ((1000, True), (None, True), (1001, False)):
-        asked = replace(call(deployment="one"), upload=Upload(length))
+        request = replace(call(deployment="one"), upload=Upload(length))
         if good:
-            assert planned(snapshot, asked).passed is not None
+            assert planned(snapshot, request).passed is not None
         else:
             with pytest.raises(RequestTooLarge):
-                planned(snapshot, asked)
+                planned(snapshot, request)
 
 
 def test_it_is_explained(snapshot: Snapshot) -> None:
     key = snapshot.keys["support-widget"]
 
     reasons = {
-        each.subject: each for each in explain(snapshot, key, call("/v1/moderations")).decisions
+        decision.subject: decision
+        for decision in explain(snapshot, key, call("/v1/moderations")).decisions
     }
 
     assert reasons["passthrough"].result == "POST /v1/moderations"

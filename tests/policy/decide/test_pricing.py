@@ -66,8 +66,8 @@ def widget(snapshot: Snapshot) -> VirtualKey:
     return key
 
 
-def asked(deployment: str, *, day: int = 1, **more: Any) -> Call:
-    return sample_call({"model": deployment, "prompt": "Hi", **more}, {}, AT.replace(day=day))
+def asked(deployment: str, *, day: int = 1, **fields: Any) -> Call:
+    return sample_call({"model": deployment, "prompt": "Hi", **fields}, {}, AT.replace(day=day))
 
 
 def decided(snapshot: Snapshot, call: Call) -> Plan:
@@ -158,12 +158,12 @@ def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -
 def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES)
 
-    told = [(p.path, p.message) for p in check_folder(tmp_path, {}).warnings]
+    report = [(p.path, p.message) for p in check_folder(tmp_path, {}).warnings]
 
-    refused = [path for path, said in told if said.startswith("rejects every call")]
+    refused = [path for path, text in report if text.startswith("rejects every call")]
     assert refused == ["deployments.never.unpriced"]
     unused = 'model "smol" has no known price, so it is never used. Add "price:" here.'
-    assert ("deployments.spared.targets[0]", unused) in told
+    assert ("deployments.spared.targets[0]", unused) in report
 
 
 def test_a_policy_test_can_expect_it(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("route", "headers", "at"), ROUTES, ids=lambda each: str(each)[:24])
+@pytest.mark.parametrize(("route", "headers", "position"), ROUTES, ids=lambda each: str(each)[:24])
 async def test_the_refusal_is_clear_in_the_clients_dialect(
-    route: str, headers: dict[str, str], at: tuple[str, ...], tmp_path: Path,
+    route: str, headers: dict[str, str], position: tuple[str, ...], tmp_path: Path,
     upstream: ScriptedUpstream,
 ) -> None:  # fmt: skip
     policies = world(upstream.url).replace(
@@ -209,7 +209,7 @@ async def test_the_refusal_is_clear_in_the_clients_dialect(
     ):
         body = await response.json()
 
-    for name in at:
+    for name in position:
         body = body[name]
     assert response.status == 403
     assert "but this deployment requires one" in str(body)

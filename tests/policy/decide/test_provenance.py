@@ -51,8 +51,8 @@ def folder(tmp_path: Path) -> Path:
 
 def decided(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
     snapshot = read_folder(folder, {})
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    call = sample_call({"model": model, "prompt": "Hi"}, named, datetime(2026, 6, 1, tzinfo=UTC))
+    target = {name.replace("_", "-"): value for name, value in headers.items()}
+    call = sample_call({"model": model, "prompt": "Hi"}, target, datetime(2026, 6, 1, tzinfo=UTC))
     plan = decide(snapshot, snapshot.keys["widget"], call)
     assert isinstance(plan, DecidedPlan)
     return plan
@@ -86,7 +86,7 @@ def test_says_why_deployment(model: str, headers: dict[str, str], why: str, fold
 def test_every_rule_says_where_it_is_and_why_it_does_not_hold(folder: Path) -> None:
     outcomes = decided(folder).outcomes_of_rules(0)
 
-    assert [(each.rule.name, each.source, each.mismatch) for each in outcomes] == [
+    assert [(outcome.rule.name, outcome.source, outcome.mismatch) for outcome in outcomes] == [
         ("public/small", "p.yaml:9", None),
         ("public/smaller", "p.yaml:10", None),
         ("public/eu", "p.yaml:11", "header x-region is not set"),
@@ -154,7 +154,7 @@ def test_one_target_that_serves_a_model_alone_is_not_said_to_be_drawn(folder: Pa
 def test_what_is_left_out_says_why(folder: Path) -> None:
     plan = decided(folder, "strict")
 
-    assert [(each.model, why) for each, why in plan.left_out(0)] == [
+    assert [(item.model, why) for item, why in plan.left_out(0)] == [
         ("free", "its price is unknown")
     ]
     assert [origin for _, origin in plan.origins_of_targets(0)] == [("fallback", "p.yaml:26")]

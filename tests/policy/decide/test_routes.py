@@ -58,11 +58,11 @@ def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_p
     )
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
-    named = Call(replace(HEAD, deployment="split"), {}, requested_models=("old",))
+    target = Call(replace(HEAD, deployment="split"), {}, requested_models=("old",))
 
     with pytest.raises(NotFound):
         decide(snapshot, Call(HEAD, {}, requested_models=("old",)))
-    assert [t.model for t in decide(snapshot, named).model_calls[0].targets] == ["m", "last"]
+    assert [t.model for t in decide(snapshot, target).model_calls[0].targets] == ["m", "last"]
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
     return read_folder(tmp_path, {})
 
 
-def chosen(snapshot: Snapshot, **said: Any) -> list[str]:
-    call = Call(replace(HEAD, call_id=said.pop("nonce", "")), said, requested_models=("m",))
+def chosen(snapshot: Snapshot, **config: Any) -> list[str]:
+    call = Call(replace(HEAD, call_id=config.pop("nonce", "")), config, requested_models=("m",))
     return [t.upstream.name for t in decide(snapshot, call).model_calls[0].targets]
 
 
@@ -110,8 +110,10 @@ def test_canary_gets_calls_by_deployment_rule(recipe: bool, tmp_path: Path) -> N
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
 
-    asked = (Call(replace(HEAD, call_id=f"n{n}"), {}, requested_models=("m",)) for n in range(200))
-    first = Counter(decide(snapshot, call).model_calls[0].targets[0].model for call in asked)
+    request = (
+        Call(replace(HEAD, call_id=f"n{n}"), {}, requested_models=("m",)) for n in range(200)
+    )
+    plan = Counter(decide(snapshot, call).model_calls[0].targets[0].model for call in request)
 
-    assert first["m"] > 150
-    assert (first["larger"] > 5) is recipe
+    assert plan["m"] > 150
+    assert (plan["larger"] > 5) is recipe

@@ -48,9 +48,9 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
 
 
 def ruled(*sections: PolicyRules) -> Effects:
-    left = compile_chain(sections, KNOWN)
-    assert left is not None
-    return evaluate(left, FACTS)
+    remaining = compile_chain(sections, KNOWN)
+    assert remaining is not None
+    return evaluate(remaining, FACTS)
 
 
 def followed(*rules: Rule, first_only: bool = False) -> Any:
@@ -86,7 +86,10 @@ def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
 )
 @for_each("endpoint", ["chat", "completions"])
 def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) -> None:
-    rules = [rule(str(at), changes=ParameterOverrides(each)) for at, each in enumerate(values)]
+    rules = [
+        rule(str(position), changes=ParameterOverrides(item))
+        for position, item in enumerate(values)
+    ]
 
     body = apply_parameters(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
 
@@ -137,9 +140,9 @@ def test_under_first_nothing_counts_after_the_first_that_holds() -> None:
 
 
 def test_of_several_caps_the_lowest_counts() -> None:
-    caps = [ParameterOverrides(cap={"max_tokens": most}) for most in (500, 200, 300)]
+    caps = [ParameterOverrides(cap={"max_tokens": item}) for item in (500, 200, 300)]
 
-    effects = followed(*(rule(str(i), changes=each) for i, each in enumerate(caps)))
+    effects = followed(*(rule(str(i), changes=items) for i, items in enumerate(caps)))
 
     assert effects.changes.cap == {"max_tokens": 200}
 
@@ -217,10 +220,10 @@ def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | 
 def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
     always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
 
-    left = compile_chain(
+    remaining = compile_chain(
         [PolicyRules("p", (never, maybe, always, never, maybe), first_only=True)], KNOWN
     )
 
-    assert left is not None
-    assert [each.name for group in left.groups for _, each in group.rules] == ["m", "a"]
+    assert remaining is not None
+    assert [item.name for group in remaining.groups for _, item in group.rules] == ["m", "a"]
     assert compile_chain([PolicyRules("p", (never,))], KNOWN) is None

@@ -22,24 +22,26 @@ DATED = [{"from": "2026-04-01", "input": 1, "output": 2}]
 
 def snapshot(folder: Path, deployment: Json, when: Json | None = None) -> Snapshot:
     rules = [{"name": "capped", "when": when or {"stream": True}, "cap": {"max_tokens": 9}}]
-    said: Json = {
+    text: Json = {
         "upstreams": {"openai": {"dialect": "openai", "base_url": "https://openai.test"}},
         "tags": {"team": {"values": ["support", "search"], "caller": True}},
         "keys": {"widget": {"sha256": "1" * 64, "deployments": ["support-chat"]}},
         "deployments": {"support-chat": {"policy": "house", "targets": [TARGET], **deployment}},
         "policies": {"house": {"match": "all", "rules": rules}},
     }
-    (folder / "p.yaml").write_text(json.dumps(said))
+    (folder / "p.yaml").write_text(json.dumps(text))
     return read_folder(folder, None)
 
 
-def call(model: str = "support-chat", at: datetime = TODAY, **headers: str) -> Call:
+def call(model: str = "support-chat", moment: datetime = TODAY, **headers: str) -> Call:
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    return sample_call(body, {name.replace("_", "-"): text for name, text in headers.items()}, at)
+    return sample_call(
+        body, {name.replace("_", "-"): text for name, text in headers.items()}, moment
+    )
 
 
-def decide(policies: Snapshot, asked: Call) -> Plan:
-    return KeyCaller(policies, policies.keys["widget"]).decide(asked)
+def decide(policies: Snapshot, client_call: Call) -> Plan:
+    return KeyCaller(policies, policies.keys["widget"]).decide(client_call)
 
 
 def test_calls_that_come_the_same_way_share_a_plan_that_holds_none_of_them(tmp_path: Path) -> None:
@@ -81,9 +83,11 @@ def test_another_day_has_other_prices(tmp_path: Path) -> None:
     target = {**TARGET, "price": DATED}
     policies = snapshot(tmp_path, {"targets": [target], "unpriced": "refuse"})
 
-    refused = [decide(policies, call(at=at)).refusal for at in (TODAY, TOMORROW, TODAY, TOMORROW)]
+    refused = [
+        decide(policies, call(moment=item)).refusal for item in (TODAY, TOMORROW, TODAY, TOMORROW)
+    ]
 
-    assert [each is None for each in refused] == [False, True, False, True]
+    assert [entry is None for entry in refused] == [False, True, False, True]
 
 
 def test_a_key_that_is_revoked_leaves_no_plan(tmp_path: Path) -> None:

@@ -43,14 +43,14 @@ policies:
 
 
 def decided(
-    folder: Path, model: str, pin: StateRef, header: str | None = None, *others: str
+    folder: Path, model: str, pin: StateRef, header: str | None = None, *other_items: str
 ) -> Plan:
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(POLICY)
     head = RequestHead(
         "openai", "responses", "/", "r", digest=Secret(KEY).digest, deployment=header
     )
-    head = replace(head, alternatives=others)
+    head = replace(head, alternatives=other_items)
     own = pin.deployment if header is None else None
     call = Call(head, {}, requested_models=(model,), deployment=own, state_ref=pin)
     return ActivePolicy(read_folder(folder, {})).identify(head).decide(call)
@@ -73,7 +73,7 @@ def test_pin_selects_target(model: str, deployment: str, target: str, tmp_path: 
 
     [model_call] = plan.model_calls
     assert plan.deployment == deployment
-    assert [each.id for each in model_call.targets] == [target]
+    assert [item.id for item in model_call.targets] == [target]
     assert (model_call.pool_size, plan.hedge_after) == (1, None)
 
 

@@ -86,13 +86,13 @@ def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
-    seen = renewed(tokens)
+    observed = renewed(tokens)
 
     cloud.now += HOUR_S - 301
-    assert (tokens.due(), renewed(tokens)) == (frozenset(), seen)
+    assert (tokens.due(), renewed(tokens)) == (frozenset(), observed)
     cloud.now += 1
     assert tokens.due() == {"azure"}
-    assert renewed(tokens) != seen
+    assert renewed(tokens) != observed
     assert (tokens.text(AZURE), cloud.told) == ("token-2", [])
 
 
@@ -100,15 +100,15 @@ def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
-    seen = tokens.state([AZURE])
+    observed = tokens.state([AZURE])
     cloud.now += HOUR_S
     cloud.fails = OSError("the words of somebody")
 
-    assert renewed(tokens) == renewed(tokens) == seen
+    assert renewed(tokens) == renewed(tokens) == observed
     assert cloud.told == [(AZURE, "fetching a token from azure failed with OSError")]
     assert tokens.text(AZURE) == "token-1"
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
-    assert renewed(tokens) != seen
+    assert renewed(tokens) != observed
     assert tokens.text(AZURE) == "token-2"
 
 
@@ -119,10 +119,10 @@ def test_a_first_one_that_fails_is_a_problem_of_the_policy_until_there_is_one() 
     for _ in range(2):
         with pytest.raises(ValueError, match="fetching a token from azure failed"):
             tokens.text(AZURE)
-    seen = renewed(tokens)
+    observed = renewed(tokens)
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
 
-    assert renewed(tokens) != seen
+    assert renewed(tokens) != observed
     assert tokens.text(AZURE) == "token-1"
 
 
@@ -130,7 +130,7 @@ def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
-    seen = tokens.state([AZURE])
+    observed = tokens.state([AZURE])
     cloud.now += HOUR_S
     cloud.fetching.clear()
     cloud.hangs = hangs = threading.Event()
@@ -138,7 +138,7 @@ def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
     renewal.start()
     assert cloud.fetching.wait(10)
 
-    assert (tokens.state([AZURE]), tokens.text(AZURE)) == (seen, "token-1")
+    assert (tokens.state([AZURE]), tokens.text(AZURE)) == (observed, "token-1")
     cloud.hangs = None
     assert tokens.text(GOOGLE) == "token-2"
     hangs.set()
@@ -264,14 +264,14 @@ class TokenHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
         self.server.asked.append(f"{self.path} {body}")
-        made: dict[str, object] = {
+        result: dict[str, object] = {
             "access_token": f"token-{len(self.server.asked)}",
             "expires_in": self.server.lasts_s,
             "token_type": "Bearer",
         }
         if self.command == "GET":  # a managed identity tells a moment
-            made |= {"expires_on": "4102444800", "resource": "r"}
-        raw = json.dumps(made).encode()
+            result |= {"expires_on": "4102444800", "resource": "r"}
+        raw = json.dumps(result).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(raw)))
@@ -302,14 +302,14 @@ def private_key() -> str:
 def account(folder: Path, private_key: str, server: TokenServer) -> Path:
     """Write the file of a service account of Google's that gets its tokens here."""
     file = folder / "account.json"
-    told = {
+    config = {
         "type": "service_account",
         "client_email": "proxy@example.test",
         "token_uri": server.url,
         "private_key": private_key,
         "private_key_id": "1",
     }
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(config))
     return file
 
 
@@ -331,13 +331,13 @@ async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it
                 assert response.status == 200
             return upstream.requests[-1].headers["authorization"]
 
-        first = await call()
+        first_item = await call()
         await eventually(lambda: len(token_server.asked) > 1)
-        renewed = first
-        while renewed == first:
+        renewed = first_item
+        while renewed == first_item:
             renewed = await call()
 
-    assert first == "Bearer token-1"
+    assert first_item == "Bearer token-1"
     assert renewed.startswith("Bearer token-")
     assert "grant_type=" in token_server.asked[0]
 

@@ -117,11 +117,11 @@ def test_tests_and_hidden_files_are_no_policies(tmp_path: Path) -> None:
 def test_the_revision_changes_with_every_byte(tmp_path: Path) -> None:
     file = tmp_path / "tags.yaml"
     file.write_text("tags: {team: [support]}\n")
-    first = load(tmp_path).revision
+    revision = load(tmp_path).revision
 
     file.write_text("tags: {team: [support]} \n")
 
-    assert load(tmp_path).revision != first
+    assert load(tmp_path).revision != revision
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -185,16 +185,16 @@ def fields_of(kind: type[BaseModel]) -> Iterable[tuple[str, FieldInfo]]:
 
 def models() -> dict[type[BaseModel], KeyPath]:
     """Return every model of the schema, with a path where one may be written."""
-    found: dict[type[BaseModel], KeyPath] = {}
+    result: dict[type[BaseModel], KeyPath] = {}
     pending: list[tuple[KeyPath, Any]] = [((), schema.PoliciesConfig)]
     while pending:
         path, kind = pending.pop()
-        if kind in found:
+        if kind in result:
             continue
         if is_model(kind) and kind is not GuardConfig:
-            found[kind] = path
+            result[kind] = path
         pending += [((*path, *step), inner) for step, inner in inner_types(kind)]
-    return found
+    return result
 
 
 def folder_with(path: KeyPath, value: Any) -> str:
@@ -204,10 +204,10 @@ def folder_with(path: KeyPath, value: Any) -> str:
     return yaml.safe_dump(value)
 
 
-def misspelled(key: str, others: list[str]) -> str | None:
+def misspelled(key: str, other_items: list[str]) -> str | None:
     """Return the key with one character left out, unless that is another key."""
     word = key[:2] + key[3:]
-    return word if len(key) > len("on") and word not in others else None
+    return word if len(key) > len("on") and word not in other_items else None
 
 
 MODELS = models()

@@ -21,8 +21,8 @@ deployments: {{chat: {{targets: [{{upstream: openai, model: gpt-4o-mini}}]}}}}
 """
 
 
-def read(folder: Path, more: str = "") -> Snapshot:
-    (folder / "p.yaml").write_text(FOLDER + more)
+def read(folder: Path, fields: str = "") -> Snapshot:
+    (folder / "p.yaml").write_text(FOLDER + fields)
     return read_folder(folder, {})
 
 
@@ -31,16 +31,16 @@ def prices(snapshot: Snapshot) -> tuple[Price, ...]:
 
 
 def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> None:
-    found = read(tmp_path)
+    loaded = read(tmp_path)
 
-    assert prices(found) == (
+    assert prices(loaded) == (
         Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075"), web_search=Decimal(10)),
     )
-    assert found.prices_as_of == packaged_prices().price_table.as_of
+    assert loaded.prices_as_of == packaged_prices().price_table.as_of
 
 
 @for_each(
-    ("own", "known"),
+    ("own", "expected"),
     [
         ("prices: {openai: {gpt-4o-mini: {input: 1, output: 2}}}", [Price(Decimal(1), Decimal(2))]),
         ("prices: {openai: {gpt-4o: {input: 1, output: 2}}}", []),
@@ -48,8 +48,8 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
         ("price_table: {as_of: 2026-01-31}", []),
     ],
 )
-def test_own_table_replaces_packaged_one(own: str, known: list[Price], tmp_path: Path) -> None:
-    assert list(prices(read(tmp_path, own))) == known
+def test_own_table_replaces_packaged_one(own: str, expected: list[Price], tmp_path: Path) -> None:
+    assert list(prices(read(tmp_path, own))) == expected
 
 
 def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) -> None:

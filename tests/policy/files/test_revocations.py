@@ -222,10 +222,10 @@ def test_too_many_entries_are_reported(tmp_path: Path) -> None:
         (tmp_path / "sub" / str(number)).touch()
     (tmp_path / "list.yaml").write_text("revoked: [alice]\n")
 
-    found = read_revocations(tmp_path, max_entries=10)
+    revocations = read_revocations(tmp_path, max_entries=10)
 
-    assert found.names == {"alice"}
-    assert found.unread == (f"{tmp_path.name}:1:1: contains more than 10 files",)
+    assert revocations.names == {"alice"}
+    assert revocations.unread == (f"{tmp_path.name}:1:1: contains more than 10 files",)
     assert load.MAX_WALKED > load.MAX_ENTRIES
 
 

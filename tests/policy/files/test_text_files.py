@@ -44,7 +44,7 @@ def test_reports_bad_file(name: str, content: bytes | None, problem: str, tmp_pa
     if content is not None:
         (tmp_path / name).write_bytes(content)
 
-    said = read_texts(tmp_path, {"words_from": name})[name]
+    text = read_texts(tmp_path, {"words_from": name})[name]
 
-    assert problem in str(said)
-    assert isinstance(said, ValueError)
+    assert problem in str(text)
+    assert isinstance(text, ValueError)

@@ -43,15 +43,16 @@ def problems(folder: Path) -> tuple[Problem, ...]:
 
 
 def told(folder: Path) -> set[str]:
-    found = {f"{each.path}: {each.message}" for each in problems(folder)}
+    result = {f"{item.path}: {item.message}" for item in problems(folder)}
     return {
-        re.sub(r"\. (Did you mean|Available:|Allowed:|Add it under) .*", "", each) for each in found
+        re.sub(r"\. (Did you mean|Available:|Allowed:|Add it under) .*", "", item)
+        for item in result
     }
 
 
 def told_of(folder: Path, text: str) -> list[str]:
     (folder / "a.yaml").write_text(text)
-    return [f"{each.line} {each.path}" for each in problems(folder)]
+    return [f"{item.line} {item.path}" for item in problems(folder)]
 
 
 @for_each("file", WRONG, ids=lambda file: file.stem)
@@ -67,7 +68,7 @@ def test_no_file_hides_what_is_wrong_in_another(file: Path, tmp_path: Path) -> N
 
 
 @for_each(
-    ("content", "found"),
+    ("content", "expected"),
     [
         (
             b"policies: {nowhere: {limits: [{name: nowhere",
@@ -77,12 +78,12 @@ def test_no_file_hides_what_is_wrong_in_another(file: Path, tmp_path: Path) -> N
     ],
 )
 def test_unread_part_may_have_any_name(
-    content: bytes, found: list[tuple[str, str]], tmp_path: Path
+    content: bytes, expected: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "half.yaml").write_bytes(content)
     (tmp_path / "zz.yaml").write_text(NOWHERE)
 
-    assert [(each.file, each.path) for each in problems(tmp_path)] == found
+    assert [(item.file, item.path) for item in problems(tmp_path)] == expected
 
 
 def test_a_wrong_deployment_is_looked_at_to_its_end(tmp_path: Path) -> None:
@@ -143,10 +144,10 @@ def test_a_policy_is_judged_as_a_whole_though_a_condition_in_it_is_wrong(tmp_pat
     ],
 )
 def test_a_policy_is_not_judged_by_what_is_left_of_it(policy: str, tmp_path: Path) -> None:
-    told = told_of(tmp_path, f"policies: {{public: {{{policy}}}}}\n")
+    result = told_of(tmp_path, f"policies: {{public: {{{policy}}}}}\n")
 
-    assert told
-    assert [each for each in told if each.endswith(" policies.public")] == []
+    assert result
+    assert [item for item in result if item.endswith(" policies.public")] == []
 
 
 @for_each("digest", ["", "sha256: abc, ", "sha256: [], ", "sha256: [{until: x}], "])
@@ -157,19 +158,19 @@ keys:
   k: {{{digest}deployments: [nowhere], tags: {{team: search}}, may: [fly]}}
   l: {{{digest}deployments: [nowhere]}}
 """
-    told_paths = {each.split()[1] for each in told_of(tmp_path, text)}
+    told_paths = {item.split()[1] for item in told_of(tmp_path, text)}
 
     assert told_paths >= {
         *("keys.k.deployments[0]", "keys.k.tags.team", "keys.k.may[0]", "keys.l.deployments[0]")
     }
-    assert not any("same key" in each for each in told(tmp_path))
+    assert not any("same key" in item for item in told(tmp_path))
 
 
 @pytest.mark.parametrize("address", ["", "base_url: 'ftp://x', ", "base_url: 5, "])
 def test_checks_upstream_with_bad_address(address: str, tmp_path: Path) -> None:
     text = f"upstreams: {{u: {{dialect: openai, {address}api_key: '${{MISSING}}', drop: 5}}}}\n"
 
-    told_paths = {each.split()[1] for each in told_of(tmp_path, text)}
+    told_paths = {item.split()[1] for item in told_of(tmp_path, text)}
 
     assert told_paths >= {"upstreams.u.api_key", "upstreams.u.drop"}
 
@@ -214,8 +215,8 @@ def parts(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     if path:
         yield path
     listed = dict(enumerate(value)) if isinstance(value, list) else value
-    for key, each in listed.items() if isinstance(listed, dict) else ():
-        yield from parts(each, (*path, key))
+    for key, item in listed.items() if isinstance(listed, dict) else ():
+        yield from parts(item, (*path, key))
 
 
 def at(data: Any, path: KeyPath) -> Any:
@@ -234,8 +235,8 @@ def test_a_part_of_a_wrong_type_is_all_that_is_told(example: str, tmp_path: Path
         changed = deepcopy(data)
         at(changed, path[:-1])[path[-1]] = [[7]]
         file.write_text(json.dumps(changed))
-        here, gone = path_text(path), json.dumps(at(data, path))
-        for found in problems(tmp_path):
-            near = found.path.startswith(here) or here.startswith(found.path)
-            names = re.findall(r"['\"](.*?)['\"]", found.message)
-            assert near or any(f'"{name}"' in gone for name in names), (here, str(found))
+        local, removed = path_text(path), json.dumps(at(data, path))
+        for item in problems(tmp_path):
+            near = item.path.startswith(local) or local.startswith(item.path)
+            names = re.findall(r"['\"](.*?)['\"]", item.message)
+            assert near or any(f'"{name}"' in removed for name in names), (local, str(item))

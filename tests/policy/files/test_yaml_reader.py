@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @for_each(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("true", True),
         ("null", None),
@@ -53,12 +53,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *((word, word) for word in ("2026-01-31", "1:30", ".5", "+1", ".inf", "9" * 40)),
     ],
 )
-def test_parses_plain_scalars_only(written: str, meant: object, folder: Path) -> None:
+def test_parses_plain_scalars_only(written: str, expected: object, folder: Path) -> None:
     document = read(f"s: {{name: {written}}}", folder)
 
     assert document.problems == []
-    assert document.data == {"s": {"name": meant}}
-    assert type(document.data["s"]["name"]) is type(meant)
+    assert document.data == {"s": {"name": expected}}
+    assert type(document.data["s"]["name"]) is type(expected)
 
 
 def test_each_key_and_item_has_its_place(folder: Path) -> None:
@@ -77,18 +77,20 @@ def test_a_path_is_told_as_it_is_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("tags:", "tags: {a: [b]}"), ("tags: {a: [b]}", "tags:")]
+    ("first_item", "second"), [("tags:", "tags: {a: [b]}"), ("tags: {a: [b]}", "tags:")]
 )
-def test_empty_section_keeps_the_other(first: str, second: str, folder: Path) -> None:
-    document = read(second, folder, into=read(first, folder))
+def test_empty_section_keeps_the_other(first_item: str, second: str, folder: Path) -> None:
+    document = read(second, folder, into=read(first_item, folder))
 
     assert document.problems == []
     assert document.data == {"tags": {"a": ["b"]}}
 
 
-@for_each("other", ["[a]", "5", "word", "!x {}", "*a"])
-def test_a_section_that_is_no_mapping_keeps_those_of_other_files(other: str, folder: Path) -> None:
-    document = read("tags: {a: [b]}", folder, into=read(f"tags: {other}", folder))
+@for_each("other_item", ["[a]", "5", "word", "!x {}", "*a"])
+def test_a_section_that_is_no_mapping_keeps_those_of_other_files(
+    other_item: str, folder: Path
+) -> None:
+    document = read("tags: {a: [b]}", folder, into=read(f"tags: {other_item}", folder))
 
     assert document.data == {"tags": {"a": ["b"]}}
     assert document.problems != []
@@ -146,11 +148,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_file_that_becomes_a_pipe_does_not_block_the_reader(tmp_path: Path) -> None:
-    file, done = tmp_path / "p.yaml", threading.Event()
+    file, finished = tmp_path / "p.yaml", threading.Event()
     file.write_text("tags: {}\n")
 
     def swap() -> None:
-        while not done.is_set():
+        while not finished.is_set():
             os.mkfifo(tmp_path / "pipe")
             os.replace(tmp_path / "pipe", file)
             (tmp_path / "text").write_text("tags: {}\n")
@@ -164,7 +166,7 @@ def test_file_that_becomes_a_pipe_does_not_block_the_reader(tmp_path: Path) -> N
             break
         with suppress(OSError):
             read.add(read_limited(file, 100))
-    done.set()
+    finished.set()
     swapping.join()
 
     assert read == {b"tags: {}\n"}

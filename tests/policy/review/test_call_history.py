@@ -75,9 +75,9 @@ def result(guard: str, verdict: Verdict, **more: Any) -> GuardResult:
 
 def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Snapshot) -> None:
     record = recorded(snapshot)
-    found = {"email": 2, "iban": 1}
+    results = {"email": 2, "iban": 1}
     record.add_guard_results(
-        "input", [result("pii", "masked", findings=found), result("code", "passed")]
+        "input", [result("pii", "masked", findings=results), result("code", "passed")]
     )
     record.add_guard_results(
         "input", [result("secrets", "blocked", findings={"pem": 1}, shadow=True)]
@@ -86,10 +86,10 @@ def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Sna
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
-    told = past.explain("r")
+    explanation = past.explain("r")
 
-    assert told is not None
-    assert [(part.result, part.reason) for part in told.decisions[-1].parts] == [
+    assert explanation is not None
+    assert [(part.result, part.reason) for part in explanation.decisions[-1].parts] == [
         ("input pii masked", "email: 2, iban: 1"),
         ("input secrets blocked (shadow mode)", "pem: 1"),
         ("output judge failed", "timeout"),
@@ -97,40 +97,40 @@ def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Sna
 
 
 def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
-    kept = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
+    stored = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
     key = snapshot.key_named("support-widget")
 
     assert key is not None
-    assert kept.body == {"n": 1}
-    assert kept.head.headers == {"x-region": "eu"}
-    assert kept.head.digest is None
-    assert "words" not in repr(kept)
+    assert stored.body == {"n": 1}
+    assert stored.head.headers == {"x-region": "eu"}
+    assert stored.head.digest is None
+    assert "words" not in repr(stored)
 
 
 def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> None:
     record = recorded(snapshot)
     target = next(target for _, target in snapshot.deployments["resilient"].targets)
-    held = sys.getrefcount(target)
+    withheld = sys.getrefcount(target)
     record.start_attempt(target, 0, "d" * 16).ended = 1.0
     record.add_skip(target, "busy")
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
-    told = past.explain("r")
+    explanation = past.explain("r")
     del record
 
-    assert sys.getrefcount(target) == held
-    assert told is not None
-    assert [part.result for part in told.decisions[-1].parts] == [
+    assert sys.getrefcount(target) == withheld
+    assert explanation is not None
+    assert [part.result for part in explanation.decisions[-1].parts] == [
         "openai/primary returned status None",
         "openai/primary skipped",
     ]
 
 
 def test_no_long_parameter_is_kept() -> None:
-    said = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
-    kept = without_texts(replace(CALL, body={**CALL.body, **said}), frozenset())
+    config = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
+    stored = without_texts(replace(CALL, body={**CALL.body, **config}), frozenset())
 
-    assert kept.body == {"seed": 7}
+    assert stored.body == {"seed": 7}
 
 
 def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
@@ -157,11 +157,11 @@ def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapsh
     )
     past.end(record)
 
-    told = past.explain("r")
+    explanation = past.explain("r")
 
-    assert told is not None
-    assert told.decisions[0].reason == "the request is too large to be kept"
-    assert told.decisions[-1].result == "success, status 200"
+    assert explanation is not None
+    assert explanation.decisions[0].reason == "the request is too large to be kept"
+    assert explanation.decisions[-1].result == "success, status 200"
 
 
 def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot) -> None:
@@ -175,16 +175,16 @@ def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot)
 
 def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
-    mine, other, stranger = (recorded(snapshot, request="mine") for _ in range(3))
-    other.key, other.status = "search-box", 429
+    mine, other_item, stranger = (recorded(snapshot, request="mine") for _ in range(3))
+    other_item.key, other_item.status = "search-box", 429
     stranger.key, stranger.status = None, 401
-    for record in (mine, other, stranger):
+    for record in (mine, other_item, stranger):
         past.end(record)
 
     ended = {}
     for caller in ("support-widget", "search-box", "nobody", None):
-        told = past.explain("mine", caller)
-        ended[caller] = told.decisions[-1].result if told else None
+        explanation = past.explain("mine", caller)
+        ended[caller] = explanation.decisions[-1].result if explanation else None
     assert past.callers("mine") == ["search-box", "support-widget"]
     assert ended == {
         "support-widget": "success, status 200",
@@ -200,19 +200,19 @@ def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
         past.end(recorded(snapshot, request=f"r-{number}"))
 
     assert past.explain("r-4") is None
-    told = past.explain("r-5")
-    assert told is not None
-    assert told.decisions[-1].result == "success, status 200"
+    explanation = past.explain("r-5")
+    assert explanation is not None
+    assert explanation.decisions[-1].result == "success, status 200"
 
 
 def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: None)
     past.end(recorded(snapshot))
-    told = past.explain("r")
+    explanation = past.explain("r")
 
-    assert told is not None
-    assert told.revision == snapshot.revision
-    assert told.decisions[0].reason == "the policy revision is no longer in memory"
+    assert explanation is not None
+    assert explanation.revision == snapshot.revision
+    assert explanation.decisions[0].reason == "the policy revision is no longer in memory"
 
 
 def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
@@ -220,11 +220,11 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
     record = recorded(snapshot, call=None)
     record.error = Unauthorized()
     past.end(record)
-    told = past.explain("r")
+    explanation = past.explain("r")
 
-    assert told is not None
-    assert told.decisions[0].result == "unknown"
-    assert told.decisions[-1].reason == "The virtual key is missing or invalid."
+    assert explanation is not None
+    assert explanation.decisions[0].result == "unknown"
+    assert explanation.decisions[-1].reason == "The virtual key is missing or invalid."
 
 
 def test_an_unknown_id_is_told_as_such() -> None:
@@ -240,10 +240,10 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
-    told = past.explain("r")
+    explanation = past.explain("r")
 
-    assert told is not None
-    assert [part.reason for part in told.decisions[-1].parts] == [
+    assert explanation is not None
+    assert [part.reason for part in explanation.decisions[-1].parts] == [
         "this call reserved 0.00000135 USD; 1234.56789135 USD of 500 USD used",
         "this call reserved 90; 0 of 9000 used",
     ]
@@ -269,10 +269,10 @@ def test_each_limit_is_told_as_what_became_of_the_call(
     past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
-    told = past.explain("r")
+    explanation = past.explain("r")
 
-    assert told is not None
-    assert [part.result for part in told.decisions[-1].parts] == words
+    assert explanation is not None
+    assert [part.result for part in explanation.decisions[-1].parts] == words
 
 
 @pytest.mark.parametrize("call", [None, CALL])
@@ -281,5 +281,5 @@ def test_all_fields_of_a_past_call_are_set(snapshot: Snapshot, call: Call | None
     history.end(recorded(snapshot, call))
 
     (past,) = [*history._calls.values(), *history._unauthorized.values()]
-    assert [each.name for each in fields(past) if not hasattr(past, each.name)] == []
+    assert [item.name for item in fields(past) if not hasattr(past, item.name)] == []
     assert (past.call is None) == (call is None)

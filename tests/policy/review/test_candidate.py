@@ -29,9 +29,9 @@ async def both(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Prox
     """A proxy whose candidate has rules, and no longer knows the key of the search box."""
     candidate = tmp_path / "candidate"
     candidate.mkdir()
-    gone = hashlib.sha256(b"hr-search-key").hexdigest()
+    removed = hashlib.sha256(b"hr-search-key").hexdigest()
     policies = world(upstream.url)
-    (candidate / "p.yaml").write_text(policies.replace(gone, "f" * 64) + RULES)
+    (candidate / "p.yaml").write_text(policies.replace(removed, "f" * 64) + RULES)
     async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
         yield proxy
 
@@ -78,7 +78,7 @@ async def test_counts_divergences_by_rule(both: Proxy, upstream: ScriptedUpstrea
     await both.sink.wait(4)
 
     assert statuses == [200, 200, 200, 200]
-    assert all("max_tokens" not in asked.json for asked in upstream.requests)
+    assert all("max_tokens" not in request.json for request in upstream.requests)
     metrics = await told(both, "/metrics")
     counted = 'headrace_candidate_decisions_total{{kind="{}",rule="{}"}} 1.0'
     for kind, rule in [
@@ -106,11 +106,11 @@ async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) ->
 
 async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
-    gone = hashlib.sha256(b"hr-search-key").hexdigest()
+    removed = hashlib.sha256(b"hr-search-key").hexdigest()
     candidate = tmp_path / "candidate"
     candidate.mkdir()
     (candidate / "p.yaml").write_text(policies)
-    in_force = policies.replace(gone, "f" * 64)
+    in_force = policies.replace(removed, "f" * 64)
     async with running_proxy(tmp_path / "policies", in_force, candidate=candidate) as proxy:
         assert await ask(proxy, "search-answers", "call-1", key="hr-search-key") == 401
         assert await ask(proxy, "search-answers", "call-2", key="nobody") == 401
@@ -143,24 +143,24 @@ async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
         assert response.status == 404
 
 
-@pytest.mark.parametrize("more", ["revoked: [support-widget]\n", "expires"])
-async def test_reports_removed_key(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("fields", ["revoked: [support-widget]\n", "expires"])
+async def test_reports_removed_key(fields: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
     digest = DIGEST
     assert digest in policies
-    other = policies + more
-    if more == "expires":
-        other = policies.replace(digest, f"[{{digest: {digest}, until: 2026-01-01}}]")
+    other_item = policies + fields
+    if fields == "expires":
+        other_item = policies.replace(digest, f"[{{digest: {digest}, until: 2026-01-01}}]")
     candidate = tmp_path / "candidate"
     candidate.mkdir()
-    (candidate / "p.yaml").write_text(other)
+    (candidate / "p.yaml").write_text(other_item)
     async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
         assert await ask(proxy, "support-chat", "call-1") == 200
         await proxy.sink.wait()
 
         of_all, of_one = await told(proxy, "/candidate"), await told(proxy, "/explain/call-1")
 
-    why = "expired at 2026-01-02 00:00 UTC" if more == "expires" else "revoked"
+    why = "expired at 2026-01-02 00:00 UTC" if fields == "expires" else "revoked"
     assert "key: differs for 1 call" in of_all
     assert f"key support-widget -> {why}" in of_all
     assert "candidate: different decision" in of_one
@@ -170,11 +170,11 @@ async def test_reports_removed_key(more: str, tmp_path: Path, upstream: Scripted
 
 async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
-    said = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
+    text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
     upstream.answer_with(answer(legacy()))
     (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "p.yaml").write_text(said)
-    async with running_proxy(tmp_path / "p", said, candidate=tmp_path / "c") as proxy:
+    (tmp_path / "c" / "p.yaml").write_text(text)
+    async with running_proxy(tmp_path / "p", text, candidate=tmp_path / "c") as proxy:
         async with (
             ClientSession() as client,
             client.post(
@@ -187,5 +187,5 @@ async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedU
         await proxy.sink.wait(1)
         shown = await told(proxy, "/candidate")
 
-    assert [asked.json["model"] for asked in upstream.requests] == ["x"]
+    assert [request.json["model"] for request in upstream.requests] == ["x"]
     assert "differs for" not in shown

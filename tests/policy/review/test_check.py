@@ -16,24 +16,24 @@ FOUND = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
 
 
 def test_text_says_place_and_words() -> None:
-    said = FORMATS["text"](FOUND)
+    texts = FORMATS["text"](FOUND)
 
-    assert said.startswith("a.yaml:1:2: tags.team: must be a list")
-    assert "b.yaml:3:4: warning: tags.env: is set by nobody\npolicies: 1 errors" in said
+    assert texts.startswith("a.yaml:1:2: tags.team: must be a list")
+    assert "b.yaml:3:4: warning: tags.env: is set by nobody\npolicies: 1 errors" in texts
 
 
 def test_json_is_one_object() -> None:
-    said = json.loads(FORMATS["json"](FOUND))
+    data = json.loads(FORMATS["json"](FOUND))
 
-    assert said["good"] is False
-    assert [problem["severity"] for problem in said["problems"]] == ["error", "warning"]
+    assert data["good"] is False
+    assert [problem["severity"] for problem in data["problems"]] == ["error", "warning"]
 
 
 def test_what_the_folder_lacks_stands_at_the_folder_itself() -> None:
     lacking = Problem("policies", 1, 1, "keys", "there is no key")
-    said = FORMATS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
+    text = FORMATS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
 
-    assert said.startswith("::error file=deploy/policies,line=1,col=1::keys: ")
+    assert text.startswith("::error file=deploy/policies,line=1,col=1::keys: ")
 
 
 def test_githubs_commands_stay_on_one_line_each() -> None:
@@ -66,10 +66,10 @@ def test_placeholders_without_a_shared_secret_are_noted(
     )
     (tmp_path / "policies.yaml").write_text(policies)
 
-    found = check_folder(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
+    report = check_folder(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
 
-    assert not found.errors
-    assert any("Set HEADRACE_SECRET" in note for note in found.notes) is is_noted
+    assert not report.errors
+    assert any("Set HEADRACE_SECRET" in note for note in report.notes) is is_noted
 
 
 @for_each(
@@ -87,8 +87,8 @@ def test_gateways_are_noted(settings: str, sign: str | None, tmp_path: Path) -> 
     policies = world("http://localhost").replace("upstreams:\n", upstream, 1)
     (tmp_path / "policies.yaml").write_text(policies)
 
-    found = check_folder(tmp_path, None)
+    report = check_folder(tmp_path, None)
 
-    assert not found.errors
-    signs = [note.split(")")[0] for note in found.notes if "is a gateway" in note]
+    assert not report.errors
+    signs = [note.split(")")[0] for note in report.notes if "is a gateway" in note]
     assert signs == ([] if sign is None else [f"upstreams.behind: is a gateway ({sign}"])

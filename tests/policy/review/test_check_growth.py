@@ -40,9 +40,9 @@ def folder(path: Path, *, keys: int, deployments: int, policies: int) -> Path:
 
 @for_each("part", [*SIZES, "all"])
 def test_check_is_linear_in_each_part(part: str, tmp_path: Path) -> None:
-    more = {name: size * TIMES if part in (name, "all") else size for name, size in SIZES.items()}
+    fields = {name: size * TIMES if part in (name, "all") else size for name, size in SIZES.items()}
     small = folder(tmp_path / f"{part}-small", **SIZES)
-    large = folder(tmp_path / f"{part}-large", **more)
+    large = folder(tmp_path / f"{part}-large", **fields)
     assert not check_folder(small, {}).errors  # the first check also imports modules
 
     steps = lines(lambda: check_folder(small, {}))

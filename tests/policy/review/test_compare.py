@@ -45,12 +45,17 @@ def read(folder: Path, text: str) -> Snapshot:
 
 
 def compared(folder: Path, old: str, new: str, **body: Any) -> list[Difference]:
-    before, after = read(folder / "a", POLICIES), read(folder / "b", POLICIES.replace(old, new))
+    old_snapshot, new_snapshot = (
+        read(folder / "a", POLICIES),
+        read(folder / "b", POLICIES.replace(old, new)),
+    )
     call = sample_call({**chat_body("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
-    keys = [snapshot.key_named("widget") for snapshot in (before, after)]
+    keys = [snapshot.key_named("widget") for snapshot in (old_snapshot, new_snapshot)]
     assert keys[0] is not None
     assert keys[1] is not None
-    return compare(call, decide_call(before, keys[0], call), decide_call(after, keys[1], call))
+    return compare(
+        call, decide_call(old_snapshot, keys[0], call), decide_call(new_snapshot, keys[1], call)
+    )
 
 
 def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
 
 
 @for_each(
-    ("now", "told"),
+    ("now", "text"),
     [
         ("usd: 4 per month, per: key", "4 USD per month, per key"),
         ("usd: 5 per day, per: key", "5 USD per day, per key"),
@@ -129,7 +134,7 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
         ("usd: 5 per month, per: key, mode: shadow", "5 USD per month, per key, shadow mode"),
     ],
 )
-def test_limit_is_printed_with_unit_and_scope(now: str, told: str, tmp_path: Path) -> None:
+def test_limit_is_printed_with_unit_and_scope(now: str, text: str, tmp_path: Path) -> None:
     limit = "{name: money, unpriced: allow, usd: 5 per month, per: key}"
     was = POLICIES.replace("match: all\n", f"match: all\n    limits: [{limit}]\n")
     snapshots = [
@@ -137,27 +142,27 @@ def test_limit_is_printed_with_unit_and_scope(now: str, told: str, tmp_path: Pat
         read(tmp_path / "b", was.replace("usd: 5 per month, per: key", now)),
     ]
     call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
-    plans = [decide_call(each, each.keys["widget"], call) for each in snapshots]
+    plans = [decide_call(snapshot, snapshot.keys["widget"], call) for snapshot in snapshots]
 
-    [found] = compare(call, *plans)
+    [result] = compare(call, *plans)
 
-    assert (found.kind, found.before) == ("limits", "money: 5 USD per month, per key")
-    assert found.after == f"money: {told}"
+    assert (result.kind, result.before) == ("limits", "money: 5 USD per month, per key")
+    assert result.after == f"money: {text}"
 
 
-@pytest.mark.parametrize("asked", [{"max_tokens": 1}, {"max_tokens": 8}])
-def test_unreached_cap_changes_nothing(asked: dict[str, int], tmp_path: Path) -> None:
-    assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **asked) == []
+@pytest.mark.parametrize("parameters", [{"max_tokens": 1}, {"max_tokens": 8}])
+def test_unreached_cap_changes_nothing(parameters: dict[str, int], tmp_path: Path) -> None:
+    assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **parameters) == []
 
 
 def test_of_several_rules_each_is_named_by_what_it_changes(tmp_path: Path) -> None:
-    more = """  - {name: first, set: {seed: 1}}
+    fields = """  - {name: first, set: {seed: 1}}
       - {name: second, targets: [{upstream: one, model: other}]}
       - {name: short,"""
 
-    found = compared(tmp_path, "  - {name: short,", more)
+    result = compared(tmp_path, "  - {name: short,", fields)
 
-    assert {each.kind: each.rule for each in found} == {
+    assert {item.kind: item.rule for item in result} == {
         "parameters": "public/first",
         "targets": "public/second",
     }
@@ -166,6 +171,9 @@ def test_of_several_rules_each_is_named_by_what_it_changes(tmp_path: Path) -> No
 def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
     rule = "{name: hard, set: {reasoning_effort: high}}\n      - {name: short,"
 
-    [found] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
+    [result] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
 
-    assert (found.before, found.after) == ("reasoning_effort as requested", "reasoning_effort high")
+    assert (result.before, result.after) == (
+        "reasoning_effort as requested",
+        "reasoning_effort high",
+    )

@@ -41,14 +41,14 @@ CALL = {"event": "call", "time": "2026-01-01T00:00:00+00:00", "endpoint": "chat"
 
 def pair(folder: Path, old: str, new: str) -> list[Path]:
     folders = [folder / "a", folder / "b"]
-    for each, text in zip(folders, (old, new), strict=True):
-        each.mkdir()
-        (each / "p.yaml").write_text(text)
+    for item, text in zip(folders, (old, new), strict=True):
+        item.mkdir()
+        (item / "p.yaml").write_text(text)
     return folders
 
 
 def read(folder: Path, old: str, new: str) -> list[Snapshot]:
-    return [read_folder(each, None) for each in pair(folder, old, new)]
+    return [read_folder(item, None) for item in pair(folder, old, new)]
 
 
 def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
@@ -56,7 +56,7 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
 
 
 @for_each(
-    ("old", "new", "said"),
+    ("old", "new", "text"),
     [
         ("", "", []),
         (
@@ -120,18 +120,18 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
         ("keys:", "caller_tags: {otherwise: refuse}\nkeys:", ["otherwise: refuse (added)"]),
     ],
 )
-def test_reports_relevant_change(old: str, new: str, said: list[str], tmp_path: Path) -> None:
+def test_reports_relevant_change(old: str, new: str, text: list[str], tmp_path: Path) -> None:
     folders = pair(tmp_path, POLICIES, POLICIES.replace(old, new))
 
-    found = list(list_changes(*(load(folder).policies for folder in folders)))
+    loaded = list(list_changes(*(load(folder).policies for folder in folders)))
 
-    assert [line.replace("caller_tags.", "") for line in found] == said
+    assert [line.replace("caller_tags.", "") for line in loaded] == text
 
 
 async def test_replays_recorded_calls(proxy: Proxy, tmp_path: Path) -> None:
     tagged = {**BEARER, "x-headrace-tags": "feature=help"}
-    named = {**BEARER, "x-headrace-deployment": "support-chat"}
-    for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (named, "anything")):
+    target = {**BEARER, "x-headrace-deployment": "support-chat"}
+    for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (target, "anything")):
         body = {"model": model, "prompt": "Hi"}
         async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
             assert response.status == 200
@@ -150,16 +150,16 @@ policies:
     (tmp_path / "new" / "p.yaml").write_text(text + rules)
     new = read_folder(tmp_path / "new", None)
 
-    same = replay(old, old, lines)
-    found = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
+    report = replay(old, old, lines)
+    results = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
 
-    assert (same.calls, same.changed) == (3, 0)
-    assert (found.calls, found.changed, found.invalid) == (3, 2, 2)
-    assert calls_by_change(found) == {
+    assert (report.calls, report.changed) == (3, 0)
+    assert (results.calls, results.changed, results.invalid) == (3, 2, 2)
+    assert calls_by_change(results) == {
         ("refusal", "default/help"): 1,
         ("parameters", "default/short"): 1,
     }
-    assert "2 of 3 calls would have another result" in list(found.lines())
+    assert "2 of 3 calls would have another result" in list(results.lines())
 
 
 def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
@@ -168,17 +168,17 @@ def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Pat
     calls = [{**CALL, "models": ["smol"], "key": key} for key in ("search-box", "nobody")]
     lines = [orjson.dumps(call) for call in calls]
 
-    found = replay(old, new, lines)
+    report = replay(old, new, lines)
 
-    assert (found.calls, found.changed, found.unknown_key) == (1, 1, 1)
-    assert calls_by_change(found) == {("key", ""): 1}
+    assert (report.calls, report.changed, report.unknown_key) == (1, 1, 1)
+    assert calls_by_change(report) == {("key", ""): 1}
 
 
 def differences(folder: Path, old: str, new: str) -> list[str]:
-    told = CliRunner().invoke(main, ["diff", *map(str, pair(folder, old, new))])
-    assert told.exit_code == 0, told.output
-    assert told.stderr == ""
-    return told.stdout.splitlines()
+    result = CliRunner().invoke(main, ["diff", *map(str, pair(folder, old, new))])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout.splitlines()
 
 
 def test_a_guard_is_matched_by_its_name_or_its_kind(tmp_path: Path) -> None:
@@ -197,10 +197,10 @@ def test_of_a_new_deployment_it_is_not_told_that_its_parts_change(tmp_path: Path
     new = POLICIES.replace("connect: 2s", "connect: 3s")
     deployment = "  other: {targets: [{upstream: one, model: s}]}\n"
 
-    told = differences(tmp_path, POLICIES, new + deployment)
+    result = differences(tmp_path, POLICIES, new + deployment)
 
-    assert told[told.index("deployment other") + 1] == "    added"
-    assert told[told.index("deployment other") + 2] == "deployment spare"
+    assert result[result.index("deployment other") + 1] == "    added"
+    assert result[result.index("deployment other") + 2] == "deployment spare"
 
 
 def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
     price = f"{{input: 1.25, cached_input: 0.3125, output: 10.00, tiers: [{tier}]}}"
     table = f"prices:\n  one:\n    m: {price}\n"
 
-    before = f"{POLICIES}prices: {{one: {{n: {{input: 1}}}}}}\n"
-    of_model = differences(tmp_path, before, POLICIES + table)
+    initial = f"{POLICIES}prices: {{one: {{n: {{input: 1}}}}}}\n"
+    of_model = differences(tmp_path, initial, POLICIES + table)
 
     [line] = [line for line in of_model if " m: " in line]
     assert "(added)" in line
@@ -241,14 +241,14 @@ def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
 def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Path) -> None:
     old, new = read(tmp_path, POLICIES, POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
     call = {**CALL, "models": ["m"], "key": "widget", "deployment": "chat"}
-    asked = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
-    lines = [orjson.dumps({**call, **({"parameters": each} if each else {})}) for each in asked]
+    text = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
+    lines = [orjson.dumps({**call, **({"parameters": item} if item else {})}) for item in text]
 
-    found = replay(old, new, lines)
+    report = replay(old, new, lines)
 
-    assert (found.calls, found.changed, found.without_parameters) == (4, 1, 1)
-    assert calls_by_change(found) == {("parameters", "public/short"): 1}
-    assert "1 line has no parameters" in "\n".join(found.lines())
+    assert (report.calls, report.changed, report.without_parameters) == (4, 1, 1)
+    assert calls_by_change(report) == {("parameters", "public/short"): 1}
+    assert "1 line has no parameters" in "\n".join(report.lines())
 
 
 LINE: dict[str, Any] = {
@@ -287,12 +287,12 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
     (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(LINE) + b"\n" + json.dumps(line).encode())
 
     folders = [str(tmp_path / name) for name in "ab"]
-    told = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
+    result = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
 
-    assert told.exit_code == 0, told.output
-    assert told.exception is None
-    skipped = "line is not a call" in told.output or "call was skipped" in told.output
-    assert skipped == ("of 1 call would" in told.output), told.output
+    assert result.exit_code == 0, result.output
+    assert result.exception is None
+    skipped = "line is not a call" in result.output or "call was skipped" in result.output
+    assert skipped == ("of 1 call would" in result.output), result.output
 
 
 async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
@@ -302,10 +302,10 @@ async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
     (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(canonical(record)) + b"\n")
     policies, calls = str(proxy.policies), str(tmp_path / "calls.jsonl")
 
-    told = CliRunner().invoke(main, ["diff", policies, policies, "--calls", calls])
+    results = CliRunner().invoke(main, ["diff", policies, policies, "--calls", calls])
 
-    assert told.exit_code == 0
-    assert told.output.splitlines() == [
+    assert results.exit_code == 0
+    assert results.output.splitlines() == [
         "no changes",
         "0 of 0 calls would have another result",
         "1 call was skipped: no model was read, or the endpoint is not one of "
@@ -324,8 +324,8 @@ def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_the_command_tells_both(tmp_path: Path) -> None:
-    other = POLICIES.replace("model: s", "model: t")
-    folders = [str(folder) for folder in pair(tmp_path, POLICIES, other)]
+    other_item = POLICIES.replace("model: s", "model: t")
+    folders = [str(folder) for folder in pair(tmp_path, POLICIES, other_item)]
     (tmp_path / "calls.jsonl").write_bytes(b"[]\n")
 
     same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])

@@ -73,11 +73,11 @@ def snapshot(folder: Path) -> Snapshot:
     return read_folder(folder, {})
 
 
-def told(snapshot: Snapshot, deployment: str = "support-chat", **more: Any) -> CallExplanation:
-    headers = more.pop("headers", {})
+def told(snapshot: Snapshot, deployment: str = "support-chat", **fields: Any) -> CallExplanation:
+    headers = fields.pop("headers", {})
     key = snapshot.key_named("widget")
     assert key is not None
-    return explain(snapshot, key, sample_call({**chat_body(deployment), **more}, headers, AT))
+    return explain(snapshot, key, sample_call({**chat_body(deployment), **fields}, headers, AT))
 
 
 def about(explanation: CallExplanation, subject: str) -> Decision:
@@ -122,15 +122,15 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("setup", "why"),
     [
         ("nowhere=1", "the policies do not declare this tag"),
         ("env=prod", "clients may not set this tag; to allow it, add `caller: true`"),
         ("feature=HELP", "clients may not set this value, or the key or deployment sets"),
     ],
 )
-def test_dropped_tag_names_the_gap(given: str, why: str, snapshot: Snapshot) -> None:
-    call = sample_call(chat_body("even"), {"x-headrace-tags": given}, AT)
+def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> None:
+    call = sample_call(chat_body("even"), {"x-headrace-tags": setup}, AT)
     key = snapshot.key_named("widget")
     assert key is not None
 
@@ -151,7 +151,7 @@ WHOLE = "rejected with 429 by limit l (this call exceeds the whole limit"
 
 
 @for_each(
-    ("limit", "more", "decided"),
+    ("limit", "fields", "decided"),
     [
         ("usd: 0.0001 per month", "", WHOLE),
         ("tokens: 100 per day", "", WHOLE),
@@ -161,8 +161,8 @@ WHOLE = "rejected with 429 by limit l (this call exceeds the whole limit"
         ("tokens: 100 per day", "rules: [{name: n, refuse: No.}], ", "403 by rule own/n"),
     ],
 )
-def test_impossible_call_is_refused(limit: str, more: str, decided: str, tmp_path: Path) -> None:
-    own = f"policies:\n  own: {{{more}limits: [{{name: l, {limit}}}]}}\n"
+def test_impossible_call_is_refused(limit: str, fields: str, decided: str, tmp_path: Path) -> None:
+    own = f"policies:\n  own: {{{fields}limits: [{{name: l, {limit}}}]}}\n"
     text = POLICIES.replace("policies:\n", own, 1).replace("policy: public", "policy: own", 1)
     text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
     (tmp_path / "p.yaml").write_text(text)
@@ -187,8 +187,8 @@ def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: P
 
     guards = about(told(read_folder(tmp_path, {})), "guards")
 
-    said = [part.result for part in guards.parts]
-    assert said.count("images, audio and files: rejected") == refused
+    texts = [part.result for part in guards.parts]
+    assert texts.count("images, audio and files: rejected") == refused
 
 
 def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
 def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
     tags = "when: {tag: {team: support, feature: x}, header: {x-b: '1', x-a: '1'}}"
     turned = "when: {header: {x-a: '1', x-b: '1'}, tag: {feature: x, team: support}}"
-    said = []
+    texts = []
     for number, when in enumerate((tags, turned)):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -216,9 +216,9 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
             "when: {stream: true}", f"when: {{not: {{all: [{{stream: true}}, {when[6:]}]}}}}"
         )
         (folder / "p.yaml").write_text(text)
-        said.append(told(read_folder(folder, {})).text().splitlines()[1:])
+        texts.append(told(read_folder(folder, {})).text().splitlines()[1:])
 
-    assert said[0] == said[1]
+    assert texts[0] == texts[1]
 
 
 def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
@@ -259,9 +259,9 @@ def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, 
 
 
 def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
-    said = ("--deployment", "support-chat", "--at", "2026-11-20T12:00")
-    code, text = run(folder, *said)
-    _, data = run(folder, *said, "--format", "json")
+    texts = ("--deployment", "support-chat", "--at", "2026-11-20T12:00")
+    code, text = run(folder, *texts)
+    _, data = run(folder, *texts, "--format", "json")
 
     assert code == 0
     decided = orjson.loads(data)["decisions"][-1]
@@ -386,19 +386,19 @@ def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
 
 
 @pytest.mark.parametrize(
-    ("most", "decided"), [(2, "rejected with 429 by limit day"), (1, "route to")]
+    ("maximum", "decided"), [(2, "rejected with 429 by limit day"), (1, "route to")]
 )
-def test_path_cost_is_limited(most: int, decided: str, tmp_path: Path) -> None:
-    listed = f"{{path: /v1/images/generations, most_usd: {most}}}"
+def test_path_cost_is_limited(maximum: int, decided: str, tmp_path: Path) -> None:
+    listed = f"{{path: /v1/images/generations, most_usd: {maximum}}}"
     limit = "    limits: [{name: day, usd: 1 per day}]\n    policy: guarded\n"
     text = PASSING.replace("AAAA", "a" * 64).replace("[/v1/images/generations]", f"[{listed}]")
     text = text.replace("model: dall-e-3", "model: dall-e-3, price: {input: 1, output: 1}")
     (tmp_path / "policies.yaml").write_text(text.replace("    policy: guarded\n", limit))
 
-    told = run(tmp_path, "--path", "/v1/images/generations")[1]
+    results = run(tmp_path, "--path", "/v1/images/generations")[1]
 
-    assert f"result: {decided}" in told
-    assert f"this call reserves {most} USD" in told
+    assert f"result: {decided}" in results
+    assert f"this call reserves {maximum} USD" in results
 
 
 def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ async def test_explains_past_call(proxy: Any) -> None:
 
     assert "├─ key: support-widget" in text
     assert "└─ attempt: openai/gpt-4o-mini returned status 200 (first, " in text
-    assert [each["about"] for each in data["decisions"]][-2:] == ["result", "outcome"]
+    assert [item["about"] for item in data["decisions"]][-2:] == ["result", "outcome"]
     assert "secret" not in text + str(data)
     assert "someone" not in text + str(data)
 

@@ -87,8 +87,8 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
         dialect: {"dialect": dialect, "base_url": f"https://{dialect}.test"} for dialect in DIALECTS
     }
     key = {"sha256": "0" * 64, "deployments": list(deployments)}
-    said = {"upstreams": upstreams, "policies": {**plain, **policies}, "deployments": deployments}
-    (folder / "p.json.yaml").write_text(json.dumps({**said, "keys": {"widget": key}}))
+    config = {"upstreams": upstreams, "policies": {**plain, **policies}, "deployments": deployments}
+    (folder / "p.json.yaml").write_text(json.dumps({**config, "keys": {"widget": key}}))
     return read_folder(folder, None)
 
 
@@ -100,8 +100,8 @@ def flat(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
 
 
-def changed(before: Json, after: Json) -> dict[str, str]:
-    was, now = dict(flat(before)), dict(flat(after))
+def changed(initial: Json, final: Json) -> dict[str, str]:
+    was, now = dict(flat(initial)), dict(flat(final))
     return {
         name: str(now.get(name, "removed"))
         for name in {*was, *now}
@@ -111,8 +111,8 @@ def changed(before: Json, after: Json) -> dict[str, str]:
 
 async def received(snapshot: Snapshot, path: str, deployment: str, body: Json) -> Json | None:
     answers = [ScriptedAnswer(status=500)]
-    given = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
-    played = await run_case(snapshot, given)
+    setup = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
+    played = await run_case(snapshot, setup)
     return played.requests[0].body if played.requests else None
 
 
@@ -137,16 +137,16 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
         deployment = f"{upstream}-{model}-{number}"
         body = {"model": deployment, **BODIES[client[1]], **REQUESTS[request_]}
         plain = await received(snapshot, path, f"{upstream}-{model}-0", body)
-        sent = await received(snapshot, path, deployment, body)
-        if plain is None or sent is None:
+        request_body = await received(snapshot, path, deployment, body)
+        if plain is None or request_body is None:
             continue
         headers = {"x-headrace-deployment": deployment}
         call = sample_call(body, headers, AT, path)
 
-        assert explained(snapshot, call) == changed(plain, sent), (rules, sent)
+        assert explained(snapshot, call) == changed(plain, request_body), (rules, request_body)
 
         past = without_texts(call, frozenset())
         if not any(isinstance(value, dict) for value in REQUESTS[request_].values()):
-            assert explained(snapshot, past) == changed(plain, sent), (rules, sent)
+            assert explained(snapshot, past) == changed(plain, request_body), (rules, request_body)
         compared += 1
     assert compared or client[1] == "embeddings" or request_ != "bound"

@@ -62,9 +62,9 @@ def test_no_condition_covers_every_other() -> None:
 @given(WHEN, WHEN, st.booleans(), st.sampled_from(["small", "x", "chat"]), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_what_is_proven_is_true(
-    one: dict[str, Any], other: dict[str, Any], stream: bool, model: str, region: bool
+    single: dict[str, Any], other_item: dict[str, Any], stream: bool, model: str, region: bool
 ) -> None:
-    wide, narrow = condition(one), condition(other)
+    wide, narrow = condition(single), condition(other_item)
     facts = Facts(
         "widget",
         "openai",

@@ -32,10 +32,10 @@ def judged(folder: Path, text: str) -> CheckReport:
 
 
 def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> None:
-    found = judged(tmp_path, GOOD)
+    report = judged(tmp_path, GOOD)
 
-    assert (found.errors, found.warnings) == ((), ())
-    assert found.summary.endswith("1 deployment, 1 key)")
+    assert (report.errors, report.warnings) == ((), ())
+    assert report.summary.endswith("1 deployment, 1 key)")
 
 
 @for_each(
@@ -130,10 +130,10 @@ def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: s
     if "other" in new:
         text += "  other: {targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]}\n"
 
-    found = judged(tmp_path, text)
+    report = judged(tmp_path, text)
 
-    assert found.errors == ()
-    assert [str(problem) for problem in found.warnings] == [f"p.yaml:{finding}"]
+    assert report.errors == ()
+    assert [str(problem) for problem in report.warnings] == [f"p.yaml:{finding}"]
 
 
 @for_each(
@@ -149,12 +149,12 @@ def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: s
 def test_missing_endpoint(tmp_path: Path, provider: str, endpoint: str, is_told: bool) -> None:
     text = GOOD.replace("'${KEY}'}", f"'${{KEY}}', provider: {provider}}}")
 
-    found = judged(tmp_path, text.replace("model: m,", f"model: m, endpoint: {endpoint},"))
+    report = judged(tmp_path, text.replace("model: m,", f"model: m, endpoint: {endpoint},"))
 
-    told = [str(problem) for problem in found.warnings]
-    assert found.errors == ()
+    result = [str(problem) for problem in report.warnings]
+    assert report.errors == ()
     assert (
-        told
+        result
         == [
             "p.yaml:13:38: deployments.support-chat.targets[0].endpoint: is not "
             f"available at {provider}. Remove it to have calls translated to chat."
@@ -174,13 +174,13 @@ def test_canary_of_other_model_needs_rule(tmp_path: Path) -> None:
     text = GOOD[: GOOD.index("\n    targets:")] + CANARY
     recipe = "policies: {default: {rules: [{name: c, when: {model: m}, model: support-chat}]}}\n"
 
-    [told] = judged(tmp_path, text).warnings
+    [report] = judged(tmp_path, text).warnings
     good = judged(tmp_path, text + recipe)
     remedied = judged(tmp_path, text + "    also_known_as: [m]\n")
 
-    assert told.path == "deployments.support-chat.targets[1]"
-    assert 'and "larger", but not for' in told.message
-    assert told.message.endswith('"also_known_as: [m]" to deployment "support-chat".')
+    assert report.path == "deployments.support-chat.targets[1]"
+    assert 'and "larger", but not for' in report.message
+    assert report.message.endswith('"also_known_as: [m]" to deployment "support-chat".')
     assert (good.errors, good.warnings) == ((), ())
     assert (remedied.errors, remedied.warnings) == ((), ())
 
@@ -190,24 +190,24 @@ def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> No
     halves = CANARY.replace("weight: 9", "weight: 1")
     text = GOOD[: GOOD.index("\n    targets:")] + halves
 
-    [told] = judged(tmp_path, text).warnings
+    [report] = judged(tmp_path, text).warnings
 
     assert halves != CANARY
-    assert told.path == "deployments.support-chat.targets[1]"
-    assert 'and "larger", but not for' in told.message
+    assert report.path == "deployments.support-chat.targets[1]"
+    assert 'and "larger", but not for' in report.message
 
 
 def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: Path) -> None:
-    _, targets, first, second = CANARY.splitlines()
-    text = GOOD[: GOOD.index("\n    targets:")] + "\n".join(("", targets, second, first, ""))
+    _, targets, first_item, second = CANARY.splitlines()
+    text = GOOD[: GOOD.index("\n    targets:")] + "\n".join(("", targets, second, first_item, ""))
 
-    [told] = judged(tmp_path, text).warnings
+    [report] = judged(tmp_path, text).warnings
 
-    assert told.path == "deployments.support-chat.targets[0]"
+    assert report.path == "deployments.support-chat.targets[0]"
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("fields", "result"),
     [
         ("", ["deployments.support-chat.hedge"]),
         ("    balance: least_loaded\n", []),
@@ -215,16 +215,16 @@ def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: P
     ],
     ids=["alone", "balanced", "with a fallback"],
 )
-def test_warns_of_hedge_without_target(more: str, told: list[str], tmp_path: Path) -> None:
-    other = "      - {upstream: openai, model: o, price: {input: 1, output: 2}}\n"
+def test_warns_of_hedge_without_target(fields: str, result: list[str], tmp_path: Path) -> None:
+    other_item = "      - {upstream: openai, model: o, price: {input: 1, output: 2}}\n"
     hedge = "    hedge: {after: 500ms}\n"
 
-    found = judged(tmp_path, GOOD + other + hedge + more)
+    report = judged(tmp_path, GOOD + other_item + hedge + fields)
 
-    assert found.errors == ()
-    assert [problem.path for problem in found.warnings] == told
+    assert report.errors == ()
+    assert [problem.path for problem in report.warnings] == result
     assert all(
-        "repeats the request to the same target" in problem.message for problem in found.warnings
+        "repeats the request to the same target" in problem.message for problem in report.warnings
     )
 
 
@@ -232,18 +232,18 @@ def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> No
     (tmp_path / "p.yaml").write_text(GOOD)
 
     assert check_folder(tmp_path, {}).errors != ()
-    found = check_folder(tmp_path, None)
-    assert (found.errors, found.warnings) == ((), ())
+    report = check_folder(tmp_path, None)
+    assert (report.errors, report.warnings) == ((), ())
 
 
 def test_the_shipped_policies_have_no_findings() -> None:
-    found = check_folder(Path(__file__).parents[3] / "policies", {})
+    report = check_folder(Path(__file__).parents[3] / "policies", {})
 
-    assert (found.errors, found.warnings) == ((), ())
+    assert (report.errors, report.warnings) == ((), ())
 
 
 @pytest.mark.parametrize(
-    ("deployment", "told"),
+    ("deployment", "result"),
     [
         ("also_known_as: [m], targets: [{M, weight: 9}, {LARGER, weight: 1}]", False),
         ("targets: [{M, weight: 9}, {NAMED, weight: 1}]", False),
@@ -251,22 +251,22 @@ def test_the_shipped_policies_have_no_findings() -> None:
         ("targets: [{M, weight: 9}, {LARGER, weight: 1}]", True),
     ],
 )
-def test_weights_apply_to_named_deployment(deployment: str, told: bool, tmp_path: Path) -> None:
+def test_weights_apply_to_named_deployment(deployment: str, result: bool, tmp_path: Path) -> None:
     for name, model in (("M", "m"), ("LARGER", "larger"), ("NAMED", "support-chat")):
         target = f"upstream: openai, model: {model}, price: {{input: 1, output: 2}}"
         deployment = deployment.replace(f"{{{name}", f"{{{target}")
 
-    found = judged(
+    report = judged(
         tmp_path, GOOD[: GOOD.index("support-chat:\n")] + f"support-chat: {{{deployment}}}\n"
     )
 
-    assert found.errors == ()
-    assert bool(found.warnings) is told, found.warnings
+    assert report.errors == ()
+    assert bool(report.warnings) is result, report.warnings
 
 
 def test_default_deployment_takes_calls_that_several_could_serve(tmp_path: Path) -> None:
     text = GOOD.replace("deployments: [support-chat]", "deployments: [support-chat, other]")
     target = "{upstream: openai, model: m, price: {input: 1, output: 2}}"
-    other = f"  other: {{default: true, targets: [{target}]}}\n"
+    other_item = f"  other: {{default: true, targets: [{target}]}}\n"
 
-    assert judged(tmp_path, text + other).warnings == ()
+    assert judged(tmp_path, text + other_item).warnings == ()

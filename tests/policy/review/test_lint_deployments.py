@@ -29,21 +29,23 @@ FILES, ITEM, RERANK = "/v1/files", "'/v1/things/{id}'", "/v1/rerank"
 
 
 def warned(
-    folder: Path, one: str, other: str, policy: str = QUIET, gateway: str = "false"
+    folder: Path, single: str, other_item: str, policy: str = QUIET, gateway: str = "false"
 ) -> list[str]:
-    text = POLICIES % (gateway, one, other, "1" * 64, "2" * 64, policy)
+    text = POLICIES % (gateway, single, other_item, "1" * 64, "2" * 64, policy)
     (folder / "p.yaml").write_text(text)
-    found = check_folder(folder, {}, NOW)
-    assert not found.errors
-    return [problem.message for problem in found.warnings if "passthrough" in problem.path]
+    report = check_folder(folder, {}, NOW)
+    assert not report.errors
+    return [problem.message for problem in report.warnings if "passthrough" in problem.path]
 
 
 @for_each(
-    ("one", "other", "times"),
+    ("single", "other_item", "times"),
     [(FILES, ITEM, 2), (FILES, RERANK, 0), (RERANK, RERANK, 0), (f"{FILES}, {ITEM}", FILES, 2)],
 )
-def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_path: Path) -> None:
-    messages = [each for each in warned(tmp_path, one, other) if SHARED in each]
+def test_what_several_keys_share_is_told(
+    single: str, other_item: str, times: int, tmp_path: Path
+) -> None:
+    messages = [item for item in warned(tmp_path, single, other_item) if SHARED in item]
 
     assert len(messages) == times
 
@@ -60,10 +62,10 @@ def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_p
     ],
 )
 def test_reports_ids_of_other_tenants(route: str, names: str | None, tmp_path: Path) -> None:
-    messages = [each for each in warned(tmp_path, route, RERANK) if "may not refer" in each]
+    messages = [item for item in warned(tmp_path, route, RERANK) if "may not refer" in item]
 
     assert len(messages) == (names is not None)
-    assert all(f'"accepts: [{names}]"' in each for each in messages)
+    assert all(f'"accepts: [{names}]"' in item for item in messages)
 
 
 @for_each(
@@ -83,7 +85,7 @@ def test_reports_ids_of_other_tenants(route: str, names: str | None, tmp_path: P
 def test_reports_paths_of_credentials(route: str, expected: bool, tmp_path: Path) -> None:
     messages = warned(tmp_path, route, RERANK)
 
-    assert any("may contain credentials" in each for each in messages) is expected
+    assert any("may contain credentials" in message for message in messages) is expected
 
 
 def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> N
     split = f"{FILES}]}}\n  two: {{targets: [{{upstream: up, model: m3, {spare}"
     split += f"price: {{input: 1, output: 2}}}}], passthrough: [{FILES}, {ITEM}"
 
-    messages = [each for each in warned(tmp_path, split, RERANK) if "up, up2" in each]
+    messages = [item for item in warned(tmp_path, split, RERANK) if "up, up2" in item]
     assert len(messages) == 1
     assert (
         "data of /v1/files, /v1/things/{id} is stored at one of the upstreams up, up2"
@@ -113,7 +115,7 @@ UNBOUNDED = "/v1/rerank has no most_usd. Concurrent calls may together spend mor
 
 
 @for_each(
-    ("one", "policy", "times"),
+    ("single", "policy", "times"),
     [
         (RERANK, BUDGET, 1),
         (RERANK, QUIET, 0),
@@ -123,17 +125,17 @@ UNBOUNDED = "/v1/rerank has no most_usd. Concurrent calls may together spend mor
         (RERANK, "match: all, rules: [{name: r, limits: [{name: day, usd: 5 per day}]}]", 1),
     ],
 )
-def test_warns_of_unbounded_cost(one: str, policy: str, times: int, tmp_path: Path) -> None:
+def test_warns_of_unbounded_cost(single: str, policy: str, times: int, tmp_path: Path) -> None:
     quiet = f"{{path: {RERANK}, most_usd: 1}}"
-    messages = warned(tmp_path, one, quiet, policy)
+    messages = warned(tmp_path, single, quiet, policy)
 
     assert [UNBOUNDED in message for message in messages] == [True] * times
 
 
 def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> None:
-    above, below = (f"{{path: {RERANK}, most_usd: {each}}}" for each in (5.01, 5))
+    bound, below = (f"{{path: {RERANK}, most_usd: {item}}}" for item in (5.01, 5))
 
-    [message] = warned(tmp_path, above, below, BUDGET)
+    [message] = warned(tmp_path, bound, below, BUDGET)
 
     assert message.endswith('most_usd of /v1/rerank exceeds limit "day", so every call is rejected')
 
@@ -141,18 +143,20 @@ def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> Non
 def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
     text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
     (tmp_path / "p.yaml").write_text(text % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
-    found = [each.message for each in check_folder(tmp_path, {}, NOW).warnings]
-    assert [each[:11] for each in found if "most_usd" in each or "passthrough" in each] == [
-        "also serves"
-    ] * 2
+    report = [warning.message for warning in check_folder(tmp_path, {}, NOW).warnings]
+    assert [
+        warning[:11] for warning in report if "most_usd" in warning or "passthrough" in warning
+    ] == ["also serves"] * 2
 
-    for said in ("true", "false"):
-        told = text.replace("passthrough:", f"only_passthrough: {said}, passthrough:")
+    for item in ("true", "false"):
+        result = text.replace("passthrough:", f"only_passthrough: {item}, passthrough:")
         (tmp_path / "p.yaml").write_text(
-            told % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET)
+            result % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET)
         )
         assert [
-            each for each in check_folder(tmp_path, {}, NOW).warnings if "chats" in each.message
+            warning
+            for warning in check_folder(tmp_path, {}, NOW).warnings
+            if "chats" in warning.message
         ] == []
 
 
@@ -169,4 +173,4 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
 def test_warns_without_fields(route: str, gateway: str, expected: bool, tmp_path: Path) -> None:
     messages = warned(tmp_path, route, "{path: /v1/x, fields: []}", gateway=gateway)
 
-    assert any("sends only the field model" in each for each in messages) is expected
+    assert any("sends only the field model" in message for message in messages) is expected

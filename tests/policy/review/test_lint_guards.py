@@ -32,14 +32,14 @@ AGAIN = "has guards that call the same deployment. Calls made by guards are not 
 
 
 def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
-    said = POLICIES
+    text = POLICIES
     for old, new in changes:
-        assert old in said
-        said = said.replace(old, new)
-    (folder / "p.yaml").write_text(said)
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "p.yaml").write_text(text)
     verdict = check_folder(folder, {"S": "s"})
     assert verdict.errors == ()
-    return [str(each) for each in verdict.warnings]
+    return [str(warning) for warning in verdict.warnings]
 
 
 def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
@@ -72,16 +72,16 @@ def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
 def test_warns_of_guards_that_call_themselves(
     change: tuple[str, str], count: int | None, finding: str, tmp_path: Path
 ) -> None:
-    told = [each.partition(": policies")[2] for each in found(tmp_path, change)]
-    told = [each for each in told if "judging" not in each or ".judging." in finding]
+    text = [item.partition(": policies")[2] for item in found(tmp_path, change)]
+    text = [item for item in text if "judging" not in item or ".judging." in finding]
 
-    assert finding in told
-    assert count in (None, len(told))
+    assert finding in text
+    assert count in (None, len(text))
 
 
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])
 def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) -> None:
     near = "https://guard" if kind == "webhook" else "http://localhost:3000"
-    [told] = found(tmp_path, (near, "http://guard" if kind == "webhook" else "http://p.test"))
+    [text] = found(tmp_path, (near, "http://guard" if kind == "webhook" else "http://p.test"))
 
-    assert told.endswith(".url: does not use https: all texts are sent unencrypted")
+    assert text.endswith(".url: does not use https: all texts are sent unencrypted")

@@ -28,13 +28,13 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
     good = f"fine: {{sha256: {'f' * 64}, deployments: [chat]}}"
     keys = f"keys:\n  {good}\n  old: {{{old}, deployments: [chat]}}\n"
     (folder / "p.yaml").write_text(f"{REST}{keys}{revoked}")
-    found = check_folder(folder, {}, NOW)
-    assert not found.errors
-    return [f"{problem.path}: {problem.message}" for problem in found.warnings]
+    report = check_folder(folder, {}, NOW)
+    assert not report.errors
+    return [f"{problem.path}: {problem.message}" for problem in report.warnings]
 
 
 @for_each(
-    ("old", "revoked", "said"),
+    ("old", "revoked", "text"),
     [
         (f"sha256: {ONE}", "", []),
         (f"sha256: {ONE}, expires: 2026-07-01", "", []),
@@ -61,8 +61,8 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (f"sha256: {ONE}", f"revoked: [{'1' * 63}e]", []),
     ],
 )
-def test_warns_of_unusable_key(old: str, revoked: str, said: list[str], tmp_path: Path) -> None:
-    assert warned(tmp_path, old, revoked) == said
+def test_warns_of_unusable_key(old: str, revoked: str, text: list[str], tmp_path: Path) -> None:
+    assert warned(tmp_path, old, revoked) == text
 
 
 NO_KEYS = "there are no keys, so every call is rejected"
@@ -70,15 +70,15 @@ IGNORED = 'If this is intended, write "keys: {}"; otherwise a running proxy igno
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "text"),
     [("keys: {}\n", NO_KEYS), ("keys:\n", f"{NO_KEYS}. {IGNORED}"), ("", f"{NO_KEYS}. {IGNORED}")],
     ids=["none at all", "half written", "not there"],
 )
-def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path) -> None:
+def test_a_folder_without_keys_is_doubtful(keys: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"{REST}{keys}")
 
-    found = check_folder(tmp_path, {}, NOW)
+    report = check_folder(tmp_path, {}, NOW)
 
-    assert not found.errors
-    assert f"keys: {said}" in [f"{each.path}: {each.message}" for each in found.warnings]
-    assert {each.file for each in found.warnings} <= {"p.yaml", tmp_path.name}
+    assert not report.errors
+    assert f"keys: {text}" in [f"{warning.path}: {warning.message}" for warning in report.warnings]
+    assert {warning.file for warning in report.warnings} <= {"p.yaml", tmp_path.name}

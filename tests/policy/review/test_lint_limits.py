@@ -22,7 +22,7 @@ WARNED = (
 
 
 @for_each(
-    ("rules", "told"),
+    ("rules", "result"),
     [
         ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens."),
         ((MONEY,), WARNED.format(0, "usd") + "0.001033 USD."),
@@ -43,13 +43,13 @@ WARNED = (
         ),
     ],
 )  # fmt: skip
-def test_warns_of_tight_limit(rules: tuple[str, ...], told: str | None, tmp_path: Path) -> None:
+def test_warns_of_tight_limit(rules: tuple[str, ...], result: str | None, tmp_path: Path) -> None:
     warnings = found(tmp_path, *rules)
 
-    if told is None:
+    if result is None:
         assert warnings == []
     else:
-        assert told in "\n".join(warnings)
+        assert result in "\n".join(warnings)
         assert len(warnings) == 1
 
 
@@ -80,7 +80,7 @@ def read(path: Path, rules: Iterable[str], deployments: Iterable[str]) -> Snapsh
 def many(path: Path, size: int) -> Snapshot:
     """Return as many deployments as rules. The limit of the last rule alone is too small."""
     tokens = [9000] * (size - 1) + [800]
-    rules = [RULE % (n, n, n, most) for n, most in enumerate(tokens)]
+    rules = [RULE % (n, n, n, maximum) for n, maximum in enumerate(tokens)]
     return read(path, rules, [DEPLOYMENT % (f"d{n}", f"m{n}", 1) for n in range(size)])
 
 
@@ -104,14 +104,16 @@ MONEY_RULE = "      - {name: r, %slimits: [{name: l, usd: 0.002 per month}]}\n"
 
 
 @for_each(
-    ("effect", "first", "second"),
+    ("effect", "first_item", "second"),
     [
         ("", CHEAP, DEAR % "m"),
         ("model: one/dear, ", f"{CHEAP}, {DEAR % 'other'}", f"{CHEAP}, {DEAR % 'dear'}"),
     ],
 )
-def test_lints_each_differing_claim(effect: str, first: str, second: str, tmp_path: Path) -> None:
-    targets = {"first": first, "second": second}
+def test_lints_each_differing_claim(
+    effect: str, first_item: str, second: str, tmp_path: Path
+) -> None:
+    targets = {"first": first_item, "second": second}
     deployments = [f"  {name}: {{policy: p, targets: [{t}]}}\n" for name, t in targets.items()]
 
     found_in = findings(read(tmp_path / str(len(effect)), [MONEY_RULE % effect], deployments))

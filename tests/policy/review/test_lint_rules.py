@@ -25,13 +25,13 @@ SECOND = "policies.public.rules[1]:"
 TARGET = "targets: [{upstream: one, model: n, price: {input: 1, output: 1}}]"
 
 
-def found(folder: Path, *rules: str, match: str = "all", more: str = "") -> list[str]:
+def found(folder: Path, *rules: str, match: str = "all", fields: str = "") -> list[str]:
     lines = "\n".join(f"      - {{name: r{i}, {rule}}}" for i, rule in enumerate(rules))
-    text = POLICIES.replace("MATCH", match).replace("RULES", lines) + more
+    text = POLICIES.replace("MATCH", match).replace("RULES", lines) + fields
     (folder / "p.yaml").write_text(text)
     verdict = check_folder(folder, None)
     assert verdict.errors == ()
-    warned = (f"{each.path}: {each.message}" for each in verdict.warnings)
+    warned = (f"{warning.path}: {warning.message}" for warning in verdict.warnings)
     return [text for text in warned if "is never set" not in text]
 
 
@@ -131,6 +131,10 @@ deployments: {spare: {targets: [{upstream: one, model: s}]}}
         policies.replace("MATCH", "all").replace("RULES", "      - {name: r, cap: {n: 1}}")
     )
 
-    warned = [f"{each.path}: {each.message}" for each in check_folder(tmp_path, None).warnings]
+    warned = [
+        f"{warning.path}: {warning.message}" for warning in check_folder(tmp_path, None).warnings
+    ]
 
-    assert any(each.startswith("policies.lonely: is not used by any deployment") for each in warned)
+    assert any(
+        warning.startswith("policies.lonely: is not used by any deployment") for warning in warned
+    )

@@ -80,11 +80,11 @@ def site(tmp_path: Path) -> Path:
     return site
 
 
-async def run(site: Path, command: str, said: str, *, cases: str = "") -> tuple[int, str]:
+async def run(site: Path, command: str, text: str, *, cases: str = "") -> tuple[int, str]:
     """Run a command on policies with guards, where the distribution is installed."""
     folder = site.with_name("policies")
     (folder / "tests").mkdir(parents=True, exist_ok=True)
-    policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{{said}}}\n"
+    policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{{text}}}\n"
     (folder / "policies.yaml").write_text(policies)
     if cases:
         (folder / "tests" / "cases.yaml").write_text(cases)
@@ -124,12 +124,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("said", WRONG)
-async def test_what_is_wrong_is_told_with_its_place(said: str, site: Path) -> None:
-    code, out = await run(site, "check", said)
+@pytest.mark.parametrize("text", WRONG)
+async def test_what_is_wrong_is_told_with_its_place(text: str, site: Path) -> None:
+    code, out = await run(site, "check", text)
 
     assert code != 0
     assert "policies.yaml:" in out
     assert "policies.default.input[0]" in out
-    for words in WRONG[said]:
+    for words in WRONG[text]:
         assert words in out

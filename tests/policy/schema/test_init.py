@@ -64,10 +64,10 @@ def test_the_committed_schema_is_what_the_command_prints() -> None:
 def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
     of_tests = file.parent.name == "tests"
     (OF_TESTS if of_tests else SCHEMA).validate(plain(file))
-    named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", file.read_text())
-    assert named is not None
+    target = re.match(r"# yaml-language-server: \$schema=(\S+)\n", file.read_text())
+    assert target is not None
     home = TOP / "policies" / "tests" if of_tests else TOP / "policies"
-    assert (file.parent / named[1]).resolve() == home / "schema.json"
+    assert (file.parent / target[1]).resolve() == home / "schema.json"
 
 
 @for_each("text", [*EXAMPLES, world("http://127.0.0.1:9")])
@@ -85,9 +85,9 @@ def test_a_wrong_shape_does_not_fit(name: str) -> None:
 
 def test_every_key_says_what_it_is_for() -> None:
     for name, kind in json_schema()["$defs"].items():
-        for key, said in kind.get("properties", {}).items():
+        for key, text in kind.get("properties", {}).items():
             if name not in ("PriceConfig", "TierConfig"):
-                assert said.get("description") or "$ref" in said, f"{name}.{key}"
+                assert text.get("description") or "$ref" in text, f"{name}.{key}"
 
 
 # What JSON Schema has no words for, so that an editor cannot tell of it. All else that needs no
@@ -151,38 +151,38 @@ class Maker:
     def text(self, schema: dict[str, Any]) -> str:
         texts = [*schema.get("examples", ()), *TEXTS]
         if self.draw.random() < 0.7:
-            texts = [each for each in texts if re.search(schema.get("pattern", ""), each)]
+            texts = [item for item in texts if re.search(schema.get("pattern", ""), item)]
         drawn: str = self.draw.choice(texts)
         return drawn
 
     def mapping(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         often = 0.25 if depth < 5 else 0
-        made = {
-            name: self.make(each, depth + 1)
-            for name, each in schema.get("properties", {}).items()
+        result = {
+            name: self.make(item, depth + 1)
+            for name, item in schema.get("properties", {}).items()
             if name in schema.get("required", ()) or self.draw.random() < often
         }
-        others = list(schema.get("patternProperties", {}).values())
-        if isinstance(other := schema.get("additionalProperties"), dict):
-            others.append(other)
-        for _ in range(self.draw.randint(0, 2) if others else 0):
-            made[self.draw.choice(KEYS)] = self.make(self.draw.choice(others), depth + 1)
-        return made
+        other_items = list(schema.get("patternProperties", {}).values())
+        if isinstance(other_item := schema.get("additionalProperties"), dict):
+            other_items.append(other_item)
+        for _ in range(self.draw.randint(0, 2) if other_items else 0):
+            result[self.draw.choice(KEYS)] = self.make(self.draw.choice(other_items), depth + 1)
+        return result
 
     def items(self, schema: dict[str, Any], depth: int) -> list[Any]:
-        least = schema.get("minItems", 0)
-        count = self.draw.randint(least, least + 2)
+        minimum = schema.get("minItems", 0)
+        count = self.draw.randint(minimum, minimum + 2)
         return [self.make(schema.get("items", {}), depth + 1) for _ in range(count)]
 
 
 def models() -> dict[str, type[BaseModel]]:
-    found: dict[str, type[BaseModel]] = {}
+    result: dict[str, type[BaseModel]] = {}
     open_ = [Section]
     while open_:
         kind = open_.pop()
-        found[kind.__name__] = kind
+        result[kind.__name__] = kind
         open_ += kind.__subclasses__()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", sorted(json_schema()["$defs"]))
@@ -200,6 +200,6 @@ def test_what_an_editor_accepts_is_refused_for_the_folder_alone(name: str) -> No
         try:
             models()[name].model_validate(part)
         except ValidationError as refused:
-            told = [each["msg"] for each in refused.errors()]
-            assert all(any(word in each for word in BEYOND_SCHEMAS) for each in told), (part, told)
+            text = [item["msg"] for item in refused.errors()]
+            assert all(any(word in item for word in BEYOND_SCHEMAS) for item in text), (part, text)
     assert accepted > 10
