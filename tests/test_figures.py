@@ -11,8 +11,10 @@ from proxy import egress, ledger
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
-from proxy.dialects import bounds, documents, frame_reader, pieces, shapes
+from proxy.dialects.frames import reader, shapes
+from proxy.dialects.wire import large_json, upstream_json
 from proxy.errors import words
+from proxy.fields import token_bounds
 from proxy.guards import engine
 from proxy.guards.kinds import grounded, pii, secrets, system_prompt
 from proxy.guards.services import judge, moderation, presidio, webhook
@@ -98,7 +100,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, guard_documents.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, base64_text.MOST_RUN),
     ("limits.md", "process paused longer than 30 seconds", 30, limit.LEASE_S),
-    ("limits.md", "1024 for an answer", 1024, bounds.ASSUMED_TOKENS),
+    ("limits.md", "1024 for an answer", 1024, token_bounds.ASSUMED_TOKENS),
     ("limits.md", "within 10 seconds", 10, server.HEAD_S),
     ("limits.md", "at most 1000", 1000, default(client.HttpClient, "connections")),
     ("limits.md", "At most 64 names are looked up", 64, dialing.MAX_LOOKUPS),
@@ -125,9 +127,9 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, response_reader.MAX_RESPONSE_BYTES),
     ("policies.md", "of embeddings 256MiB", 256 * MIB, response_reader.MAX_EMBEDDINGS_BYTES),
     ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
-    ("policies.md", "event of more than 8 MiB", 8 * MIB, frame_reader.MAX_EVENT_BYTES),
-    ("policies.md", "deeper than 246", 246, pieces.MOST_DEPTH - len(documents.DEEPER)),
-    ("policies.md", "ten times", 10, documents.LOGPROBS_TIMES),
+    ("policies.md", "event of more than 8 MiB", 8 * MIB, reader.MAX_EVENT_BYTES),
+    ("policies.md", "deeper than 246", 246, large_json.MOST_DEPTH - len(upstream_json.DEEPER)),
+    ("policies.md", "ten times", 10, upstream_json.LOGPROBS_TIMES),
     ("policies.md", "larger than 64 KiB", 64 * KIB, offload.LARGE_BYTES),
     ("policies.md", "propagate_trace: false", False, UPSTREAM["propagate_trace"].default),
     ("policies.md", "{failures: 5, rest: 10s}", (5, 10), (BREAKER.failures, BREAKER.rest)),
@@ -138,7 +140,12 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "default 32,", 32, schema.DeploymentConfig.model_fields["max_models"].default),
     ("policies.md", "at most a fifth of the requests to an upstream", 1 / 5, health.RETRY_SHARE),
     ("policies.md", "and ten on top", 10, health.MAX_SAVED_RETRIES),
-    ("policies.md", "1024 at least where it sets no known bound", 1024, bounds.ASSUMED_TOKENS),
+    (
+        "policies.md",
+        "1024 at least where it sets no known bound",
+        1024,
+        token_bounds.ASSUMED_TOKENS,
+    ),
     ("policies.md", "or by itself within 5 ms", 0.005, redis_script.LINGER_S),
     ("policies.md", "three round trips in a row", 3, failover.MAX_FAILURES),
     ("policies.md", "for 2 seconds at most", 2, failover.CLOSE_TIMEOUT_S),

@@ -13,10 +13,10 @@ import orjson
 
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect
+from proxy.dialects.requests.upstream_request import build_request
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_state
-from proxy.dialects.upstream_request import build_request
 from proxy.errors import InvalidField, NotFound
 from proxy.fields.checks import FieldType
 from proxy.types import Endpoint, RequestHead, Target, Upstream

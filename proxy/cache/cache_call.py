@@ -23,7 +23,7 @@ from proxy.cache.store import CacheBackend
 from proxy.call.attempts import Bill
 from proxy.call.billing import CacheSavings
 from proxy.call.record import Record
-from proxy.dialects.upstream_request import parameters
+from proxy.dialects.requests.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.money.usage import Tokens, price_on
 from proxy.ports import FetchResponse, Sink

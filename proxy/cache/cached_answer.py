@@ -15,12 +15,13 @@ import orjson
 
 from proxy.cache.echo import ECHOING
 from proxy.cache.key import BYTES
-from proxy.dialects import DIALECTS, sse
-from proxy.dialects.documents import Documents
+from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import Family, ReadOptions
-from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
-from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.frames.reader import FamilyFrameReader
+from proxy.dialects.frames.sequencer import Sequencer
+from proxy.dialects.wire import sse
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
 from proxy.money.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
@@ -119,14 +120,14 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
         crossing=crosses(client, family.name),
     )
     server = DIALECTS["openai"].server
-    documents = Documents(NO_BOUND, vectors=family.name == "embeddings")
+    documents = Documents(NO_BOUND, vectors=family.has_vectors)
     if _passes(about, call):
         return _passed(family, [documents.read(line) for line in lines], lines, about)
     if options.whole:
-        reader = WholeFrameReader(family, options, server, documents, limit=NO_BOUND)
+        reader = FamilyFrameReader(family, options, server, documents, limit=NO_BOUND)
         return tuple(reader.read(lines[0]))
     order = Sequencer() if options.crossing and FAMILIES[client].marks_parts else None
-    stream = StreamFrameReader(family, options, server, documents, order=order)
+    stream = FamilyFrameReader(family, options, server, documents, order=order)
     frames = [frame for line in (*lines, sse.DONE) for frame in stream.read(line)]
     return tuple(frames) if frames and frames[-1].last else ()
 

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.pieces import write_pieces
 from proxy.dialects.request_headers import forwarded_headers
 from proxy.dialects.responses.schema import PREVIOUS
+from proxy.dialects.wire.large_json import write_pieces
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
 from proxy.runtime.offload import LARGE_BYTES

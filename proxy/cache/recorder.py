@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from proxy.dialects import sse
 from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
+from proxy.dialects.wire import sse
 from proxy.dialects.writing import nobody
 from proxy.types import CacheRule, Call, Json, ResponseHead
 from proxy.types.events import (

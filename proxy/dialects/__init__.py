@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, Headers
-from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
-from proxy.dialects.hints import not_served, plain_path
+from proxy.dialects.chat.signed_calls import without_signatures
 from proxy.dialects.paths import (
     Parameters,
     azure_deployment,
     compile_route,
     dropped_parameters,
     is_pattern,
+    not_served,
     openai_path,
     path_parameters,
+    plain_path,
     query_parameters,
     with_model_of_path,
 )
 from proxy.dialects.request_headers import joined_names
-from proxy.dialects.signed_calls import without_signatures
 from proxy.dialects.vendors import (
     anthropic,
     enkrypt,
@@ -41,6 +41,7 @@ from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
 from proxy.fields.checks import Fields, check_body, misspelled
 from proxy.fields.field_table import ALIKE
+from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.money.estimate import field_quarters
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
@@ -80,9 +81,9 @@ HEADER_PREFIXES: dict[str, Dialect] = {
 def _sharing(dialect: Dialect) -> dict[str, Dialect]:
     """Return the dialects that have the very same routes, by what their joined headers hold."""
     return {
-        f"\n{prefix}": other
-        for prefix, other in HEADER_PREFIXES.items()
-        if other is not dialect and other.client.routes == dialect.client.routes
+        f"\n{prefix}": sharer
+        for prefix, sharer in HEADER_PREFIXES.items()
+        if sharer is not dialect and sharer.client.routes == dialect.client.routes
     }
 
 
@@ -163,39 +164,35 @@ def _owner(path: str, headers: Headers) -> str:
     """Return the dialect of a path that several may have, or nobody. One that is not served is of
     the dialect of the path it stands under, or of a header that all clients of one dialect send: it
     says so in its own words."""
-    names = OWNERS.get(path) or OWNERS.get(_pattern_of(path))
+    routes = (route for route, pattern in PATTERNS.items() if pattern.fullmatch(path))
+    names = OWNERS.get(path) or OWNERS.get(next(routes, ""))
     if names is not None:
         return _speaking(names, headers)
-    for known, names in OWNERS.items():
-        if path.startswith(known + "/"):
+    for known_path, names in OWNERS.items():
+        if path.startswith(known_path + "/"):
             return _speaking(names, headers)
-    by_header = (name for name, each in DIALECTS.items() if each.client.known_by in headers)
+    by_header = (name for name, dialect in DIALECTS.items() if dialect.client.known_by in headers)
     return next(by_header, "openai")
 
 
 def _speaking(names: tuple[str, ...], headers: Headers) -> str:
     """Return which of some dialects a request is in: one whose header it has, or that alone finds a
     credential in it, else the first."""
-    first = DIALECTS[names[0]].client
+    first_client = DIALECTS[names[0]].client
     for name in names[1:]:
         client = DIALECTS[name].client
         if client.known_by in headers:
             return name
-        if first.credential(headers) is None and client.credential(headers) is not None:
+        if first_client.credential(headers) is None and client.credential(headers) is not None:
             return name
     return names[0]
 
 
-def _pattern_of(path: str) -> str:
-    """Return the route that a path fits in a part of which the client names something."""
-    return next((route for route, pattern in PATTERNS.items() if pattern.fullmatch(path)), "")
-
-
 def _spoken(name: str, names: str) -> Dialect:
     """Return the dialect of a path that belongs to ``name``, by the joined names of headers."""
-    for mark, other in SHARING[name].items():
+    for mark, dialect in SHARING[name].items():
         if mark in names:
-            return other
+            return dialect
     return DIALECTS[name]
 
 
@@ -260,24 +257,24 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
 
 
 def _found(
-    asked: str, path: str, passed: Callable[[], PassthroughPaths | None]
+    request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
     """Return the route of a request that is none of the plain ones, and what its path names. Raises
     a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does."""
-    method = "GET" if asked == "HEAD" else asked
+    method = "GET" if request_method == "HEAD" else request_method
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
-    allowed = {verb for verb, known in PLAIN_ROUTES if known == path}
+    allowed = {verb for verb, known_path in PLAIN_ROUTES if known_path == path}
     for route, pattern in PATTERNS.items():
         match = pattern.fullmatch(path)
         if match is not None:
             if (method, route) in ROUTES:
                 return route, ROUTES[method, route][1], path_parameters(match)
-            allowed |= {verb for verb, known in ROUTES if known == route}
+            allowed |= {verb for verb, known_path in ROUTES if known_path == route}
     if "GET" in allowed:
         allowed.add("HEAD")
-    found, parameters = _passed_on(asked, path, passed(), allowed)
-    return found, "passthrough", parameters
+    listed_route, parameters = _passed_on(request_method, path, get_listed(), allowed)
+    return listed_route, "passthrough", parameters
 
 
 def _passed_on(
@@ -288,29 +285,29 @@ def _passed_on(
     ``MethodNotAllowed``."""
     if listed is not None:
         for parameters in ((), azure_deployment(path)):
-            known = openai_path(path, parameters)
-            found = listed.find(method, known)
-            if found is not None:
-                return found.route, parameters
-            allowed = allowed.union(listed.methods(known))
+            openai_form = openai_path(path, parameters)
+            match = listed.find(method, openai_form)
+            if match is not None:
+                return match.route, parameters
+            allowed = allowed.union(listed.methods(openai_form))
     if allowed:
         raise MethodNotAllowed(", ".join(sorted(allowed)))
-    raise PathNotFound(not_served(path, {known for _, known in PLAIN_ROUTES}), plain_path(path))
+    raise PathNotFound(not_served(path, {served for _, served in PLAIN_ROUTES}), plain_path(path))
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
     """Return the headers that carry no credential, the caller's own under no name. A property may
     be called as it likes, such as ``max-tokens``."""
-    kept = dict(headers)
+    result = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
         if _CREDENTIAL.search(name) is not None and not name.startswith(
             other_gateways.PROPERTY_PREFIX
         ):
-            del kept[name]
-    own = "" if credential is None else credential.reveal()
-    if own and own in "\n".join(kept.values()):
-        kept = {name: value for name, value in kept.items() if own not in value}
-    return kept
+            del result[name]
+    secret = "" if credential is None else credential.reveal()
+    if secret and secret in "\n".join(result.values()):
+        result = {name: value for name, value in result.items() if secret not in value}
+    return result
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
@@ -333,11 +330,11 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         check_groups(body)
     if "metadata" in body:
         head, body = _read_metadata(client, head, body)
-    asked: Any = body["model"]
+    model: Any = body["model"]
     deployment = None
     if client.named is not None:
-        asked, deployment = client.named(asked)
-    models = tuple(asked) if type(asked) is list else (asked,)
+        model, deployment = client.named(model)
+    models = tuple(model) if type(model) is list else (model,)
     body, signatures = without_signatures(DIALECTS[head.dialect].families.get(endpoint), body)
     chat = client.to_chat(endpoint, body)
     _check_names("model", *models)
@@ -365,8 +362,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
 
 def _timeout_s(head: RequestHead, body: Json) -> float | None:
     """Return the shorter of the times that a head and a body allow; 0 is none."""
-    one, other = head.timeout_s, body["inference_timeout"]
-    return min(one, other) if one and other else one or other or None
+    header_s, field_s = head.timeout_s, body["inference_timeout"]
+    return min(header_s, field_s) if header_s and field_s else header_s or field_s or None
 
 
 def _read_metadata(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from proxy.dialects.chat.writer import ChatWholeWriter
-from proxy.dialects.family import Family, FamilyWriter, ReadOptions, WriteOptions
+from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
@@ -69,11 +69,6 @@ class DocumentReader:
         raise UpstreamInvalid("The upstream sent no document.")
 
 
-def document_writer(options: WriteOptions, family: FamilyName) -> FamilyWriter:
-    """Return the writer of a document, in the form of its client."""
-    return ChatWholeWriter(options, family, lambda _options, _family: None)
-
-
 def _embeddings(doc: Json, options: ReadOptions) -> Content:
     usage = doc.get("usage")
     if usage is None:
@@ -90,13 +85,14 @@ def _document(doc: Json, options: ReadOptions) -> Content:
 EMBEDDINGS: Final = Family(
     name="embeddings",
     reader=partial(DocumentReader, family="embeddings", read_content=_embeddings),
-    writer=partial(document_writer, family="embeddings"),
+    writer=partial(ChatWholeWriter, family="embeddings"),
     marks_parts=False,
     answers="data",
+    has_vectors=True,
 )
 DOCUMENT: Final = Family(
     name="document",
     reader=partial(DocumentReader, family="document", read_content=_document),
-    writer=partial(document_writer, family="document"),
+    writer=partial(ChatWholeWriter, family="document"),
     marks_parts=False,
 )

@@ -1,7 +1,7 @@
-"""What an API family is: how its answers are read into frames, and written for its clients.
+"""Interfaces of an API family: a wire format that several vendors share.
 
-A family is a wire format that several vendors share: chat, legacy completions, Messages or
-Responses. What a vendor changes of it stays with the vendor (`proxy.dialects.base`).
+The families are chat, legacy completions, Messages and Responses. `proxy.dialects.base` has what a
+single vendor changes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from proxy.types.guard import GuardResults
 
 @frozen
 class ReadOptions:
-    """How one answer is read.
+    """How to read one response.
 
-    `whole`: the document is a whole answer, which becomes one frame. `stream`: it becomes the
-    frames of a stream instead, because the client asked for one. `inspect`: guards read the
-    answer, so each frame has at most one delta and members without a type yield `Native`.
-    `crossing`: the client gets the events and not the documents, so each frame has one delta at
-    most. `call` is the call that is answered. `finishes` are finish reasons that only the
-    upstream's vendor uses, with their words in chat.
+    Attributes:
+        call: The call to which it responds.
+        whole: The document is a whole response, which becomes one frame.
+        stream: The client requested a stream, so a whole response becomes the frames of one.
+        inspect: Guards read the response: members without an event yield `Native`.
+        crossing: The client gets the events but not the documents.
+        finishes: Finish reasons of the vendor and their equivalents in chat.
     """
 
     call: Call
@@ -42,29 +43,34 @@ class ReadOptions:
 
 
 class FamilyReader(Protocol):
-    """Reads the documents of one answer."""
+    """Reads the documents of one response."""
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
-        """Return the frames of a document. `raw` are its bytes, without those of the transport.
+        """Return the frames of a document, which may share it. `raw` are its bytes.
 
         Raises `UpstreamInvalid` for a document that breaks the order of events, and
-        `AnswerTooLarge` above a bound. The document may be part of the frames: nobody changes it.
+        `ResponseTooLarge` above a bound.
         """
         ...
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
-        """Return the frames that remain at the end of the bytes, the last one with `Stop`.
+        """Return the frames at the end of the bytes, the last one with `Stop`.
 
-        `done`: a stream has ended with `[DONE]`, which completes a chat without a finish reason.
-        Raises `UpstreamInvalid` if the answer is not complete. It is not called after `Stop`.
+        Not called after `Stop`. `done`: the stream ended with `[DONE]`, which completes a chat
+        without a finish reason. Raises `UpstreamInvalid` for an incomplete response.
         """
         ...
 
 
 @frozen
 class WriteOptions:
-    """How an answer is written. `whole`: as one document. `verdicts` returns those of the guards
-    so far. `complete`: with all that the answer has, and nothing that only one vendor adds."""
+    """How to write one response.
+
+    Attributes:
+        whole: Write one document.
+        verdicts: Returns the guard results so far.
+        complete: Write everything, but no members that only one vendor adds.
+    """
 
     call: Call
     whole: bool
@@ -79,24 +85,23 @@ class FamilyWriter(Protocol):
     def media_type(self) -> str: ...
 
     def weight(self, frame: Frame) -> int:
-        """Return about how many bytes it takes to write a frame."""
+        """Return the approximate number of bytes that must be serialized for a frame."""
         ...
 
     def feed(self, frame: Frame) -> bytes:
-        """Return the bytes to send for a frame; a frame without events is a keep-alive."""
+        """Return the bytes of a frame. A frame without events is a keep-alive."""
         ...
 
     def fail(self, document: bytes) -> bytes:
-        """Return the events that end a stream with an error. `document` is the body of an error
-        response."""
+        """Return the events that end a stream with the body of an error response."""
         ...
 
 
 class RequestToChat(Protocol):
-    """Returns a request as a chat, and the names of the fields that it leaves out.
+    """Returns a request as a chat, and the names of fields left out.
 
-    Raises `BadField` for a part without a counterpart. `keeps_thoughts`: the upstream requires the
-    reasoning of earlier turns.
+    Raises `InvalidField` for a part without a counterpart. `keeps_thoughts`: the upstream requires
+    the reasoning of earlier turns.
     """
 
     def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
@@ -108,13 +113,13 @@ def _nothing(body: Json) -> Collection[str]:
 
 @frozen
 class RequestForm:
-    """How requests of a family differ from a chat.
+    """Conversion of requests between a family and chat.
 
-    `to_chat` and `from_chat` convert a request; `from_chat` raises `BadField` for a part without a
-    counterpart. `lost` names the fields of a chat that `from_chat` omits. `tidy` runs last on a
-    request that stays in the family: it gives parameters that rules have set the family's names.
-    `bound` is the limit of output tokens that a request gets if it has none and the family requires
-    one.
+    Attributes:
+        from_chat: Raises `InvalidField` for a part without a counterpart.
+        tidy: Renames parameters that rules have set, in a request that stays in the family.
+        lost: Returns the fields of a chat that `from_chat` leaves out.
+        bound: Limit of output tokens to add if the family requires one.
     """
 
     to_chat: RequestToChat
@@ -128,11 +133,15 @@ class RequestForm:
 class Family:
     """One API family.
 
-    `marks_parts`: events of the wire begin and end each part, so parts that take turns must be put
-    in sequence. `reader` and `writer` make those of one answer. `failure` returns the error object
-    of a document that reports an error elsewhere than in `error`. `answers` is the member that each
-    whole answer has, a list; "" if there is none. `done`: a stream ends with `data: [DONE]`.
-    `request` is None where requests are chats or legacy completions.
+    Attributes:
+        marks_parts: Events begin and end each part, so interleaved parts must be put in sequence.
+        answers: Member of each whole response, a list; "" if there is none.
+        answers_prevail: A document with answers and an error is no failure.
+        done: Streams end with `data: [DONE]`.
+        seals_ids: Responses have ids of stored objects, which are sealed for the key.
+        has_vectors: Responses have long lists of numbers.
+        failure: Returns the error object of a document that has it elsewhere than in `error`.
+        request: None if requests are chats or legacy completions.
     """
 
     name: FamilyName
@@ -140,6 +149,9 @@ class Family:
     writer: Callable[[WriteOptions], FamilyWriter]
     marks_parts: bool
     answers: str = ""
+    answers_prevail: bool = False
     done: bool = False
+    seals_ids: bool = False
+    has_vectors: bool = False
     failure: Callable[[Json], Json | None] | None = None
     request: RequestForm | None = None

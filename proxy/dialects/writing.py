@@ -32,7 +32,7 @@ def answer_status(
     if client.status is ok:
         return 200
     flagged = flagged or (data is not None and is_flagged(data))
-    return client.status(_shown(verdicts), flagged=flagged)
+    return client.status(_visible(verdicts), flagged=flagged)
 
 
 def refusal(
@@ -41,13 +41,13 @@ def refusal(
     """Return an error in the client's own form, with the verdicts of guards where it has words for
     them."""
     response = client.refuse(error, request_id)
-    shown = _shown(verdicts)
-    if client.add_verdicts is None or not (shown or error.findings):
+    visible = _visible(verdicts)
+    if client.add_verdicts is None or not (visible or error.findings):
         return response
-    return replace(response, body=client.add_verdicts(response.body, shown, error.findings))
+    return replace(response, body=client.add_verdicts(response.body, visible, error.findings))
 
 
-def _shown(verdicts: GuardResults) -> GuardResults:
+def _visible(verdicts: GuardResults) -> GuardResults:
     return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 

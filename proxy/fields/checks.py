@@ -62,20 +62,20 @@ def check_body(
         if name not in fields:
             check_spelling(fields, spellings, name)
             continue
-        known = fields[name]
-        if value is not None and type(value) is not known.good:
-            problem = known.check(value)
+        field = fields[name]
+        if value is not None and type(value) is not field.good:
+            problem = field.check(value)
             if problem is not None:
                 raise InvalidField(name, problem)
 
 
-def check_member(name: str, value: Any, known: FieldType, place: str) -> None:
+def check_member(name: str, value: Any, field: FieldType, path: str) -> None:
     """Raise ``InvalidField`` for a member of an object at ``place`` that is missing or wrong."""
-    if value is None and not known.required:
+    if value is None and not field.required:
         return
-    problem = missing(known.says) if value is None else known.check(value)
+    problem = missing(field.says) if value is None else field.check(value)
     if problem is not None:
-        raise InvalidField(f"{place}.{name}", problem)
+        raise InvalidField(f"{path}.{name}", problem)
 
 
 def check_spelling(
@@ -88,10 +88,12 @@ def check_spelling(
     if len(name) > MAX_NAME:
         problem = f"must not contain a field name longer than {MAX_NAME} characters"
         raise InvalidField(path.removesuffix("."), problem)
-    small = folded(name)
-    known = small if small in fields else spellings.get(squeezed(name))
-    if known is not None:
-        raise InvalidField(path + known, f'use this exact name instead of "{ascii_word(name)}"')
+    folded_name = folded(name)
+    exact_name = folded_name if folded_name in fields else spellings.get(squeezed(name))
+    if exact_name is not None:
+        raise InvalidField(
+            path + exact_name, f'use this exact name instead of "{ascii_word(name)}"'
+        )
 
 
 def misspelled(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -101,18 +103,20 @@ def misspelled(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
     unknown = islice((name for name in body if name not in fields), MAX_LISTED)
     pairs = ((name, meant_by(name, fields)) for name in unknown)
     return tuple(
-        f"{ascii_word(name)} unknown, did you mean {known}?" for name, known in pairs if known
+        f"{ascii_word(name)} unknown, did you mean {meant_name}?"
+        for name, meant_name in pairs
+        if meant_name
     )
 
 
-def _check_absent(name: str, body: Mapping[str, Any], known: FieldType) -> None:
-    problem = f"must be {known.says}, not null" if name in body else missing(known.says)
+def _check_absent(name: str, body: Mapping[str, Any], field: FieldType) -> None:
+    problem = f"must be {field.says}, not null" if name in body else missing(field.says)
     raise InvalidField(name, problem)
 
 
-def required(known: FieldType) -> FieldType:
+def required(field: FieldType) -> FieldType:
     """Return the type of a field that must be present and is not null."""
-    return replace(known, required=True)
+    return replace(field, required=True)
 
 
 def _type(
@@ -124,10 +128,10 @@ def _type(
     return FieldType(says, check, default=default, good=good)
 
 
-def _shown(bound: float) -> str:
+def _bound_text(bound: float) -> str:
     """Return a bound as text, a large one as a power of two."""
-    for least, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
-        if bound == least:
+    for named_bound, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
+        if bound == named_bound:
             return text
     return str(bound)
 
@@ -135,19 +139,19 @@ def _shown(bound: float) -> str:
 def _number(
     kind: str, classes: tuple[type, ...], low: float | None, high: float | None, default: Any
 ) -> FieldType:
-    least, most = -inf if low is None else low, inf if high is None else high
+    minimum, maximum = -inf if low is None else low, inf if high is None else high
     says = kind
     if low is not None:
         says += (
             f" of at least {low}"
             if high is None
-            else f" between {_shown(least)} and {_shown(most)}"
+            else f" between {_bound_text(minimum)} and {_bound_text(maximum)}"
         )
     elif high is not None:
         says += f" of at most {high}"
 
     def check(value: Any) -> str | None:
-        good = type(value) in classes and least <= value <= most
+        good = type(value) in classes and minimum <= value <= maximum
         return None if good else f"must be {says}"
 
     has_range = low is not None or high is not None
@@ -165,9 +169,9 @@ def integer(low: int | None = None, high: int | None = None, default: Any = None
     return _number("an integer", (int,), low, high, default)
 
 
-def tokens(least: int) -> FieldType:
+def tokens(minimum: int) -> FieldType:
     """A count of tokens or choices, small enough for exact sums."""
-    return integer(least, MAX_TOKENS)
+    return integer(minimum, MAX_TOKENS)
 
 
 def _instance(says: str, kind: type, default: Any = None) -> FieldType:
@@ -186,14 +190,14 @@ def mapping() -> FieldType:
     return _instance("an object", dict)
 
 
-def unserved(known: FieldType, problem: str) -> FieldType:
+def unserved(field: FieldType, problem: str) -> FieldType:
     """Return the type of a field that only an empty value may have, because it refers to what a
     provider stores."""
 
     def check(value: Any) -> str | None:
-        return known.check(value) or (problem if value else None)
+        return field.check(value) or (problem if value else None)
 
-    return replace(known, check=check, good=None)
+    return replace(field, check=check, good=None)
 
 
 def choice(*words: str, default: str | None = None) -> FieldType:
@@ -208,12 +212,12 @@ def array(
 ) -> FieldType:
     """An array whose items are all of one kind; ``low`` and ``high`` bound its length."""
     kinds = item if isinstance(item, tuple) else (item,)
-    most = inf if high is None else high
+    max_length = inf if high is None else high
 
     def is_good(value: Any) -> bool:
-        if type(value) is not list or not low <= len(value) <= most:
+        if type(value) is not list or not low <= len(value) <= max_length:
             return False
-        return all(type(each) in kinds for each in value)
+        return all(type(element) in kinds for element in value)
 
     bounded = low > 0 or high is not None
     unbounded = "an array of " + " or ".join(PLURALS[kind] for kind in kinds)
@@ -229,31 +233,31 @@ def strings(*words: str) -> FieldType:
     if not words:
         return array(str, "an array of strings")
     says = f"an array of the strings {' and '.join(words)}"
-    listed = _type(says, lambda value: type(value) is list and all(each in words for each in value))
+    listed = _type(says, lambda value: type(value) is list and all(word in words for word in value))
     return replace(listed, open=strings())
 
 
 def either(*types: FieldType) -> FieldType:
     """Any one of several types."""
-    says = " or ".join(known.says for known in types)
-    one = _type(says, lambda value: any(known.check(value) is None for known in types))
-    bounded = any(known.open for known in types)
-    return replace(one, open=either(*(t.open or t for t in types)) if bounded else None)
+    says = " or ".join(field.says for field in types)
+    union = _type(says, lambda value: any(field.check(value) is None for field in types))
+    bounded = any(field.open for field in types)
+    return replace(union, open=either(*(t.open or t for t in types)) if bounded else None)
 
 
-def at_most(known: FieldType, most: float) -> FieldType:
+def at_most(field: FieldType, maximum: float) -> FieldType:
     """The type with a bound on a number, or on the length of an array."""
 
     def check(value: Any) -> str | None:
-        problem = known.check(value)
+        problem = field.check(value)
         if problem is not None:
             return problem
         if type(value) is list:
-            return f"must have at most {most:g} items" if len(value) > most else None
-        too_much = type(value) in (int, float) and value > most
-        return f"must be at most {most:g}" if too_much else None
+            return f"must have at most {maximum:g} items" if len(value) > maximum else None
+        too_much = type(value) in (int, float) and value > maximum
+        return f"must be at most {maximum:g}" if too_much else None
 
-    return replace(known, check=check, good=None, open=known)
+    return replace(field, check=check, good=None, open=field)
 
 
 def anything() -> FieldType:
@@ -278,7 +282,7 @@ def prompt(default: str | None = None) -> FieldType:
             return True
         if type(value) is not list or not value:
             return False
-        return all(type(each) is str for each in value) or all(map(_is_tokens, value))
+        return all(type(item) is str for item in value) or all(map(_is_tokens, value))
 
     says = "a string, an array of strings, an array of tokens, or an array of token arrays"
     return _type(says, is_good, default=default)
@@ -304,8 +308,12 @@ def messages() -> FieldType:
     def is_good(value: Any) -> bool:
         if type(value) is not list or not value:
             return False
-        for each in value:  # a generator costs more for each message
-            if type(each) is not dict or "role" not in each or type(each["role"]) is not str:
+        for message in value:  # a generator costs more for each message
+            if (
+                type(message) is not dict
+                or "role" not in message
+                or type(message["role"]) is not str
+            ):
                 return False
         return True
 

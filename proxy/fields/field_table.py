@@ -102,7 +102,7 @@ class RequestField:
 
 def _row(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> RequestField:
     """Return a row whose types are given by one or more APIs, separated by spaces."""
-    by_api = {api: known for apis, known in types.items() for api in apis.split()}
+    by_api = {api: field for apis, field in types.items() for api in apis.split()}
     if not APIS.issuperset(by_api):
         raise ValueError(f"{name} has a type for an unknown API: {sorted(by_api.keys() - APIS)}")
     return RequestField(name=name, types=by_api, **columns)
@@ -300,12 +300,12 @@ LIMITED = frozenset(row.name for row in ROWS if row.allowed)
 def fields_of(*apis: str) -> Fields:
     """Return the fields of an API, required ones first. A later API replaces the types of an
     earlier one."""
-    found: dict[str, FieldType] = {}
+    fields: dict[str, FieldType] = {}
     for row in FIELDS.values():
         for api in apis:
-            known = row.types.get(api, found.get(row.name))
-            if known is not None:
-                found[row.name] = known
+            field = row.types.get(api, fields.get(row.name))
+            if field is not None:
+                fields[row.name] = field
             else:
-                found.pop(row.name, None)
-    return dict(sorted(found.items(), key=lambda item: not item[1].required))
+                fields.pop(row.name, None)
+    return dict(sorted(fields.items(), key=lambda item: not item[1].required))

@@ -25,38 +25,40 @@ PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 def to_api(body: Json, api: str, conversions: Conversions) -> Json:
     """Return a copy of a request in which fields of a chat have their place in another API. Raises
     ``InvalidField``."""
-    made = dict(body)
+    renamed = dict(body)
     for name, field, member in PATHS[api]:
-        value = made.pop(name, None)
+        value = renamed.pop(name, None)
         if value is not None and name in conversions:
             value = conversions[name](value)
         if value is None:
             continue
-        group = made.get(field) if member else None
+        group = renamed.get(field) if member else None
         if not isinstance(group, dict | None):
             raise InvalidField(field, NOT_SUPPORTED)
-        made[field] = {**(group or {}), member: value} if member else value
-    return made
+        renamed[field] = {**(group or {}), member: value} if member else value
+    return renamed
 
 
 def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[str]]:
     """Return the fields of a chat that a request of another API has, and the names of the fields of
     which members are left out."""
-    made: Json = {}
-    known: dict[str, set[str]] = {}
+    chat: Json = {}
+    members_by_field: dict[str, set[str]] = {}
     for name, field, member in PATHS[api]:
         value = body.get(field)
         if member:
-            known.setdefault(field, set()).add(member)
+            members_by_field.setdefault(field, set()).add(member)
             value = value.get(member) if isinstance(value, dict) else None
         if value is not None and name in conversions:
             value = conversions[name](value)
         if value is not None:
-            made[name] = value
-    return made, {field for field, members in known.items() if has_other(body.get(field), members)}
+            chat[name] = value
+    return chat, {
+        field for field, members in members_by_field.items() if has_other(body.get(field), members)
+    }
 
 
 def has_other(value: Any, members: set[str]) -> bool:
     """Return True if an object says something in other members than these."""
-    beside = value.keys() - members if isinstance(value, dict) else ()
-    return any(value[name] not in (None, [], {}) for name in beside)
+    other_members = value.keys() - members if isinstance(value, dict) else ()
+    return any(value[name] not in (None, [], {}) for name in other_members)

@@ -35,15 +35,15 @@ FieldRules = Mapping[str, tuple[FieldRule, ...]]
 def field_rules(names: Mapping[Verdict, Collection[str]], anywhere: Collection[str]) -> FieldRules:
     """Return the rules for names such as ``stop`` or ``tools[].headers``. A name without a dot is
     anchored unless it is one of ``anywhere`` or begins with ``**.``."""
-    found: dict[str, list[FieldRule]] = {}
+    rules_by_step: dict[str, list[FieldRule]] = {}
     for verdict in VERDICTS:
         for name in names.get(verdict, ()):
             is_anchored = "." not in name and name not in anywhere
             for rule in _rules(name.removeprefix(ANYWHERE), verdict, is_anchored=is_anchored):
-                found.setdefault(rule.steps[0], []).append(rule)
-    for rules in found.values():
+                rules_by_step.setdefault(rule.steps[0], []).append(rule)
+    for rules in rules_by_step.values():
         rules.sort(key=lambda rule: -len(rule.steps))  # stable: verdicts keep their order
-    return MappingProxyType({step: tuple(rules) for step, rules in found.items()})
+    return MappingProxyType({step: tuple(rules) for step, rules in rules_by_step.items()})
 
 
 def _rules(name: str, verdict: Verdict, *, is_anchored: bool) -> Iterator[FieldRule]:

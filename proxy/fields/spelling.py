@@ -43,23 +43,27 @@ def squeezed(name: str) -> str:
     return folded(name).translate(MARKS)
 
 
-def meant_by(name: str, known: Iterable[str]) -> str | None:
+def meant_by(name: str, field_names: Iterable[str]) -> str | None:
     """Return the known name from which one edit leads to a name, or None."""
     low, high = max(len(name) - 1, MIN_MISSPELLED), len(name) + 1
     if high < low:
         return None
-    first, last = name[0], name[-1]
-    similar = [each for each in known if low <= len(each) <= high]
-    similar = [each for each in similar if each[0] == first or each[-1] == last]
-    return next((each for each in similar if _is_one_edit(name, each)), None)
+    first_letter, last_letter = name[0], name[-1]
+    similar = [candidate for candidate in field_names if low <= len(candidate) <= high]
+    similar = [
+        candidate
+        for candidate in similar
+        if candidate[0] == first_letter or candidate[-1] == last_letter
+    ]
+    return next((candidate for candidate in similar if _is_one_edit(name, candidate)), None)
 
 
-def _is_one_edit(name: str, known: str) -> bool:
+def _is_one_edit(name: str, candidate: str) -> bool:
     """Return True if one character is missing, added or changed, or two are swapped."""
-    pairs = enumerate(zip(name, known, strict=False))
-    start = next((n for n, (a, b) in pairs if a != b), min(len(name), len(known)))
+    pairs = enumerate(zip(name, candidate, strict=False))
+    start = next((n for n, (a, b) in pairs if a != b), min(len(name), len(candidate)))
     end = start + 2
-    if name[start:end] == known[start:end][::-1] and name[end:] == known[end:]:
+    if name[start:end] == candidate[start:end][::-1] and name[end:] == candidate[end:]:
         return True
-    skip, skip_known = len(name) >= len(known), len(known) >= len(name)
-    return name[start + skip :] == known[start + skip_known :]
+    skip, skip_known = len(name) >= len(candidate), len(candidate) >= len(name)
+    return name[start + skip :] == candidate[start + skip_known :]

@@ -13,9 +13,9 @@ from proxy.call.attempts import Attempt
 from proxy.call.billing import BudgetCharge
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS
-from proxy.dialects.bounds import answers_of, max_reasoning_tokens
-from proxy.dialects.upstream_request import parameters, translate_request
+from proxy.dialects.requests.upstream_request import parameters, translate_request
 from proxy.errors import InvalidField
+from proxy.fields.token_bounds import answers_of, max_reasoning_tokens
 from proxy.limits.kinds.usd import highest_cost
 from proxy.money.estimate import (
     NO_ESTIMATES,

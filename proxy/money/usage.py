@@ -91,6 +91,8 @@ class Tokens:
 _COUNTS = tuple(f.name for f in fields(Tokens))
 EXTRA_COUNTS = ("cache_write_1h", "web_searches")
 """Billed counts that are no type of tokens."""
+COUNT_GROUPS = ("cache_creation", "server_tool_use")
+"""Groups of counts that have the same names in chat and in Messages."""
 IMAGES = ("image_input", "image_output")
 """Tokens of images, which are priced and counted as input and output."""
 TOKEN_TYPES = tuple(name for name in _COUNTS if name not in EXTRA_COUNTS + IMAGES)

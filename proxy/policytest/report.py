@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import sse
+from proxy.dialects.wire import sse
 from proxy.money.usage import NANO
 from proxy.policytest.cases import Expect
 from proxy.policytest.harness import CaseRun

@@ -14,7 +14,7 @@ from proxy import dialects
 from proxy.call.record import Record
 from proxy.dialects import writing
 from proxy.dialects.family import FamilyWriter
-from proxy.dialects.hints import where_key_belongs
+from proxy.dialects.paths import where_key_belongs
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.writing import answer_writer, first_document, has_content
 from proxy.errors import ClientDisconnected, ProxyError, Unauthorized

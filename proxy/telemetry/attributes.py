@@ -17,7 +17,7 @@ from proxy.call.attempts import Attempt
 from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import CapturedText, Record
 from proxy.call.summary import summarize
-from proxy.dialects.upstream_request import parameters
+from proxy.dialects.requests.upstream_request import parameters
 from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, word, word_of
 from proxy.money.usage import NANO, UNCOUNTED
 

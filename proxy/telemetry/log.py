@@ -12,8 +12,8 @@ from proxy.call.attempts import Attempt, CallOutcome
 from proxy.call.facts import UNKNOWN, CallSummary, Failure
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.errors.words import MAX_NAME, MAX_WORDS, word
+from proxy.fields.token_bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.money.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.attributes import usd

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 from proxy.call.attempts import AttemptReason
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS, LEANING
+from proxy.dialects.requests.upstream_request import UpstreamRequest, build_request
 from proxy.dialects.statuses import meaning_of
-from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
     CircuitOpen,
     InvalidField,
@@ -331,7 +331,7 @@ def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
         return passthrough.build_request(context, target)
     client, upstream = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     if call.head.endpoint in ("stored", "conversations"):
-        from proxy.dialects import stored_request  # noqa: PLC0415  # few calls
+        from proxy.dialects.requests import stored_request  # noqa: PLC0415  # few calls
 
         if call.head.endpoint == "stored":
             return stored_request.build_stored_request(call, target, upstream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record
-from proxy.dialects.upstream_request import UpstreamRequest
+from proxy.dialects.requests.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,
     RequestTimeout,

@@ -10,8 +10,7 @@ from typing import Any
 
 from proxy.call.meter import Meter
 from proxy.dialects import DIALECTS
-from proxy.dialects.documents import Documents
-from proxy.dialects.frame_reader import FrameReader
+from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.passthrough.request import build_passthrough
 from proxy.dialects.passthrough.response import (
     PassthroughBytes,
@@ -19,7 +18,8 @@ from proxy.dialects.passthrough.response import (
     parse_passthrough_head,
     shown_headers,
 )
-from proxy.dialects.upstream_request import UpstreamRequest
+from proxy.dialects.requests.upstream_request import UpstreamRequest
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
 from proxy.money.usage import Json, Tokens, read_usage
 from proxy.types import ResponseHead, Target

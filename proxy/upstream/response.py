@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.documents import Document
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
-from proxy.dialects.frame_reader import FrameReader
+from proxy.dialects.frames.reader import FrameReader
+from proxy.dialects.wire.upstream_json import Document
 from proxy.errors import ProxyError
 from proxy.ports import Feed
 from proxy.runtime.offload import LARGE_BYTES, Offload

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES, client_family, crosses, family_name
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.frame_reader import FrameReader, Rewrite, StreamFrameReader, WholeFrameReader
-from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
+from proxy.dialects.frames.sequencer import Sequencer
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import UpstreamInvalid
 from proxy.errors.words import MAX_WORD, first_items
 from proxy.upstream.attempt import OpenAttempt
@@ -63,17 +63,16 @@ def new_reader(
         finishes=tuple(finishes.items()),
     )
     rewrite: Rewrite | None = server.to_chat
-    if ids is not None and not is_crossing and family.name in ("responses", "stored"):
+    if ids is not None and not is_crossing and family.seals_ids:
         rewrite = _sealing(open_attempt, ids)
-    has_vectors = family.name == "embeddings"
-    documents = Documents(upstream.max_answer_values, vectors=has_vectors)
+    documents = Documents(upstream.max_answer_values, vectors=family.has_vectors)
     is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
     order = Sequencer() if is_ordered and call.stream else None
-    if is_stream:
-        return StreamFrameReader(family, options, server, documents, rewrite=rewrite, order=order)
-    default_bytes = MAX_EMBEDDINGS_BYTES if has_vectors else MAX_RESPONSE_BYTES
-    limit = upstream.max_answer_bytes or default_bytes
-    return WholeFrameReader(
+    limit = None
+    if not is_stream:
+        default = MAX_EMBEDDINGS_BYTES if family.has_vectors else MAX_RESPONSE_BYTES
+        limit = upstream.max_answer_bytes or default
+    return FamilyFrameReader(
         family, options, server, documents, limit=limit, rewrite=rewrite, order=order
     )
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import pytest
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.dialects.bounds import ASSUMED_TOKENS
-from proxy.dialects.upstream_request import build_request
+from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
+from proxy.fields.token_bounds import ASSUMED_TOKENS
 from proxy.limits.claims import estimate_tokens
 from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, Target, Upstream
 from tests.for_each import for_each

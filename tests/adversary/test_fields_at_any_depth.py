@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects.passthrough.form import check_form_field
-from proxy.dialects.permitted import permitted
+from proxy.dialects.requests.field_filter import permitted
 from proxy.errors import InvalidField
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.member_table import FREE_FORM, MEMBERS

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.dialects.bounds import GROUPS
+from proxy.fields.token_bounds import GROUPS
 from tests.adversary.house import Lag
 from tests.adversary.kept import Remains
 from tests.conftest import Proxy, running_proxy, world

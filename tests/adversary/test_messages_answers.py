@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.frame_reader import WholeFrameReader
+from proxy.dialects.frames.reader import FamilyFrameReader
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
 from proxy.types.events import FamilyName
 from tests.dialects.vendors.test_anthropic import CALLED, STREAM, THOUGHT
@@ -87,7 +87,7 @@ def read_whole(
         crossing=crosses(client, upstream),
     )
     server = DIALECTS[SERVERS[upstream][0]].server
-    reader = WholeFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)
+    reader = FamilyFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)
     reader.feed(json.dumps(document).encode())
     frames = [frame for data in reader.close() for frame in reader.read(data)]
     written(client, frames, stream=stream)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.upstream_request import build_request
+from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.types import Endpoint, Json, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider

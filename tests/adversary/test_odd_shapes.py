@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.content_parts import joined_message
-from proxy.dialects.documents import Documents
+from proxy.dialects.chat.content_parts import joined_message
 from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.frame_reader import WholeFrameReader
-from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.frames.reader import FamilyFrameReader
+from proxy.dialects.frames.sequencer import Sequencer
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.types.events import FamilyName, Frame
 from tests.adversary.answers import CARD, PAIRS, SAYS, cut, documents_of, frames_of, guarded, output
 from tests.doubles import (
@@ -247,7 +247,7 @@ def frames_of_whole(
     )
     order = Sequencer() if is_crossing and stream and FAMILIES[client].marks_parts else None
     server = DIALECTS[CLIENTS[upstream][0]].server
-    reader = WholeFrameReader(
+    reader = FamilyFrameReader(
         FAMILIES[upstream], options, server, Documents(), limit=10**7, order=order
     )
     reader.feed(orjson.dumps(document))

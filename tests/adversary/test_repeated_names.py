@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from proxy.dialects.counting import read_distinct
-from proxy.dialects.documents import Documents
-from proxy.dialects.strict import read_json
 from proxy.dialects.vendors.portkey import CONFIG, _object
+from proxy.dialects.wire.json_size import read_distinct
+from proxy.dialects.wire.request_json import read_json
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire
 from proxy.policy.review.diff import read_call
 from proxy.runtime.offload import LARGE_BYTES
-from tests.dialects.test_counting import JSON
+from tests.dialects.wire.test_json_size import JSON
 from tests.for_each import for_each
 
 SHAPES = {

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from proxy.cache.recorder import AnswerRecorder, choices_wanted
-from proxy.dialects import sse
+from proxy.dialects.wire import sse
 from proxy.types import CacheRule, Call, Endpoint, RequestHead
 from proxy.types.events import (
     STOP,

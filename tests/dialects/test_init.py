@@ -16,7 +16,7 @@ from proxy.dialects import (
     parse_head,
     read_call,
 )
-from proxy.dialects.translation import translate
+from proxy.dialects.requests.translation import translate
 from proxy.errors import NotFound
 from proxy.errors.wire import MethodNotAllowed
 from proxy.types import RequestHead, Target, Upstream

@@ -1,16 +1,22 @@
-"""Paths that name something, and queries: what they say, decoded once, and nothing else."""
+"""Tests routes with path parameters, query strings, and errors for unknown paths."""
 
 from __future__ import annotations
 
 import pytest
 from aiohttp import ClientSession
 
+from proxy.dialects import PLAIN_ROUTES, Received, dialect_of, parse_head
 from proxy.dialects.paths import (
+    MOST_PARTS,
+    PASSTHROUGH,
     compile_route,
     dropped_parameters,
+    not_served,
     path_parameters,
+    plain_path,
     query_parameters,
 )
+from proxy.errors import NotFound
 from tests.conftest import KEY
 from tests.doubles import Json
 from tests.for_each import for_each
@@ -90,3 +96,129 @@ async def test_warns_of_unused_query(path: str, body: Json | None, client: Clien
 
     assert "query parameters dropped: foo" in answered.headers["x-headrace-warning"], raw
     assert "secret-value" not in str(answered.headers)
+
+
+KNOWN = {path for _, path in PLAIN_ROUTES}
+
+
+@for_each(
+    ("path", "hint"),
+    [
+        ("/v1/v1/chat/completions", "Remove /v1 from the client's base URL"),
+        ("/v1/v1/messages", "Remove /v1 from the client's base URL"),
+        ("/v1/chat/completions/chat/completions", "End the client's base URL with /v1"),
+        ("/v1/messages/v1/messages", "End the client's base URL with /v1"),
+        ("/api/v1/chat/completions", "/v1/chat/completions is available"),
+        ("/api/chat", "This path belongs to Ollama's API"),
+        ("/api/tags", "This path belongs to Ollama's API"),
+        ("/azure/openai/v1/responses", "/openai/v1/responses is available"),
+        ("/anthropic/v1/messages", "/v1/messages is available"),
+        ("/v1beta/models/gemini-pro:generateContent", "This path belongs to Gemini's API"),
+        ("/v1/chat/completions/", "Remove the slash at the end of the path"),
+        ("//v1/chat/completions", "Remove the slash at the end of the client's base URL"),
+        ("/V1/Chat/Completions", "Write the path in lower case"),
+    ],
+)
+def test_a_common_mistake_is_told(path: str, hint: str) -> None:
+    with pytest.raises(NotFound) as refused:
+        parse_head("POST", path, {}, Received("req_1"))
+
+    assert refused.value.message.startswith(f"Unknown path. {hint}")
+
+
+@for_each("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
+def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
+    message = not_served(path, KNOWN)
+
+    assert message.startswith(
+        f"Unknown path. {PASSTHROUGH} Available paths include /v1/chat/completions, "
+    )
+    assert "/v1/messages" in message
+    assert "sk-" not in message
+
+
+@for_each(
+    ("path", "shown"),
+    [
+        ("/v1/fine_tuning/jobs", "/v1/fine_tuning/jobs"),
+        ("/v1/files/file-9aBc/content", "/v1/files/*/content"),
+        ("/v1beta/models/gemini-9:generate", "/v1beta/models/*"),
+        ("/sk-secret", "/*"),
+        ("/" + "a" * 40, "/*"),
+        ("/a" * 99, "/a" * MOST_PARTS),
+        ("/x\ny", "/*"),
+    ],
+)
+def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) -> None:
+    assert plain_path(path) == shown
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/rerank", "/v1/fim/completions", "/v1/beta/chat/completions", "/v1/x/embeddings"]
+)
+def test_a_path_below_v1_may_be_passed_through(path: str) -> None:
+    message = f"Unknown path. {PASSTHROUGH} Available paths"
+
+    assert not_served(path, KNOWN).startswith(message)
+
+
+BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "p"}], "max_tokens": 9}
+CHAT, MESSAGES, PORTKEY = "/v1/chat/completions", "/v1/messages", {"x-portkey-trace-id": "t"}
+OF_CHAT, OF_MESSAGES, OF_PORTKEY = (
+    "Authorization: Bearer, or api-key",
+    "x-api-key, or Authorization: Bearer",
+    "x-portkey-api-key, or Authorization: Bearer",
+)
+MISPLACED: dict[str, tuple[str, dict[str, str], str, str]] = {
+    "x-api-key on a chat": (CHAT, {"x-api-key": KEY}, OF_CHAT, "x-api-key"),
+    "no Bearer": (CHAT, {"authorization": KEY}, OF_CHAT, "Authorization (without Bearer)"),
+    "api-key on Messages": (MESSAGES, {"api-key": KEY}, OF_MESSAGES, "api-key"),
+    "a query": (f"{CHAT}?api_key={KEY}", {}, OF_CHAT, "the query string"),
+    "Gemini's query": (f"{MESSAGES}?key={KEY}", {}, OF_MESSAGES, "the query string"),
+    "apikey at Portkey's": (CHAT, {"apikey": KEY} | PORTKEY, OF_PORTKEY, "apikey"),
+    "two": (CHAT, {"apikey": KEY, "x-goog-api-key": KEY}, OF_CHAT, "apikey, x-goog-api-key"),
+}
+
+
+@for_each("name", MISPLACED)
+async def test_misplaced_key_is_explained(name: str, client: ClientSession) -> None:
+    path, headers, read, found = MISPLACED[name]
+
+    async with client.post(path, headers=headers, json=BODY) as answered:
+        text = await answered.text()
+
+    assert answered.status == 401
+    assert (
+        f"This path reads the key from the header {read}. The request has one in {found}." in text
+    )
+    assert KEY not in text + str(answered.headers)
+
+
+NO_KEY = "The virtual key is missing or invalid."
+NO_CREDENTIALS = {
+    dialect.name: (path, dialect.cells.credential.replace("`", ""))
+    for (method, path) in PLAIN_ROUTES
+    if method == "POST"
+    for dialect in [dialect_of(path, {})]
+    if dialect.name != "enkrypt"  # its API has one message for this status
+}
+
+
+@for_each("name", NO_CREDENTIALS)
+async def test_missing_key_names_headers(name: str, client: ClientSession) -> None:
+    path, read = NO_CREDENTIALS[name]
+
+    async with client.post(path, json=BODY) as answered:
+        text = await answered.text()
+
+    assert answered.status == 401
+    assert f"{NO_KEY} This path reads the key from the header {read}." in text
+
+
+async def test_wrong_key_in_its_place_gets_no_hint(client: ClientSession) -> None:
+    headers = {"authorization": "Bearer wrong", "x-api-key": KEY}
+
+    async with client.post(CHAT, headers=headers, json=BODY) as answered:
+        error = (await answered.json())["error"]
+
+    assert error["message"] == NO_KEY

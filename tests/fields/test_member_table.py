@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.dialects.permitted import permitted
+from proxy.dialects.requests.field_filter import permitted
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.guards.text.documents import request_texts
 from proxy.guards.text.walk import NESTED

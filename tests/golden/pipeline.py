@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects import DIALECTS, sse
-from proxy.dialects.documents import Documents
+from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.frame_reader import MAX_EVENT_BYTES, check_error
-from proxy.dialects.sequencer import Sequencer
-from proxy.dialects.surrogates import SurrogateJoiner
+from proxy.dialects.frames.reader import MAX_EVENT_BYTES, check_error
+from proxy.dialects.frames.sequencer import Sequencer
+from proxy.dialects.frames.surrogates import SurrogateJoiner
+from proxy.dialects.wire import sse
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
 from proxy.types import Call, Endpoint, RequestHead
 from proxy.types.events import FamilyName, Frame
@@ -69,7 +70,7 @@ class Pipeline:
         crossing = crosses(self.client, self.upstream)
         call = call_of(self.client)
         options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
-        self.failure = family.failure
+        self.family = family
         self.joiner = SurrogateJoiner()
         self.server = DIALECTS[CLIENTS[self.upstream][0]].server
         self.reader = family.reader(options)
@@ -96,8 +97,8 @@ class Pipeline:
         if document == sse.DONE:
             return self.reader.end(done=True)
         doc = Documents().read_halves(document) or Documents().read(document)
-        if "error" in doc or self.failure is not None:
-            check_error(doc, self.server, self.failure)
+        if "error" in doc or self.family.failure is not None:
+            check_error(doc, self.server, self.family)
         return [*map(self.joiner.feed, self.reader.read(doc, document))]
 
     def _take(self, frames: Sequence[Frame]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from proxy.dialects import sse
+from proxy.dialects.wire import sse
 from proxy.types.events import FamilyName
 from tests.golden.pipeline import PAIRS, Pipeline, documents_of, written
 from tests.golden.recording import NAMES, Recording, read

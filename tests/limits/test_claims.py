@@ -11,7 +11,7 @@ import pytest
 
 from proxy.call.meter import Meter
 from proxy.call.record import Record, TraceIds
-from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.fields.token_bounds import ASSUMED_TOKENS
 from proxy.guards.kinds.length import Length
 from proxy.limits.claims import actual_usage, estimate_claims, estimate_tokens, hidden_output
 from proxy.limits.kinds import KINDS

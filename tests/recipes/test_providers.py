@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.ways import beside
+from proxy.dialects.requests.target_routes import beside
 from proxy.money.usage import TOKEN_TYPES, price_on
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from proxy.dialects.permitted import permitted
+from proxy.dialects.requests.field_filter import permitted
 from proxy.errors import InvalidField
 from proxy.types import Json, Upstream
 from tests.sdks.conftest import PYTHON, TOP, needs

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.dialects.chat.one_text import alone
+from proxy.dialects.chat.splitting import alone
 from proxy.dialects.chat.tables import INPUTS
-from proxy.dialects.messages.schema import COUNT_GROUPS
-from proxy.money.usage import Tokens
+from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import (
     CALLS,
@@ -128,8 +127,8 @@ class ChunkMaker:
     def _chunk(
         self, choice: int, delta: Json, logprobs: Any = None, finish: str | None = None
     ) -> Json:
-        made = {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return {**self._head, "choices": [made]}
+        entry = {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return {**self._head, "choices": [entry]}
 
 
 def usage_of(tokens: Tokens, native: Json) -> Json:
@@ -153,8 +152,8 @@ def usage_of(tokens: Tokens, native: Json) -> Json:
     if tokens.web_searches:
         usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
     groups = {name: native[name] for name in COUNT_GROUPS if type(native.get(name)) is dict}
-    for name, (own, counts) in _DETAILS.items():
-        group = native.get(own)
+    for name, (native_name, counts) in _DETAILS.items():
+        group = native.get(native_name)
         if type(group) is dict:
             groups[name] = {key: group[key] for key in counts if type(group.get(key)) is int}
     return usage | groups

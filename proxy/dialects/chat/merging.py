@@ -1,4 +1,4 @@
-"""Merges the chunks of a stream into a whole answer, and cuts a whole answer into chunks."""
+"""Merges the chunks of a stream into a whole response, and cuts a whole response into chunks."""
 
 from __future__ import annotations
 
@@ -6,225 +6,212 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from proxy.dialects.call_numbers import CallNumbers
+from proxy.dialects.chat.tool_calls import CallNumbers
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.index import index_of
 
-# Said once, or said again as it was: all other texts come in pieces.
-_ONCE = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
-_PARTS = frozenset({"content", "thinking"})  # lists of parts, or a text
-_CUT_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed"}}
-"""The types of parts that are cut into several, with all members that such a one has."""
+CHUNK, WHOLE = "chat.completion.chunk", "chat.completion"
+_CONSTANTS = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
+"""Strings that a later chunk repeats or replaces. All other strings are continued."""
+_PART_LISTS = frozenset({"content", "thinking"})  # members with a list of parts, or a text
+_JOINED_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed"}}
+"""Members of the content parts that a later chunk may continue, by type."""
 
 
-def merged(events: Iterable[Json]) -> Json:
-    """Return the whole answer. Its id, its time and its model are those of the first event."""
-    whole: Json = {}
+def merged(chunks: Iterable[Json]) -> Json:
+    """Return the whole response, with id, time and model of the first chunk."""
+    response: Json = {}
     choices: dict[int, Any] = {}
     numbers: dict[int, CallNumbers] = {}
-    for event in events:
-        for name, value in event.items():
+    for chunk in chunks:
+        for name, value in chunk.items():
             if name == "choices":
                 _add_choices(choices, value, numbers)
             elif name == "usage":
-                whole[name] = value if value is not None else whole.get(name)
-            elif whole.get(name) is None:
-                whole[name] = value
-    chat = whole.get("object") == "chat.completion.chunk"
-    if chat:
-        whole["object"] = "chat.completion"
-    grown = (_ended(choices[index]) for index in sorted(choices))
-    whole["choices"] = [_finished(choice, chat=chat) for choice in grown]
-    if whole.get("usage", whole) is None:
-        del whole["usage"]
-    return whole
+                response[name] = value if value is not None else response.get(name)
+            elif response.get(name) is None:
+                response[name] = value
+    is_chat = response.get("object") == CHUNK
+    if is_chat:
+        response["object"] = WHOLE
+    plain = [_plain(choices[index]) for index in sorted(choices)]
+    response["choices"] = [*map(_whole_choice, plain)] if is_chat else plain
+    if response.get("usage", response) is None:
+        del response["usage"]
+    return response
 
 
-def _add_choices(choices: dict[int, Any], events: Any, numbers: dict[int, CallNumbers]) -> None:
-    for at, event in enumerate(events if isinstance(events, list) else ()):
-        if isinstance(event, dict):
-            calls = numbers.setdefault(index_of(event, at), CallNumbers(sys.maxsize))
-            index = event.get("index")
+def _add_choices(choices: dict[int, Any], added: Any, numbers: dict[int, CallNumbers]) -> None:
+    for position, choice in enumerate(added if isinstance(added, list) else ()):
+        if isinstance(choice, dict):
+            calls = numbers.setdefault(index_of(choice, position), CallNumbers(sys.maxsize))
+            index = choice.get("index")
             index = index if type(index) is int else 0
-            choices[index] = _grown("choice", choices.get(index), _numbered(event, calls))
+            choices[index] = _merge("choice", choices.get(index), _numbered(choice, calls))
 
 
 def _numbered(choice: Json, numbers: CallNumbers) -> Json:
-    """Return a choice whose parts of tool calls have the numbers of their calls."""
+    """Return a choice whose fragments of tool calls have the numbers of their calls."""
     delta = choice.get("delta")
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     if not isinstance(calls, list):
         return choice
-    made: list[Any] = []
-    before: set[object] = set()
-    for place, call in enumerate(calls):
-        part = numbers.renumbered(call, place, before) if isinstance(call, dict) else call
-        made.append(part)
-        before.add(part["index"] if isinstance(part, dict) else None)
-    return {**choice, "delta": {**(delta or {}), "tool_calls": made}}
+    renumbered: list[Any] = []
+    indexes: set[object] = set()
+    for position, call in enumerate(calls):
+        if isinstance(call, dict):
+            call = numbers.renumbered(call, position, indexes)  # noqa: PLW2901
+        renumbered.append(call)
+        indexes.add(call["index"] if isinstance(call, dict) else None)
+    return {**choice, "delta": {**(delta or {}), "tool_calls": renumbered}}
 
 
-class _Text:
-    """A text that comes in pieces: it is joined once, however many there are."""
-
-    __slots__ = ("pieces",)
-
-    def __init__(self, *pieces: str) -> None:
-        self.pieces = [*pieces]
-
-
-class _Items:
-    """A list that comes in pieces. Items with an ``index`` (tool calls) are pieces of one another,
-    and so are parts of one type that follow each other; others follow."""
-
-    __slots__ = ("_places", "items")
-
-    def __init__(self, values: list[Any]) -> None:
-        self.items = [*values]
-        self._places: dict[Any, int] = {}
-        for place, value in enumerate(values):
-            self._places.setdefault(_index(value), place)
-
-    def add(self, value: Any) -> None:
-        index = _index(value)
-        place = None if index is None else self._places.get(index)
-        if index is None and self.items and _is_next_piece(self.items[-1], value):
-            self.items[-1] = _grown("part", self.items[-1], value)
-        elif place is None:
-            self._places.setdefault(index, len(self.items))
-            self.items.append(value)
-        else:
-            self.items[place] = _grown("item", self.items[place], value)
+class _Text(list[str]):
+    """A text in pieces, which are joined once, however many there are."""
 
 
 class _Fields(dict[str, Any]):
-    """An object that comes in pieces."""
+    """An object to which later chunks add."""
 
 
-def _grown(name: str, old: Any, new: Any) -> Any:
-    """Return the value that what there is of a field and its next piece make together. A first
-    piece stays as it is, however deep, and is never changed."""
+class _Items:
+    """A list to which later chunks add. Items with the same ``index`` (tool calls) are merged, and
+    so are consecutive parts of one type."""
+
+    __slots__ = ("_positions", "items")
+
+    def __init__(self, values: list[Any]) -> None:
+        self.items = [*values]
+        self._positions: dict[Any, int] = {}
+        for position, value in enumerate(values):
+            self._positions.setdefault(_index(value), position)
+
+    def add(self, value: Any) -> None:
+        index = _index(value)
+        position = None if index is None else self._positions.get(index)
+        if index is None and self.items and _continues(self.items[-1], value):
+            self.items[-1] = _merge("part", self.items[-1], value)
+        elif position is None:
+            self._positions.setdefault(index, len(self.items))
+            self.items.append(value)
+        else:
+            self.items[position] = _merge("item", self.items[position], value)
+
+
+def _index(item: Any) -> Any:
+    index = item.get("index") if isinstance(item, dict) else None
+    return None if isinstance(index, list | dict) else index
+
+
+def _merge(name: str, old: Any, new: Any) -> Any:
+    """Return the value of a field after another chunk. Values of the chunks are not changed."""
     if old is None or new is None:
         return old if new is None else new
     if isinstance(old, dict) and isinstance(new, dict):
         fields = old if isinstance(old, _Fields) else _Fields(old)
         for key, value in new.items():
-            fields[key] = _grown(key, fields.get(key), value)
+            fields[key] = _merge(key, fields.get(key), value)
         return fields
-    if isinstance(old, list | _Items) and isinstance(new, list):
+    if _is_list(old) and isinstance(new, list):
         items = old if isinstance(old, _Items) else _Items(old)
         for value in new:
             items.add(value)
         return items
-    if isinstance(old, str | _Text) and isinstance(new, str):
-        return _longer(name, old, new)
-    if name in _PARTS and _is_spoken(old) and _is_spoken(new):
-        return _grown(name, _as_parts(old), _as_parts(new)) if new else old
-    return old if _is_text(old) and name not in _ONCE else new
+    if _is_text(old) and isinstance(new, str):
+        return (new or old) if name in _CONSTANTS else _continue(old, new)
+    if name in _PART_LISTS and all(_is_text(value) or _is_list(value) for value in (old, new)):
+        return _merge(name, _as_parts(old), _as_parts(new)) if new else old
+    return old if _is_text(old) and name not in _CONSTANTS else new
+
+
+def _continue(old: str | _Text, new: str) -> _Text:
+    text = old if isinstance(old, _Text) else _Text((old,))
+    text.append(new)
+    return text
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str | _Text)
 
 
-def _is_spoken(value: Any) -> bool:
-    """True for a text or a list, also for one that has grown."""
-    return _is_text(value) or isinstance(value, list | _Items)
+def _is_list(value: Any) -> bool:
+    return type(value) is list or isinstance(value, _Items)
 
 
 def _as_parts(value: Any) -> Any:
-    """Return a text as the list of its part, none for an empty one; a list as it is."""
-    if isinstance(value, list | _Items):
+    """Return a text as a list of one part, or of none if it is empty."""
+    if not _is_text(value):
         return value
-    text = "".join(value.pieces) if isinstance(value, _Text) else value
+    text = "".join(value)
     return [{"type": "text", "text": text}] if text else []
 
 
-def _is_next_piece(last: Any, part: Any) -> bool:
-    """True if a part of a text or of thoughts is the next piece of the one before it."""
+def _continues(last: Any, part: Any) -> bool:
+    """Return True if a part of a text or of thoughts continues the one before it."""
     if not (isinstance(last, dict) and isinstance(part, dict)):
         return False
     kind = part.get("type")
-    members = _CUT_PARTS.get(kind) if isinstance(kind, str) else None
+    members = _JOINED_PARTS.get(kind) if isinstance(kind, str) else None
     if members is None or last.get("type") != kind:
         return False
-    if not all(_is_text(each.get(kind)) or kind in _PARTS for each in (last, part)):
+    if kind not in _PART_LISTS and not (_is_text(last.get(kind)) and _is_text(part.get(kind))):
         return False
     return last.keys() <= members and part.keys() <= members
 
 
-def _longer(name: str, old: str | _Text, new: str) -> str | _Text:
-    if name in _ONCE:
-        return new or old
-    if isinstance(old, str):
-        return _Text(old, new)
-    old.pieces.append(new)
-    return old
-
-
-def _ended(value: Any) -> Any:
-    """Return what has grown as plain JSON."""
+def _plain(value: Any) -> Any:
+    """Return a merged value as plain JSON."""
     if isinstance(value, _Fields):
-        return {name: _ended(key) for name, key in value.items()}
+        return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, _Items):
-        return [_ended(key) for key in value.items]
-    return "".join(value.pieces) if isinstance(value, _Text) else value
+        return [_plain(item) for item in value.items]
+    return "".join(value) if isinstance(value, _Text) else value
 
 
-def _index(item: Any) -> Any:
-    """Return by what an item is told from others; None where that is nothing."""
-    index = item.get("index") if isinstance(item, dict) else None
-    return None if isinstance(index, list | dict) else index
-
-
-def _finished(choice: Json, *, chat: bool) -> Json:
-    if not chat:
-        return choice
+def _whole_choice(choice: Json) -> Json:
     delta = choice.get("delta")
-    delta = delta if isinstance(delta, dict) else {}
-    message: Json = {"role": "assistant", "content": None, **delta}
+    message: Json = {"role": "assistant", "content": None}
+    message |= delta if isinstance(delta, dict) else {}
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        message["tool_calls"] = [_without_index(call) for call in calls]
+        message["tool_calls"] = [
+            {name: value for name, value in call.items() if name != "index"}
+            if isinstance(call, dict)
+            else call
+            for call in calls
+        ]
         message["content"] = message["content"] or None
     rest = {name: value for name, value in choice.items() if name != "delta"}
     return {"index": rest.pop("index", 0), "message": message, **rest}
 
 
-def _without_index(call: Any) -> Any:
-    if not isinstance(call, dict):
-        return call
-    return {name: value for name, value in call.items() if name != "index"}
+def as_stream(doc: Json) -> list[Json]:
+    """Return the chunks of a whole response, for a client that requested a stream."""
+    is_whole_chat = doc.get("object") == WHOLE
+    choices = choices_of(doc)
+    if is_whole_chat:
+        choices = [*map(_delta_choice, choices)]
+    kind = CHUNK if is_whole_chat or doc.get("object") == CHUNK else "text_completion"
+    head = {k: v for k, v in doc.items() if k not in ("choices", "usage", "object")}
+    chunks: list[Json] = [{**head, "object": kind, "choices": choices}]
+    if doc.get("usage") is not None:
+        chunks.append({**head, "object": kind, "choices": [], "usage": doc["usage"]})
+    return chunks
 
 
-def as_stream(data: Json) -> list[Json]:
-    """Return the chunks of a whole answer, for a client that asked for a stream."""
-    whole_chat = data.get("object") == "chat.completion"
-    choices = [_delta(choice) if whole_chat else choice for choice in choices_of(data)]
-    chat = whole_chat or data.get("object") == "chat.completion.chunk"
-    kind = "chat.completion.chunk" if chat else "text_completion"
-    head = {k: v for k, v in data.items() if k not in ("choices", "usage", "object")}
-    events: list[Json] = [{**head, "object": kind, "choices": choices}]
-    if data.get("usage") is not None:
-        events.append({**head, "object": kind, "choices": [], "usage": data["usage"]})
-    return events
-
-
-def _delta(choice: Json) -> Json:
+def _delta_choice(choice: Json) -> Json:
     message = message_of(choice)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        numbered = [
-            {**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)
-        ]
+        numbered = [{**c, "index": n} for n, c in enumerate(calls) if isinstance(c, dict)]
         message = message | {"tool_calls": numbered}
-    rest = {k: v for k, v in choice.items() if k != "message"}
-    return {**rest, "delta": message}
+    return {**{k: v for k, v in choice.items() if k != "message"}, "delta": message}
 
 
-def choices_of(data: Json) -> list[Json]:
-    choices = data.get("choices")
+def choices_of(doc: Json) -> list[Json]:
+    """Return the choices that are objects."""
+    choices = doc.get("choices")
     return [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
 
 

@@ -1,16 +1,15 @@
 """Splits a document with several texts into documents with one text each.
 
-Together they mean the same to a client. The first document of a choice keeps all that is beside its
-texts, and the first of a tool call all that the call has. The finish reason comes last.
+A client that merges the documents gets the original. The first document of a choice keeps the
+members without a text, the first of a tool call its id and name. The finish reason comes last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from proxy.dialects.chat.choices import Choice, Unit, UnitText
-from proxy.dialects.chat.one_text import alone, blanked
+from proxy.dialects.chat.choices import Choice, Unit
 from proxy.dialects.chat.tables import IDENTITY, ChatForm
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Delta, Event, Slot
@@ -20,80 +19,86 @@ Split = tuple[tuple[Event, ...], Json]
 
 
 def split(doc: Json, choices: Sequence[Choice], form: ChatForm) -> Iterator[Split]:
-    """Yield the texts of the choices, and their ends."""
+    """Yield a document for each text of the choices, and one for each finish reason."""
     head = {name: value for name, value in doc.items() if name not in ("choices", "usage")}
     for choice in choices:
-        parts = _DocumentParts(choice, form)
-        for events, value in parts.each():
+        for events, value in _split_choice(choice, form.holder):
             yield events, {**head, "choices": [value]}
             head = {name: doc[name] for name in IDENTITY if name in doc}
 
 
-class _DocumentParts:
-    """The documents of one choice."""
-
-    def __init__(self, choice: Choice, form: ChatForm) -> None:
-        self._choice = choice
-        self._form = form
-        self._index = {"index": choice.value.get("index", choice.number)}
-
-    def each(self) -> Iterator[Split]:
-        choice, form = self._choice, self._form
-        if not choice.units:
-            yield ((choice.finish,) if choice.finish else ()), choice.value
-            return
-        bare = self._bare()
-        for unit in choice.units:
-            others = [text.path for text in unit.texts[1:]]
-            for text in unit.texts:
-                if text is unit.texts[0]:
-                    value, zeroed = blanked(unit.value, others), False
-                else:
-                    value, zeroed = _alone(unit, text), True
-                yield self._placed(bare, unit, text, value, zeroed=zeroed)
-                bare = {**self._index, **({form.holder: {}} if form.holder else {"text": ""})}
-                bare["finish_reason"] = None
-        if choice.finish is not None:
-            end = {**bare, "logprobs": None, "finish_reason": choice.value["finish_reason"]}
-            yield (choice.finish,), end
-
-    def _bare(self) -> Json:
-        """Return the choice without its units and its finish reason."""
-        value, holder = self._choice.value, self._form.holder
-        names = {unit.name for unit in self._choice.units}
-        message = value[holder] if holder else value
-        rest = {name: each for name, each in message.items() if name not in names}
-        made = {**value, holder: rest} if holder else {"text": "", **rest}
-        if made.get("finish_reason"):
-            made["finish_reason"] = None
-        if made.get("logprobs"):
-            made["logprobs"] = None
-        return made
-
-    def _placed(self, bare: Json, unit: Unit, text: UnitText, value: Any, *, zeroed: bool) -> Split:
-        """Return the events of a text, and the choice that has no other text."""
-        holder = self._form.holder
-        member = {unit.name: value if unit.place is None else [value]}
-        made = {**bare, holder: {**bare[holder], **member}} if holder else {**bare, **member}
-        if any(type(event) is Attach for event in text.events):
-            made["logprobs"] = self._choice.value["logprobs"]
-        start = 2 + bool(holder) + 1  # the place of a tool call in the slot
-        return tuple(_moved(event, start, unit, zeroed=zeroed) for event in text.events), made
+def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
+    value = choice.value
+    if not choice.units:
+        yield ((choice.finish,) if choice.finish else ()), value
+        return
+    message = value[holder] if holder else value
+    names = {unit.name for unit in choice.units}
+    rest = {name: member for name, member in message.items() if name not in names}
+    base: Json = {**value, holder: rest} if holder else {"text": "", **rest}
+    base |= {name: None for name in ("finish_reason", "logprobs") if base.get(name)}
+    minimal: Json = {"index": value.get("index", choice.number)}
+    minimal[holder or "text"] = {} if holder else ""
+    minimal["finish_reason"] = None
+    for unit in choice.units:
+        depth = (4 if holder else 3) + (unit.position is not None)  # of the unit's value in slots
+        paths = [_delta(events).slot[depth:] for events in unit.texts[1:]]
+        for number, events in enumerate(unit.texts):
+            if number == 0:
+                content = blanked(unit.value, paths)
+            else:
+                content = alone(unit.value, paths[number - 1], _delta(events).text)
+            member = {unit.name: content if unit.position is None else [content]}
+            made = {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
+            if any(type(event) is Attach for event in events):
+                made["logprobs"] = value["logprobs"]
+            yield tuple(_moved(event, unit, depth, number) for event in events), made
+            base = minimal
+    if choice.finish is not None:
+        end = {**base, "logprobs": None, "finish_reason": value["finish_reason"]}
+        yield (choice.finish,), end
 
 
-def _alone(unit: Unit, text: UnitText) -> Any:
-    delta = next(event for event in text.events if type(event) is Delta)
-    return alone(unit.value, text.path, delta.text)
+def _delta(events: tuple[Event, ...]) -> Delta:
+    return next(event for event in events if type(event) is Delta)
 
 
-def _moved(event: Event, start: int, unit: Unit, *, zeroed: bool) -> Event:
-    """Return an event with the slot that it has in its own document."""
+def _moved(event: Event, unit: Unit, depth: int, number: int) -> Event:
+    """Return an event with its slot in the document of text `number` of a unit."""
     if type(event) not in (Attach, Begin, Delta) or not event.slot:  # type: ignore[union-attr]
         return event
     slot: Slot = event.slot  # type: ignore[union-attr]
     steps = [slot[0], 0, *slot[2:]]
-    if unit.place is not None and len(steps) > start:
-        steps[start] = 0
-    if zeroed:
+    if unit.position is not None and len(steps) >= depth:
+        steps[depth - 1] = 0
+    if number:
         steps = [0 if type(step) is int else step for step in steps]
     return event._replace(slot=tuple(steps))  # type: ignore[call-arg]
+
+
+def alone(value: Any, path: Slot, text: str) -> Any:
+    """Return a value whose only text is `text`, at a path. Items of lists keep their number and
+    type."""
+    if not path:
+        return text
+    step, rest = path[0], path[1:]
+    inner = alone(value[step], rest, text)
+    if type(step) is int:
+        return [inner]
+    return {name: value[name] for name in ("index", "type") if name in value} | {step: inner}
+
+
+def blanked(value: Any, paths: Iterable[Slot]) -> Any:
+    """Return a value with empty strings at the paths. Copies each container on a path once."""
+    copies: set[int] = set()
+    root: list[Any] = [value]
+    for path in paths:
+        node: Any = root
+        for step in (0, *path[:-1]) if path else ():
+            child = node[step]
+            if id(child) not in copies:
+                node[step] = child = child.copy()
+                copies.add(id(child))
+            node = child
+        node[path[-1] if path else 0] = ""
+    return root[0]

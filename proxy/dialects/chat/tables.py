@@ -1,11 +1,11 @@
-"""Members of chat completions and of legacy completions, as data."""
+"""Tables of the members of chat completions and legacy completions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from proxy.dialects.shapes import (
+from proxy.dialects.frames.shapes import (
     Check,
     Shape,
     is_counts,
@@ -20,19 +20,18 @@ from proxy.runtime.frozen import frozen
 from proxy.types.events import FamilyName, FinishReason, Kind
 
 MAX_PARTS: Final = 16_384
-"""Parts of one answer. A split stream with more is an error; the others of any other stream are
-not typed."""
+"""Parts of one response. More are an error in a split stream, and have no events in others."""
 IDENTITY: Final[tuple[str, ...]] = ("id", "object", "created", "model", "system_fingerprint")
-"""Members that each chunk of an answer repeats."""
+"""Members that each chunk of a response repeats."""
 PADDING: Final = "obfuscation"
-"""Random text by which OpenAI hides the sizes of chunks. It is dropped if a stream is inspected."""
+"""Random text by which OpenAI hides the sizes of chunks. Dropped from an inspected stream."""
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 """The names of reasoning. Some servers send the same text under both."""
 INPUTS: Final[Mapping[str, tuple[str, Kind]]] = {
     "function": ("arguments", "arguments"),
     "custom": ("input", "input"),
 }
-"""By the type of a tool call: the member of its text, and the kind."""
+"""The member of the text and its kind, by the type of a tool call."""
 FINISHES: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",
@@ -44,21 +43,26 @@ FINISHES: Final[Mapping[str, FinishReason]] = {
 
 @frozen
 class ChatForm:
-    """Where a document of the family has the texts of a choice: in a member of the choice, or in
-    the choice itself if `holder` is empty. `texts` are in the order of a chat message."""
+    """Location of the texts in a choice.
+
+    Attributes:
+        holder: Member of the choice that has the texts; empty if the choice itself has them.
+        texts: Kinds of the texts by member, in the order of a chat message.
+        whole: Form of a response that is one document, if different.
+    """
 
     family: FamilyName
     holder: str
     texts: Mapping[str, Kind]
+    whole: ChatForm | None = None
 
 
 _REASONING: Final[dict[str, Kind]] = dict.fromkeys(THOUGHTS, "reasoning")
-CHAT: Final = ChatForm("chat", "delta", {**_REASONING, "content": "text", "refusal": "refusal"})
-WHOLE_CHAT: Final = ChatForm("chat", "message", CHAT.texts)
+_CHAT_TEXTS: Final[dict[str, Kind]] = {**_REASONING, "content": "text", "refusal": "refusal"}
+CHAT: Final = ChatForm("chat", "delta", _CHAT_TEXTS, whole=ChatForm("chat", "message", _CHAT_TEXTS))
 COMPLETIONS: Final = ChatForm(
     "completions", "", {**_REASONING, "text": "text", "refusal": "refusal"}
 )
-
 
 SILENT_MEMBERS: Final[Shape] = {
     **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), is_name),
@@ -66,13 +70,13 @@ SILENT_MEMBERS: Final[Shape] = {
     "usage": is_counts,
     "choices": lambda value: type(value) is list,
 }
-"""Members of a document that no guard reads if their value has this shape."""
+"""Shapes of the members of a document that guards need not read."""
 SILENT_OF_CHOICE: Final[Mapping[str, Check]] = {
     "index": is_number,
     "finish_reason": one_of(*FINISHES, "error", "timeout", "eos", "abort", ""),
     "logprobs": lambda value: not value,
 }
-"""Members of a choice that no guard reads, likewise."""
+"""Shapes of the members of a choice that guards need not read."""
 SILENT_CALL: Final[Shape] = {
     "id": is_name,
     "index": is_number,
@@ -82,5 +86,5 @@ SILENT_CALL: Final[Shape] = {
         for kind, (member, _) in INPUTS.items()
     },
 }
-"""Members of a tool call that no guard reads as JSON: its name is in `Begin`, and is read as JSON
-only if it comes again."""
+"""Shapes of the members of a tool call that guards need not read. `Begin` has its name, so a name
+in a later chunk has none of these shapes."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_arguments
+from proxy.dialects.wire.upstream_json import MOST_SHALLOW
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.dialects.family import ReadOptions
+from proxy.dialects.frames.shapes import Shape, fits, is_name
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS
 from proxy.dialects.messages.whole import stream_events
-from proxy.dialects.pieces import dump
-from proxy.dialects.shapes import Shape, fits, is_name
+from proxy.dialects.wire.large_json import dump
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
-from proxy.money.usage import read_usage
+from proxy.money.usage import COUNT_GROUPS, read_usage
 from proxy.types import Json
 from proxy.types.events import (
     SHOWN,
@@ -207,7 +207,7 @@ class MessageReader:
             usage = {
                 name: value
                 for name, value in usage.items()
-                if name not in schema.COUNT_GROUPS or fits(value, schema.USAGE[name])
+                if name not in COUNT_GROUPS or fits(value, schema.USAGE[name])
             }
         return (UsageReport(tokens, usage, is_final),)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.documents import MOST_SHALLOW, deeper
-from proxy.dialects.shapes import Shape, is_empty, is_name, is_number, is_text, one_of
-from proxy.money.usage import Tokens
+from proxy.dialects.frames.shapes import Shape, is_empty, is_name, is_number, is_text, one_of
+from proxy.dialects.wire.upstream_json import MOST_SHALLOW, deeper
+from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import FinishReason, Kind
 
@@ -129,8 +129,6 @@ USUAL_BLOCKS: Mapping[str, Shape] = {
 
 # Usage
 
-COUNT_GROUPS = ("cache_creation", "server_tool_use")
-"""Groups of counts with the same names in chat."""
 _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 

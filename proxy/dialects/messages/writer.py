@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
+from proxy.dialects.chat.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.whole import MessageAccumulator
-from proxy.dialects.pieces import dump
-from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
-from proxy.dialects.sse import named_event
+from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.sse import named_event
 from proxy.types import Json
 from proxy.types.events import (
     CALLS,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from unicodedata import normalize
 
-from proxy.dialects.permitted import MODEL, check_fields
+from proxy.dialects.requests.field_filter import MODEL, check_fields
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_ALLOWED, NOT_DECLARED
 from proxy.errors.words import ascii_word

@@ -14,11 +14,11 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.passthrough.form import FormUpload, is_form
 from proxy.dialects.paths import REDUNDANT, with_model_of_path
-from proxy.dialects.permitted import declared_fields, permitted
-from proxy.dialects.pieces import dump
 from proxy.dialects.request_headers import SETTINGS, forwarded_headers
-from proxy.dialects.upstream_request import MODEL, UpstreamRequest
-from proxy.dialects.ways import beside
+from proxy.dialects.requests.field_filter import declared_fields, permitted
+from proxy.dialects.requests.target_routes import beside
+from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest
+from proxy.dialects.wire.large_json import dump
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, ascii_word

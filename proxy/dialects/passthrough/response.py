@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import orjson
 
-from proxy.dialects import sse
 from proxy.dialects.document import Content, document_frame
-from proxy.dialects.documents import Document, Documents, GatheredDocument
-from proxy.dialects.frame_reader import MAX_EVENT_BYTES
-from proxy.dialects.pieces import dump
+from proxy.dialects.frames.reader import MAX_EVENT_BYTES
+from proxy.dialects.wire import sse
+from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.upstream_json import Document, Documents, GatheredDocument
 from proxy.errors import ResponseTooLarge
 from proxy.money.usage import Tokens
 from proxy.runtime.offload import LARGE_BYTES

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.logprobs import chat_form
-from proxy.dialects.pieces import dump
+from proxy.dialects.chat.conversion import chat_form
+from proxy.dialects.chat.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import TextType, objects, response_usage, status_members
-from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
-from proxy.dialects.sse import named_event
+from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.sse import named_event
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json
 from proxy.types.events import (

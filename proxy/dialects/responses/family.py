@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from proxy.dialects.document import Content, DocumentReader, document_writer
+from proxy.dialects.chat.writer import ChatWholeWriter
+from proxy.dialects.document import Content, DocumentReader
 from proxy.dialects.family import Family, FamilyReader, ReadOptions, RequestForm
 from proxy.dialects.responses import from_chat
 from proxy.dialects.responses.reader import ResponsesReader
@@ -30,6 +31,7 @@ RESPONSES = Family(
     reader=_reader,
     writer=ResponsesWriter,
     marks_parts=True,
+    seals_ids=True,
     answers="output",
     failure=find_failure,
     request=RequestForm(
@@ -39,8 +41,9 @@ RESPONSES = Family(
 STORED = Family(
     name="stored",
     reader=partial(DocumentReader, family="stored", read_content=_read_stored),
-    writer=partial(document_writer, family="stored"),
+    writer=partial(ChatWholeWriter, family="stored"),
     marks_parts=False,
+    seals_ids=True,
     failure=lambda doc: None,
 )
 """Objects that a provider stores. An error in a stored response is not an error of the call."""

@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.pieces import dump
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbers, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
@@ -19,6 +18,7 @@ from proxy.dialects.responses.schema import (
     start_event,
     string,
 )
+from proxy.dialects.wire.large_json import dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (

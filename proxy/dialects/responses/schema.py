@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.shapes import is_name
+from proxy.dialects.frames.shapes import is_name
 from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.money.usage import Tokens, read_usage
 from proxy.types import Json

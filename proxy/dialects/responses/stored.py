@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from proxy.dialects.bounds import SPELLINGS
 from proxy.dialects.document import Content
 from proxy.dialects.responses.schema import chat_usage
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
@@ -30,6 +29,7 @@ from proxy.dialects.responses.state_refs import (
 from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
 from proxy.fields.field_table import fields_of
+from proxy.fields.token_bounds import SPELLINGS
 from proxy.money.estimate import value_quarters
 from proxy.money.usage import read_usage
 from proxy.types import Call, Json, RequestHead

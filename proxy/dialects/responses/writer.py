@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from proxy.dialects.family import WriteOptions
-from proxy.dialects.pieces import dump
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.composer import Composer, EventBytes, echoed
 from proxy.dialects.responses.schema import (
@@ -19,7 +18,8 @@ from proxy.dialects.responses.schema import (
     status_members,
     string,
 )
-from proxy.dialects.sse import KEEPALIVE, named_event
+from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.sse import KEEPALIVE, named_event
 from proxy.errors import GuardBlocked
 from proxy.types import Json
 from proxy.types.events import (

@@ -18,7 +18,6 @@ from proxy.dialects.base import (
     TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.bounds import typed
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
 from proxy.dialects.vendors import openai
@@ -34,6 +33,7 @@ from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, tokens
 from proxy.fields.field_table import fields_of
+from proxy.fields.token_bounds import typed
 from proxy.types import Call, Endpoint, Json, RequestHead, Secret
 
 PATHS: Mapping[Endpoint, str] = {

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import completions, request_headers
+from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
+from proxy.dialects.chat import requests
 from proxy.dialects.statuses import USUAL
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
@@ -37,9 +38,9 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """Rename a JSON schema and, in legacy completions, the output bound."""
     changed: Json = {}
     if endpoint == "completions":
-        body = completions.logprobs_as_count(body)
+        body = requests.logprobs_as_count(body)
     elif type(body.get("logprobs")) is int:
-        body = completions.logprobs_as_flag(body)
+        body = requests.logprobs_as_flag(body)
     if body.get("response_format") is not None:
         changed["response_format"] = _schema_format(body["response_format"])
     if endpoint == "completions" and body.get("max_completion_tokens") is not None:

@@ -17,13 +17,13 @@ from proxy.dialects.base import (
     TableCells,
     UpstreamDialect,
 )
-from proxy.dialects.bounds import typed
 from proxy.dialects.responses import state_refs
 from proxy.dialects.vendors import other_gateways
 from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
+from proxy.fields.token_bounds import typed
 from proxy.types import Endpoint, Json, Secret
 from proxy.types.events import FamilyName
 

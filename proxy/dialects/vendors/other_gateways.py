@@ -19,8 +19,8 @@ from typing import Literal
 import orjson
 
 from proxy.dialects.base import Headers
-from proxy.dialects.counting import read_distinct
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
+from proxy.dialects.wire.json_size import read_distinct
 from proxy.errors.words import (
     MAX_ID,
     MAX_NAME,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proxy.dialects import completions, request_headers
+from proxy.dialects import request_headers
 from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, TableCells, UpstreamDialect
+from proxy.dialects.chat import requests
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField, ProxyError, UpstreamRejected
 from proxy.errors.field_problems import conflicts_with
@@ -73,7 +74,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     bound = body.pop("max_completion_tokens", None)
     if bound is not None and body.get("max_tokens") is None:
         body["max_tokens"] = bound
-    return completions.logprobs_as_count(body)
+    return requests.logprobs_as_count(body)
 
 
 def from_chat(endpoint: Endpoint, body: Json) -> Json:
@@ -82,7 +83,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     if isinstance(stop, list) and len(stop) > MAX_STOPS and body.get("stop_sequences") is None:
         body = {**body, "stop_sequences": stop}
         del body["stop"]
-    return completions.logprobs_as_flag(body) if endpoint == "completions" else body
+    return requests.logprobs_as_flag(body) if endpoint == "completions" else body
 
 
 def split_model(model: str) -> tuple[str, str | None]:

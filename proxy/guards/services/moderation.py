@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, TypeAdapter
 from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
 from proxy.dialects import DIALECTS
 from proxy.dialects.findings import TOXICITY
-from proxy.dialects.ways import beside
+from proxy.dialects.requests.target_routes import beside
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guards.services.wire import (
     SPOKEN_KINDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.shapes import is_name
+from proxy.dialects.frames.shapes import is_name
 from proxy.guards.text.documents import logprobs_text, native_walk, value_walk
 from proxy.guards.text.replace import moved, replaced
 from proxy.guards.text.walk import Found, MemberName, Opaque, Path, Text, parts_of

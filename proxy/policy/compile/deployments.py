@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
-from proxy.dialects.ways import way_of
+from proxy.dialects.requests.target_routes import way_of
 from proxy.errors import InvalidField
 from proxy.errors.words import quoted
 from proxy.money.usage import NANO

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from proxy.dialects.bounds import BOUNDS
+from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide.conditions import (
     ALWAYS,
     Condition,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.dialects import DIALECTS
+from proxy.dialects.requests.target_routes import target_endpoint
 from proxy.dialects.responses.state_refs import unknown_id
-from proxy.dialects.ways import target_endpoint
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import ambiguous
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey

@@ -14,9 +14,9 @@ from typing import ClassVar, NamedTuple
 
 from proxy.call import summary
 from proxy.call.record import Record
-from proxy.dialects.bounds import NUMBERS
 from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
 from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
+from proxy.fields.token_bounds import NUMBERS
 from proxy.money.usage import usd_text
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots

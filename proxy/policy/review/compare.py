@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from proxy.call.record import Record
-from proxy.dialects.bounds import BOUNDS
-from proxy.dialects.upstream_request import parameters
+from proxy.dialects.requests.upstream_request import parameters
 from proxy.errors import ProxyError, Unauthorized
 from proxy.errors.words import counted, word
+from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide import ActivePolicy, decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import CallExplanation, Decision, limit_text

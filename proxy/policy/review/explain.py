@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.dialects.upstream_request import rule_changes
+from proxy.dialects.requests.upstream_request import rule_changes
 from proxy.errors import InvalidField, ProxyError, Unauthorized
 from proxy.errors.words import MAX_LISTED, counted
 from proxy.limits.claims import estimate_claims, estimate_cost

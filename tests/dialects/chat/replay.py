@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import sse
-from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.surrogates import SurrogateJoiner
+from proxy.dialects.frames.surrogates import SurrogateJoiner
+from proxy.dialects.wire import sse
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.events import FamilyName, Frame

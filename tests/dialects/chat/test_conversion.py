@@ -1,9 +1,18 @@
-"""Answers between legacy completions and chat, both ways."""
+"""Tests the conversion between legacy completions and chat, with log-probabilities."""
 
 from __future__ import annotations
 
-from proxy.dialects.chat.conversion import ChatToLegacy, LegacyToChat
+from typing import Any
+
+from proxy.dialects.chat.conversion import (
+    ChatToLegacy,
+    LegacyLogprobs,
+    LegacyToChat,
+    chat_form,
+    legacy_form,
+)
 from tests.doubles import chat, legacy
+from tests.for_each import for_each
 
 TOKENS = {
     "tokens": [" Par", "is"],
@@ -41,3 +50,48 @@ def test_tool_calls_stay_on_a_legacy_choice() -> None:
 
     assert turned["choices"][0]["tool_calls"] == calls
     assert turned["choices"][0]["text"] == ""
+
+
+def token_objects(*tokens: str) -> dict[str, Any]:
+    return {"content": [{"token": each, "logprob": -0.1, "top_logprobs": []} for each in tokens]}
+
+
+def test_the_places_of_tokens_go_on_from_chunk_to_chunk() -> None:
+    turn, same = ChatToLegacy(), LegacyLogprobs()
+
+    def chat(index: int, *tokens: str) -> dict[str, Any]:
+        delta = {"content": "".join(tokens)}
+        return {"choices": [{"index": index, "delta": delta, "logprobs": token_objects(*tokens)}]}
+
+    def legacy(index: int, *tokens: str) -> dict[str, Any]:
+        text = "".join(tokens)
+        return {"choices": [{"index": index, "text": text, "logprobs": token_objects(*tokens)}]}
+
+    said: list[Any] = [(0, " Par", "is"), (1, "x"), (0, ".")]
+    turned = [turn.feed(chat(*each)) or {} for each in said]
+    reworded = [same.feed(legacy(*each)) for each in said]
+
+    for told in (turned, reworded):
+        places = [each["choices"][0]["logprobs"]["text_offset"] for each in told]
+        assert places == [[0, 4], [0], [6]]
+
+
+def test_what_needs_no_rewording_stays_the_very_same_document() -> None:
+    data = {"choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"]}}]}
+
+    assert LegacyLogprobs().feed(data) is data
+
+
+ODD: list[Any] = [
+    None, 5, [], "x", {}, {"content": None}, {"content": [5, {"token": None}]},
+    {"content": [{"token": ["a"], "top_logprobs": [7, {"token": {}}]}]},
+    {"tokens": 5, "token_logprobs": {}}, {"tokens": ["a"], "top_logprobs": [5]},
+]  # fmt: skip
+
+
+@for_each("logprobs", ODD)
+def test_whatever_stands_for_them_breaks_nothing(logprobs: Any) -> None:
+    legacy_form(logprobs, 0)
+    chat_form(logprobs)
+    for choices in (5, [5], [{"index": [], "text": 5, "logprobs": logprobs}]):
+        LegacyLogprobs().feed({"choices": choices})

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from proxy.dialects.family import ReadOptions
+from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.messages.family import MESSAGES
 from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader
-from proxy.dialects.sequencer import Sequencer
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead

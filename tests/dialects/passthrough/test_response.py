@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.dialects.documents import Documents
 from proxy.dialects.passthrough.response import (
     PassthroughBytes,
     PassthroughDocument,
@@ -15,6 +14,7 @@ from proxy.dialects.passthrough.response import (
     parse_passthrough_head,
     shown_headers,
 )
+from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types.events import UsageReport

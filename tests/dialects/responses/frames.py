@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import sse
 from proxy.dialects.family import ReadOptions, WriteOptions
+from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.responses.family import RESPONSES
 from proxy.dialects.responses.schema import find_failure
-from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.wire import sse
 from proxy.types import Call, RequestHead
 from proxy.types.events import Delta, Frame, Part
 from tests.checked import checked

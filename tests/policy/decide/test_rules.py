@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.dialects.bounds import BOUNDS
-from proxy.dialects.parameters import apply_parameters
+from proxy.dialects.requests.parameters import apply_parameters
+from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide.conditions import (
     ALWAYS,
     AllOf,

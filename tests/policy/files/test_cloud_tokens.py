@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.ways import beside
+from proxy.dialects.requests.target_routes import beside
 from proxy.policy.files.cloud_tokens import (
     RETRY_S,
     CloudToken,

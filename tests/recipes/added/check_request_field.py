@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.dialects.permitted import permitted
+from proxy.dialects.requests.field_filter import permitted
 from proxy.guards.text.documents import request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import KEY, running_proxy

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import orjson
 
-from proxy.dialects import sse
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions, RequestForm, WriteOptions
 from proxy.dialects.vendors import openai
+from proxy.dialects.wire import sse
 from proxy.errors import UpstreamInvalid
 from proxy.fields.checks import objects, required
 from proxy.fields.field_table import fields_of

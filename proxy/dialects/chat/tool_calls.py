@@ -1,0 +1,168 @@
+"""Identifies the tool call of each fragment in a chat stream.
+
+Most servers number their calls by ``index``. Some give all calls the same number, and some none, so
+ids and names identify calls too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from proxy.dialects.frames.sequencer import SPACE, ObjectEnd
+from proxy.dialects.wire.large_json import dump
+from proxy.errors import ResponseTooLarge
+from proxy.types import Json
+from proxy.types.index import index_of
+
+EMPTY = "{}"
+"""Placeholder that some servers send as arguments in the first fragment of a call."""
+INNER: Mapping[str, str] = {"function": "arguments", "custom": "input"}
+"""The member of a call that has its name and its text, and the member of the text in it."""
+MAX_ID = 256
+"""Characters of an id or a name that are kept. A longer one is kept as its hash."""
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
+_Id = str | int
+
+
+def text_of_call(call: Json) -> tuple[str, str]:
+    """Return the text of a fragment, after the name of the text's member."""
+    for kind, member in INNER.items():
+        inner = call.get(kind)
+        if isinstance(inner, dict):
+            text = inner.get(member)
+            return member, text if isinstance(text, str) else ""
+    return "arguments", ""
+
+
+def named_by_us(call: Json, response_id: object, number: int) -> Json:
+    """Return the first fragment of a call with an id, which the result of the tool refers to."""
+    id_ = call.get("id")
+    if id_ is not None and _key(id_) is not None:
+        return call if isinstance(id_, str) else {**call, "id": str(id_)}
+    prefix = _NOT_IN_IDS.sub("_", response_id)[:64] if isinstance(response_id, str) else ""
+    return {**call, "id": f"call_{prefix}_{number}" if prefix else f"call_{number}"}
+
+
+def written_arguments(call: Json) -> Json:
+    """Return a fragment whose arguments are a text. Some servers send the object itself."""
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if not isinstance(arguments, dict):
+        return call
+    return _with_text(call, dump(arguments, 0).decode())
+
+
+def _with_text(call: Json, text: str) -> Json:
+    kind = next((kind for kind in INNER if isinstance(call.get(kind), dict)), "function")
+    return {**call, kind: {**(call.get(kind) or {}), INNER[kind]: text}}
+
+
+def _key(value: object) -> _Id | None:
+    """Return an id or a name for comparison, None for an empty or invalid one."""
+    if not isinstance(value, str | int) or value == "":
+        return None
+    return value if isinstance(value, int) or len(value) <= MAX_ID else hash(value)
+
+
+def _name_of(call: Json) -> _Id | None:
+    for kind in INNER:
+        inner = call.get(kind)
+        if isinstance(inner, dict):
+            return _key(inner.get("name"))
+    return None
+
+
+@dataclass(slots=True)
+class _Call:
+    """State of one call.
+
+    `is_bare`: the text so far is an empty object. `is_repeated`: a complete call was named once
+    more without an id, so a further text begins another call of that name.
+    """
+
+    number: int
+    id: _Id | None
+    name: _Id | None
+    end: ObjectEnd = field(default_factory=ObjectEnd)
+    is_bare: bool = False
+    is_repeated: bool = False
+
+
+class CallNumbers:
+    """Numbers the calls of one choice in the order in which they begin.
+
+    A fragment belongs to the latest call of its index, or to the call of its id. It begins another
+    call if it has another id or name, or if it has a name and a text although the call is complete
+    or has a fragment in the same chunk.
+    """
+
+    __slots__ = ("_by_id", "_count", "_latest", "_max_calls")
+
+    def __init__(self, max_calls: int) -> None:
+        self._max_calls = max_calls
+        self._latest: dict[int, _Call] = {}  # by the index of the upstream
+        self._by_id: dict[tuple[int | None, _Id], _Call] = {}
+        self._count = 0
+
+    def renumbered(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
+        """Return a fragment with the number of its call as ``index``, unchanged if it has that.
+
+        `position` is its place in the chunk, `numbers` are those of the calls before it there.
+        Raises ``ResponseTooLarge`` for more than `max_calls`.
+        """
+        index, id_ = index_of(fragment, position), _key(fragment.get("id"))
+        text = text_of_call(fragment)[1].strip(SPACE)
+        call, part = self._candidate(fragment, index, id_), fragment
+        if call is not None:
+            call, part = _continued(call, fragment, id_, text, call.number in numbers)
+        if call is None:
+            if self._count >= self._max_calls:
+                raise ResponseTooLarge("The upstream sent too many tool calls.")
+            call = self._latest[index] = _Call(self._count, id_, _name_of(part))
+            call.is_bare = text == EMPTY
+            self._count += 1
+        elif text:
+            call.is_bare = False
+        if id_ is not None and call.id in (None, id_):
+            call.id = id_
+            self._by_id[index, id_] = self._by_id[None, id_] = call
+        call.end.feed(*text_of_call(part))
+        is_same = part is fragment and call.number == fragment.get("index")
+        return fragment if is_same else {**part, "index": call.number}
+
+    def _candidate(self, fragment: Json, index: int, id_: _Id | None) -> _Call | None:
+        """Return the call that a fragment may continue."""
+        latest = self._latest.get(index)
+        if id_ is None or (latest is not None and latest.id == id_):
+            return latest
+        return self._by_id.get((None if fragment.get("index") is None else index, id_), latest)
+
+
+def _continued(
+    call: _Call, fragment: Json, id_: _Id | None, text: str, is_in_chunk: bool
+) -> tuple[_Call | None, Json]:
+    """Return the call that a fragment continues, None if it begins another, and the fragment."""
+    name = _name_of(fragment)
+    if name is None:
+        if not (call.is_repeated and text):
+            return call, fragment
+        named = {**fragment, "function": {"name": call.name}}
+        return None, _with_text(named, text_of_call(fragment)[1])
+    if _begins(call, id_, name, text, is_in_chunk):
+        return None, fragment
+    if id_ is None and call.end.is_over and isinstance(name, str):
+        call.is_repeated = True
+    return call, fragment
+
+
+def _begins(call: _Call, id_: _Id | None, name: _Id, text: str, is_in_chunk: bool) -> bool:
+    """Return True if a fragment with a name begins another call than the one it may continue."""
+    has_same_id = id_ is not None and id_ == call.id
+    is_complete = call.end.is_over and not (has_same_id and call.is_bare and text != EMPTY)
+    if text and (is_complete or (is_in_chunk and not has_same_id)):
+        return True
+    if id_ is not None and call.id is not None:
+        return not has_same_id
+    return call.name is not None and name != call.name

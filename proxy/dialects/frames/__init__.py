@@ -1,0 +1,1 @@
+"""Frames of a response: read from bytes, put in sequence, and checked for their shape."""

@@ -1,0 +1,208 @@
+"""Reads the bytes of an upstream response into frames. The cuts between the bytes do not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from proxy.call.meter import frame_quarters
+from proxy.dialects.base import UpstreamDialect
+from proxy.dialects.family import Family, ReadOptions
+from proxy.dialects.frames.surrogates import SurrogateJoiner, without_halves
+from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
+from proxy.dialects.wire import sse
+from proxy.dialects.wire.large_json import dump
+from proxy.dialects.wire.upstream_json import Document, Documents, GatheredDocument
+from proxy.errors import ProxyError, UpstreamInvalid
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.types import Json
+from proxy.types.events import Frame, Stop
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+Rewrite = Callable[[Json], Json | None]
+"""Returns a changed document, or None if nothing changes."""
+
+
+class FrameReader(Protocol):
+    """Reads the bytes of one response. All methods raise `ProxyError`."""
+
+    @property
+    def holds(self) -> bool:
+        """True if the reader keeps all bytes until the end."""
+        ...
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        """Return the documents that a piece completes."""
+        ...
+
+    def close(self) -> Sequence[Document]:
+        """Return the documents at the end of the bytes."""
+        ...
+
+    def read(self, document: Document) -> Sequence[Frame]:
+        """Return the frames of a document, which takes long for a large one."""
+        ...
+
+    def end(self) -> Sequence[Frame]:
+        """Return the frames after the last document."""
+        ...
+
+    def left(self) -> Sequence[Frame]:
+        """Return the complete frames ahead of the error that `read` or `end` has raised."""
+        ...
+
+
+class FrameOrder(Protocol):
+    """Puts frames in sequence. `end` returns the frames that wait."""
+
+    def feed(self, frame: Frame) -> Iterable[Frame]: ...
+
+    def end(self) -> Iterable[Frame]: ...
+
+
+class FamilyFrameReader:
+    """Reads server-sent events, or one document of at most `limit` bytes.
+
+    `upstream` declares the errors of the vendor, `rewrite` changes documents before they are read,
+    and `order` puts frames in sequence.
+    """
+
+    __slots__ = (
+        *("_body", "_documents", "_family", "_is_checked", "_is_over", "_joiner", "_order"),
+        *("_placed", "_reader", "_rewrite", "_upstream", "close", "feed"),
+    )
+
+    def __init__(  # noqa: PLR0913  # everything that decides how a response is read
+        self,
+        family: Family,
+        options: ReadOptions,
+        upstream: UpstreamDialect,
+        documents: Documents,
+        *,
+        limit: int | None = None,
+        rewrite: Rewrite | None = None,
+        order: FrameOrder | None = None,
+    ) -> None:
+        self._body = None if limit is None else GatheredDocument(limit)
+        source = self._body or sse.EventReader(MAX_EVENT_BYTES)
+        self.feed, self.close = source.feed, source.close
+        self._family = family
+        self._reader = family.reader(options)
+        self._upstream = upstream
+        self._documents = documents
+        self._rewrite = rewrite
+        self._order = order
+        self._joiner: SurrogateJoiner | None = None
+        self._is_checked = not (limit is None and family.failure is None and rewrite is None)
+        self._is_over = False
+        self._placed: list[Frame] = []  # of the current document
+
+    @property
+    def holds(self) -> bool:
+        return self._body is not None
+
+    def read(self, document: Document) -> Sequence[Frame]:
+        if self._is_over:
+            return ()
+        if self._body is not None:
+            raw = self._body.taken(document)
+            doc = self._documents.read(raw)
+        elif document == sse.DONE:
+            return self._end(done=True)
+        else:
+            raw = document if type(document) is bytes else bytes(document)
+            doc = self._parse_event(raw)
+        if "error" in doc or self._is_checked or b"\n" in raw:
+            doc, raw = self._checked(doc, raw)
+        frames = self._reader.read(doc, raw)
+        if self._order is not None or self._joiner is not None:
+            frames = self._in_place(frames)
+        if len(raw) > LARGE_BYTES:
+            frames = _sized(frames, len(raw))
+        if self._body is not None or (frames and type((frames[-1].events or (None,))[-1]) is Stop):
+            self._is_over = True
+            return _with_last(frames)
+        return frames
+
+    def end(self) -> Sequence[Frame]:
+        return () if self._is_over else self._end(done=False)
+
+    def left(self) -> Sequence[Frame]:
+        if self._body is not None:
+            return ()
+        placed, self._placed = self._placed, []
+        try:
+            return placed if self._order is None else [*placed, *self._order.end()]
+        except ProxyError:  # the first error is the one to report
+            return placed
+
+    def _parse_event(self, raw: bytes) -> Json:
+        """Return the document of an event. After one with half of a surrogate pair, join pairs."""
+        try:
+            return self._documents.read(raw)
+        except UpstreamInvalid:
+            doc = self._documents.read_halves(raw)
+            if doc is None:
+                raise
+            self._joiner = self._joiner or SurrogateJoiner()
+            return doc
+
+    def _checked(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
+        """Return a document as rewritten, in one line. Raise the error that it reports."""
+        family = self._family
+        if "error" in doc or family.failure is not None:
+            checked = doc if self._joiner is None else without_halves(doc)
+            check_error(checked, self._upstream, family)
+        if self._body is not None and family.answers and type(doc.get(family.answers)) is not list:
+            raise UpstreamInvalid(f"The upstream's response lacks the field {family.answers}.")
+        rewritten = None if self._rewrite is None else self._rewrite(doc)
+        if rewritten is not None:
+            return rewritten, dump(rewritten, len(raw))
+        if self._body is None and self._joiner is None and b"\n" in raw:  # of several data lines
+            raw = dump(doc, len(raw))
+        return doc, raw
+
+    def _in_place(self, frames: Iterable[Frame]) -> Sequence[Frame]:
+        """Return the frames that follow now, with whole surrogate pairs."""
+        for frame in frames:
+            whole = frame if self._joiner is None else self._joiner.feed(frame)
+            self._placed += (whole,) if self._order is None else self._order.feed(whole)
+        placed, self._placed = self._placed, []
+        return placed
+
+    def _end(self, *, done: bool) -> Sequence[Frame]:
+        frames = [*self._in_place(self._reader.end(done=done))]
+        frames += () if self._order is None else self._order.end()
+        self._is_over = True
+        return _with_last(frames)
+
+
+def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
+    """Raise the error that a document reports."""
+    if family.failure is not None:
+        failed = family.failure(doc)
+        if failed is None:
+            return
+        doc = failed
+    if doc["error"] and not (family.answers_prevail and doc.get(family.answers)):
+        error = parse_error(doc)
+        meaning = meaning_of_error(upstream.statuses, upstream.denials, error, error.status)
+        reported = error_of(meaning, error, error.status)
+        usage = doc.get("usage")
+        reported.usage = usage if isinstance(usage, dict) else None
+        raise reported
+
+
+def _sized(frames: Sequence[Frame], size: int) -> Sequence[Frame]:
+    """Return the frames of a large document with their estimates, which take long."""
+    return [
+        frame._replace(
+            size=size,
+            quarters=frame_quarters(frame) if frame.quarters is None else frame.quarters,
+        )
+        for frame in frames
+    ]
+
+
+def _with_last(frames: Sequence[Frame]) -> Sequence[Frame]:
+    return [*frames[:-1], frames[-1]._replace(last=True)]

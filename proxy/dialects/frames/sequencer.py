@@ -1,0 +1,374 @@
+"""Puts parts that take turns in sequence: one part ends before another begins.
+
+Clients of Messages and Responses read one block or item after the other, and guards read each text
+as one. An upstream may interleave its parts: chat does so in its chunks, Messages and Responses
+between the events that begin and end a part. A part passes until it ends; the frames of others
+wait for that, within bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
+from proxy.types.events import (
+    Begin,
+    Delta,
+    End,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    Stop,
+    with_text,
+)
+
+MAX_FRAMES = 4096
+"""Frames that wait at a time. Deltas of one part that follow each other are one frame."""
+MAX_BYTES = 8 * 1024 * 1024
+"""Bytes of the frames that wait."""
+FRAME_BYTES = 256
+"""What a frame takes beside its text."""
+SPACE = " \t\r\n"
+_MARK = re.compile(r'["{}\[\]]')
+_IN_STRING = re.compile(r'["\\]')
+
+
+class ObjectEnd:
+    """Finds where the JSON object ends that comes piece by piece, in time linear in its text."""
+
+    __slots__ = ("_begun", "_broken", "_depth", "_escaped", "_in_string")
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._broken = False  # there is more than one object, or another value
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    @property
+    def is_over(self) -> bool:
+        """True if the object is whole, and nothing but space follows it."""
+        return self._begun and self._depth == 0 and not self._broken
+
+    def feed(self, name: str, text: str) -> None:
+        """Take the next piece of what a call says under a name: an ``input`` is no JSON."""
+        position = 0
+        self._broken = self._broken or name != "arguments"
+        while position < len(text) and not self._broken:
+            if self._in_string:
+                position = self._of_string(text, position)
+            elif self._depth:
+                position = self._of_object(text, position)
+            else:
+                position = self._outside(text, position)
+
+    def _outside(self, text: str, position: int) -> int:
+        stripped = text[position:].lstrip(SPACE)
+        if not stripped:
+            return len(text)
+        self._broken = self._begun or stripped[0] != "{"
+        self._begun, self._depth = True, 1
+        return len(text) - len(stripped) + 1
+
+    def _of_object(self, text: str, position: int) -> int:
+        mark = _MARK.search(text, position)
+        if mark is None:
+            return len(text)
+        if mark[0] == '"':
+            self._in_string = True
+        else:
+            self._depth += 1 if mark[0] in "{[" else -1
+        return mark.end()
+
+    def _of_string(self, text: str, position: int) -> int:
+        if self._escaped:
+            self._escaped = False
+            return position + 1
+        mark = _IN_STRING.search(text, position)
+        if mark is None:
+            return len(text)
+        self._in_string = mark[0] != '"'
+        self._escaped = self._in_string
+        return mark.end()
+
+
+class _PartQueue:
+    """The frames of one part that wait, in their order. Deltas that follow each other are joined
+    when they leave, so that each byte is copied once."""
+
+    __slots__ = ("frames", "size")
+
+    def __init__(self) -> None:
+        self.frames: deque[tuple[Frame, list[str]]] = deque()
+        self.size = 0
+
+    def add(self, frame: Frame) -> None:
+        delta = _single_delta(frame)
+        if delta is not None and self.frames:
+            previous, texts = self.frames[-1]
+            if texts and _joins(previous, frame):
+                texts.append(delta.text)
+                return
+        self.frames.append((frame, [] if delta is None else [delta.text]))
+
+    def __iter__(self) -> Iterator[Frame]:
+        while self.frames:
+            frame, texts = self.frames.popleft()
+            yield with_text(frame, "".join(texts)) if len(texts) > 1 else frame
+
+
+class Sequencer:
+    """Reorders the frames of one answer. Frames have at most one delta.
+
+    `feed` and `end` raise `ResponseTooLarge` if too much waits, and `UpstreamInvalid` if a tool
+    call goes on after its arguments are complete. `end` then returns the frames ahead of that
+    fault. Once a frame has waited, none has `raw`.
+    """
+
+    __slots__ = (
+        *("_bytes", "_child", "_children", "_closed", "_count", "_finishes", "_json", "_moved"),
+        *("_ready", "_renamed", "_root", "_roots"),
+    )
+
+    def __init__(self) -> None:
+        self._root: Part | None = None  # the open part without a parent
+        self._child: Part | None = None  # its open child
+        self._roots: dict[Part, _PartQueue] = {}
+        self._children: dict[Part, _PartQueue] = {}  # of the open root
+        self._closed: set[Part] = set()  # parts that were closed here
+        self._renamed: dict[Part, Part] = {}  # closed parts that go on, by the original
+        self._json: ObjectEnd | None = None  # of the open root
+        self._finishes: dict[int, Frame] = {}  # of choices that still have waiting parts
+        self._ready: list[Frame] = []  # that no call has returned yet
+        self._moved = False
+        self._count = self._bytes = 0
+
+    def feed(self, frame: Frame) -> list[Frame]:
+        """Take the next frame, return those that follow now."""
+        events = frame.events
+        if len(events) == 1:
+            event = events[0]
+            if type(event) is Delta:
+                part = event.part
+                is_open = part is self._child or (part is self._root and self._child is None)
+                if is_open and self._json is None and part not in self._renamed:
+                    return [frame if not self._moved else frame._replace(raw=None)]
+        self._take(frame, self._ready)
+        out, self._ready = self._ready, []
+        return out
+
+    def end(self) -> list[Frame]:
+        """Return all frames that wait: no more come."""
+        self._drain(self._ready)
+        out, self._ready = self._ready, []
+        return out
+
+    def _drain(self, out: list[Frame]) -> None:
+        """Release all frames that wait. An open part that no event has ended ends before another
+        begins."""
+        self._close(out)
+        while self._children or self._roots:
+            if self._child is not None:
+                out.append(Frame((End(self._child),)))
+                self._child = None
+            if self._children:
+                self._release_children(out)
+                continue
+            if self._root is not None:
+                out.append(Frame((End(self._root),)))
+            self._root = self._json = None
+            self._release(out)
+            self._close(out)
+        self._pass_finishes(out)
+
+    def _take(self, frame: Frame, out: list[Frame]) -> None:
+        for event in frame.events:
+            if type(event) is Finish:
+                self._finish_choice(event.choice, out)
+            elif type(event) is Stop:
+                self._drain(out)
+        part = part_of(frame)
+        if part is None:
+            self._pass_finish(frame, out)
+            return
+        self._of_part(frame, part, out)
+        self._release(out)
+
+    def _of_part(self, frame: Frame, part: Part, out: list[Frame]) -> None:
+        """Pass a frame of a part, or let it wait."""
+        root = part.parent or part
+        if self._root is not None and root is not self._root:
+            if self._root.closing != "implicit":
+                self._wait(self._roots, root, frame)
+                return
+            self._close(out)
+        if self._root is None and part in self._closed and part.closing == "json":
+            if any(type(event) is Delta and event.text.strip(SPACE) for event in frame.events):
+                raise UpstreamInvalid("The upstream continued a tool call that had ended.")
+            return
+        if part is not root and self._child is not None and part is not self._child:
+            self._wait(self._children, part, frame)
+            return
+        self._pass(frame, part, root, out)
+
+    def _pass(self, frame: Frame, part: Part, root: Part, out: list[Frame]) -> None:
+        events = frame.events
+        if part in self._closed:  # a text that goes on after another part
+            self._closed.discard(part)
+            continuation = Part(part.kind, part.number, choice=part.choice, closing="implicit")
+            continuation.continues = self._renamed.get(part, part)
+            self._renamed[part] = continuation
+            events = (Begin(part), *events)
+        is_new = root is not self._root
+        self._root = root
+        if part is not root:
+            self._child = part
+        if is_new:
+            self._json = ObjectEnd() if root.closing == "json" else None
+        ended = [event.part for event in events if type(event) is End]
+        if root in ended:
+            self._release_children(out, all_of_them=True)
+        out.append(self._placed(frame, events))
+        if self._child in ended:
+            self._child = None
+        if root in ended:
+            self._root = self._child = self._json = None
+        elif self._json is not None:
+            self._feed_json(self._json, part, events, out)
+
+    def _feed_json(
+        self, json: ObjectEnd, part: Part, events: tuple[Event, ...], out: list[Frame]
+    ) -> None:
+        """Close a tool call once its arguments are a whole object."""
+        for event in events:
+            if type(event) is Delta:
+                json.feed(part.kind, event.text)
+        if json.is_over:
+            self._close(out)
+
+    def _close(self, out: list[Frame]) -> None:
+        """End the open part if no event of the wire will."""
+        root = self._root
+        if root is not None and root.closing == "marked":
+            return
+        self._root = self._child = self._json = None
+        if root is not None:
+            self._closed.add(root)
+            out.append(Frame((End(self._renamed.get(root, root)),)))
+
+    def _release(self, out: list[Frame]) -> None:
+        """Return frames that wait and may follow now."""
+        self._release_children(out)
+        while self._roots and (self._root is None or self._root.closing == "implicit"):
+            self._close(out)
+            self._replay_root(next(iter(self._roots)), out)
+            self._pass_finishes(out)
+
+    def _replay_root(self, root: Part, out: list[Frame]) -> None:
+        for frame in self._taken(self._roots, root):
+            self._of_part(frame, part_of(frame) or root, out)
+            self._release_children(out)
+
+    def _release_children(self, out: list[Frame], *, all_of_them: bool = False) -> None:
+        while self._children and (self._child is None or all_of_them):
+            self._child = None
+            part = next(iter(self._children))
+            for frame in self._taken(self._children, part):
+                self._of_part(frame, part, out)
+
+    def _taken(self, queues: dict[Part, _PartQueue], part: Part) -> _PartQueue:
+        waiting = queues.pop(part)
+        self._count -= len(waiting.frames)
+        self._bytes -= waiting.size
+        return waiting
+
+    def _wait(self, queues: dict[Part, _PartQueue], part: Part, frame: Frame) -> None:
+        self._moved = True
+        waiting = queues.get(part)
+        if waiting is None:
+            waiting = queues[part] = _PartQueue()
+        count_before = len(waiting.frames)
+        waiting.add(frame)
+        added = len(waiting.frames) - count_before
+        size = sum(len(event.text) for event in frame.events if type(event) is Delta)
+        size += added * FRAME_BYTES
+        waiting.size += size
+        self._count += added
+        self._bytes += size
+        if self._count > MAX_FRAMES or self._bytes > MAX_BYTES:
+            raise ResponseTooLarge("The upstream interleaved too many output items.")
+
+    def _finish_choice(self, choice: int, out: list[Frame]) -> None:
+        """Release what waits of a choice that finishes."""
+        if self._root is not None and self._root.choice == choice:
+            self._close(out)
+        while self._root is None or self._root.closing == "implicit":
+            root = next((part for part in self._roots if part.choice == choice), None)
+            if root is None:
+                return
+            self._close(out)
+            self._replay_root(root, out)
+            self._close(out)
+
+    def _pass_finish(self, frame: Frame, out: list[Frame]) -> None:
+        """Pass a frame without a part; hold a `Finish` while parts of its choice wait."""
+        for event in frame.events:
+            if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
+                self._finishes[event.choice] = frame
+                return
+        out.append(self._placed(frame, frame.events))
+
+    def _pass_finishes(self, out: list[Frame]) -> None:
+        for choice in [*self._finishes]:
+            if not any(part.choice == choice for part in self._roots):
+                if self._root is not None and self._root.choice == choice:
+                    self._close(out)
+                out.append(self._placed(self._finishes[choice], self._finishes[choice].events))
+                del self._finishes[choice]
+
+    def _placed(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
+        """Return a frame of the parts that carry on those it names."""
+        if self._renamed:
+            events = tuple(
+                event._replace(part=self._renamed.get(event.part, event.part))  # type: ignore[union-attr,call-arg]
+                if type(event) not in _WITHOUT_PART and event.part is not None  # type: ignore[union-attr]
+                else event
+                for event in events
+            )
+        if events is frame.events and not self._moved:
+            return frame
+        return frame._replace(events=events, raw=None if self._moved else frame.raw)
+
+
+_WITHOUT_PART = frozenset(kind for kind in Event.__args__ if "part" not in kind._fields)
+
+
+def part_of(frame: Frame) -> Part | None:
+    """Return the part of the first event that has one."""
+    for event in frame.events:
+        if type(event) not in _WITHOUT_PART:
+            part: Part | None = event.part  # type: ignore[union-attr]
+            if part is not None:
+                return part
+    return None
+
+
+def _single_delta(frame: Frame) -> Delta | None:
+    """Return the delta of a frame that has no other event."""
+    event = frame.events[0] if len(frame.events) == 1 else None
+    return event if type(event) is Delta else None
+
+
+def _joins(previous: Frame, frame: Frame) -> bool:
+    """True if the documents of two deltas differ in nothing but their texts, or do not matter."""
+    delta, next_delta = previous.events[0], frame.events[0]
+    if not (type(delta) is Delta and type(next_delta) is Delta):
+        return False
+    if delta.part is not next_delta.part or delta.slot != next_delta.slot:
+        return False
+    if previous.doc is None or frame.doc is None:
+        return previous.doc is frame.doc
+    return bool(delta.slot) and previous.doc.keys() == frame.doc.keys()

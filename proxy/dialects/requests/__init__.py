@@ -1,0 +1,1 @@
+"""Requests to upstreams: field rules, translation, parameters, URL and headers."""

@@ -1,0 +1,244 @@
+"""Removes or refuses request fields that an upstream must not get, wherever they occur in a body.
+
+A field is judged by the end of its path, such as ``tools[].headers``, and the longest rule decides.
+Names are compared as lenient servers do: see ``squeezed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from proxy.errors import InvalidField
+from proxy.errors.field_problems import NOT_ALLOWED
+from proxy.errors.words import ascii_word
+from proxy.fields.field_table import FIELDS
+from proxy.fields.member_table import FREE_FORM, MEMBERS
+from proxy.fields.rules import FieldRule, FieldRules, field_rules
+from proxy.fields.spelling import squeezed
+from proxy.fields.token_bounds import GROUPS
+from proxy.types import Json, Upstream
+from proxy.types.passthrough import PassthroughPath
+
+SQUEEZED = {name: squeezed(name) for name in FIELDS}
+"""The fields of most requests."""
+FREE = field_rules({"accept": FREE_FORM}, anywhere=())
+SCHEMA_NAMES = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema)
+MAPS = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema_map)
+CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
+ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
+MAX_STEPS = 8  # of a path in a message
+
+
+@dataclass(slots=True)
+class Place:
+    """The objects and lists of equal paths. ``depth_in_free`` counts steps within free-form JSON,
+    ``is_schema`` is True within a JSON schema. The name of a list ends in ``[]``. No place refers
+    to inner ones: a cycle would keep bodies in memory."""
+
+    outer: Place | None
+    name: str
+    is_group: bool
+    depth_in_free: int = 0
+    is_schema: bool = False
+    values: list[Any] = field(default_factory=list)
+
+
+class ListedField(NamedTuple):
+    """A field to which a rule applies, and the object that has it."""
+
+    rule: FieldRule
+    place: Place
+    name: str
+    value: Any
+    parent: Json
+
+
+def permitted(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
+    """Return a copy of the fields that an upstream may get, and the names of the dropped ones.
+
+    ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
+    one.
+    """
+    dropped: set[str] = set()
+    unsent: set[tuple[int, str]] = set()
+    for listed in listed_fields(body, upstream.rules, model):
+        if listed.rule.verdict != "drop":
+            raise _refusal(listed, model)
+        dropped.add(listed.rule.name)
+        unsent.add((id(listed.parent), listed.name))
+    return _remove(body, unsent) if unsent else dict(body), sorted(dropped)
+
+
+def declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
+    """Return the only fields of a body that may pass to an upstream, None for any."""
+    if path.fields is None and not upstream.is_gateway:
+        return None
+    return {MODEL, *(path.fields or ()), *upstream.accepts}
+
+
+def check_fields(body: Json, upstream: Upstream, model: str) -> None:
+    """Raise ``InvalidField`` for a field that would be dropped or refused: for a body that is not
+    rewritten."""
+    refused = next(listed_fields(body, upstream.rules, model), None)
+    if refused is not None:
+        raise _refusal(refused, model)
+
+
+def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
+    """Yield the fields that a rule drops or refuses, those of outer objects first."""
+    rules_by_name: dict[str, tuple[FieldRule, ...]] = {}
+    places = [Place(None, "", is_group=True, values=[body])]
+    for place in places:
+        inner: dict[str, Place] = {}
+        for parent in _objects(place.values):
+            for name, value in parent.items():
+                rules_of_name = rules_by_name.get(name)
+                if rules_of_name is None:
+                    rules_of_name = rules_by_name[name] = rules.get(_squeezed(name), ())
+                is_set = rules_of_name and value is not None
+                listed = _decisive(rules_of_name, place, name, value, parent) if is_set else None
+                if listed is not None and not _is_harmless(listed, model):
+                    if listed.rule.verdict != "accept":
+                        yield listed
+                elif value and isinstance(value, dict | list):
+                    _add_value(place, inner, name, value)
+        places += inner.values()
+
+
+def _squeezed(name: str) -> str:
+    return SQUEEZED.get(name) or squeezed(name)
+
+
+def _objects(values: list[Any]) -> list[Json]:
+    """Return the objects among values, and those in lists."""
+    objects: list[Json] = []
+    while values:
+        objects += [value for value in values if isinstance(value, dict)]
+        values = [item for value in values if isinstance(value, list) for item in value]
+    return objects
+
+
+def _add_value(outer: Place, inner: dict[str, Place], name: str, value: Any) -> None:
+    """Add a member to its place among the inner ones, which may be a new one."""
+    step = name + LIST if isinstance(value, list) else name
+    place = inner.get(step)
+    if place is None:
+        place = inner[step] = _inner_place(outer, name, step)
+    place.values.append(value)
+
+
+def _inner_place(outer: Place, name: str, step: str) -> Place:
+    end = _squeezed(name)
+    is_group = outer.is_group and name in GROUPS
+    is_free = outer.depth_in_free > 0 or (outer.is_schema and end in MAPS)
+    is_free = is_free or any(_fits(rule, outer) for rule in FREE.get(end, ()))
+    is_schema = not is_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
+    return Place(
+        outer=outer,
+        name=step,
+        is_group=is_group,
+        depth_in_free=outer.depth_in_free + 1 if is_free else 0,
+        is_schema=outer.is_schema or is_schema,
+    )
+
+
+def _fits(rule: FieldRule, place: Place) -> bool:
+    """Return True if a rule applies to a field of its last name at a place. In free-form JSON only
+    rules apply that begin outside of it."""
+    if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
+        return False
+    outer: Place | None = place
+    for step in rule.steps[1:]:
+        if outer is None or squeezed(outer.name.removesuffix(LIST)) != step:
+            return False
+        outer = outer.outer
+    return True
+
+
+def _decisive(
+    rules: Iterable[FieldRule], place: Place, name: str, value: Any, parent: Json
+) -> ListedField | None:
+    """Return the field with the rule that decides. Return None if there is none: an accepted field
+    that no other rule lists is inspected further."""
+    matching = [rule for rule in rules if _fits(rule, place)]
+    matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
+    if all(rule.verdict == "accept" for rule in matching):
+        return None
+    if place.outer is None and matching[0].steps == (MODEL,):
+        return None  # replaced by the target's
+    return ListedField(rule=matching[0], place=place, name=name, value=value, parent=parent)
+
+
+def _has_text(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return any(isinstance(item, str) and item for item in items)
+
+
+def _is_harmless(listed: ListedField, model: str) -> bool:
+    """Return True for a value that chooses nothing."""
+    rule, value = listed.rule, listed.value
+    if rule.verdict == "limit":
+        return not isinstance(value, str) or value in FIELDS[rule.name].allowed
+    is_harmless = HARMLESS.get(rule.steps[0])
+    return is_harmless is not None and is_harmless(value, listed.parent, model)
+
+
+def _is_target(value: Any, model: str) -> bool:
+    """Return True for the target's model, and for an object without the id of another model."""
+    if isinstance(value, dict):
+        return all(member == model for name, member in value.items() if squeezed(name) == ID)
+    return bool(value == model)
+
+
+HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
+    MODEL: lambda value, _, model: _is_target(value, model),
+    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
+    squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
+}
+"""Values that choose nothing, by the last name of a rule: the target's model, a file that an output
+reports and a skill that Anthropic publishes."""
+
+
+def _refusal(listed: ListedField, model: str) -> InvalidField:
+    """Return the error for a field, with the setting that accepts it."""
+    rule = listed.rule
+    if rule.verdict == "limit":
+        allowed = ", ".join(sorted(FIELDS[rule.name].allowed))
+        problem = f"only {allowed} may be set: other values can cost more than the model's price"
+    elif rule.steps[0] == MODEL and model:
+        problem = f'must be "{ascii_word(model)}"'
+    else:
+        problem = NOT_ALLOWED
+    step = rule.name.rpartition(".")[2]
+    if not rule.is_text and listed.name not in (step, step.removesuffix(LIST)):
+        problem += f', also not as "{ascii_word(listed.name)}"'
+    if rule.verdict != "drop":
+        problem += f', unless the upstream accepts "{rule.name}"'
+    return InvalidField(_path(listed), problem)
+
+
+def _path(listed: ListedField) -> str:
+    """Return the path of a field, of which the last steps are those of its rule."""
+    names = [listed.rule.name]
+    place: Place | None = listed.place
+    for _ in listed.rule.steps[1:]:
+        place = place and place.outer
+    while place is not None and place.outer is not None:
+        names.append(ascii_word(place.name))
+        place = place.outer
+    return ".".join(reversed(names[: MAX_STEPS + 1]))
+
+
+def _remove(value: Any, unsent: set[tuple[int, str]]) -> Any:
+    """Return a copy without members, which are given by the identity of their object."""
+    if isinstance(value, list):
+        return [_remove(item, unsent) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _remove(member, unsent)
+        for name, member in value.items()
+        if (id(value), name) not in unsent
+    }

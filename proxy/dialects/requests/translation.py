@@ -1,0 +1,249 @@
+"""Translates the fields of a request for an upstream of another dialect.
+
+A field is *passed* if the upstream's dialect has it, or if neither side has; *mapped* if it has
+another name or form there; *dropped* with a warning if it only tunes the answer; and *refused* if
+the answer would be another one. The tables in ``docs/dialects.md`` are results of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from proxy.dialects.base import Dialect, UpstreamDialect
+from proxy.dialects.chat import requests
+from proxy.dialects.chat.requests import provider_chat
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import RequestForm
+from proxy.dialects.requests.field_filter import permitted
+from proxy.dialects.requests.parameters import apply_parameters
+from proxy.dialects.vendors.openai import OPENAI
+from proxy.errors import InvalidField
+from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
+from proxy.fields.token_bounds import most_tokens, prompts_of, within
+from proxy.types import (
+    UNCHANGED,
+    Endpoint,
+    Json,
+    ParameterOverrides,
+    Target,
+    TranslatedRequest,
+    Upstream,
+)
+from proxy.types.events import FamilyName
+from proxy.types.providers import Provider
+
+_CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
+"""Endpoints whose requests are conversations."""
+UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
+"""Endpoints without an answer of a model."""
+
+
+def translate(
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    endpoints: tuple[Endpoint, Endpoint],
+    body: Json,
+    target: Target,
+    changes: ParameterOverrides = UNCHANGED,
+) -> TranslatedRequest:
+    """Return a body in the form of a target, as changed by rules.
+
+    ``endpoints`` are the client's and the target's. Raises ``InvalidField`` for a field that the
+    upstream cannot express, that is out of its range, or that the policy refuses.
+    """
+    from_endpoint, to_endpoint = endpoints
+    upstream = target.upstream
+    known_there = fields_of(target, to_dialect, to_endpoint)
+    obeyed = obeyed_by(upstream, known_there)
+    allowed, dropped = permitted(body, upstream, target.model)
+    allowed["model"] = target.model
+    zero = takes_zero(upstream, to_dialect)
+    known_here = from_dialect.fields.get(from_endpoint, {})
+    families = from_dialect.families.get(from_endpoint), to_dialect.families.get(to_endpoint)
+    if families[0] != families[1]:
+        known_here = {**OPENAI.fields["chat"], **known_here}
+    body, left_out = _crossed(families, endpoints, allowed, upstream.traits)
+    body, bound = _bounded(families, body, upstream)
+    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
+    body, unfit = _written(families, to_dialect.server, to_endpoint, body, upstream.traits)
+    dropped += [*left_out, *unfit, *_merged(from_endpoint, to_endpoint, allowed)]
+    if families[0] != families[1]:
+        known_there = {
+            name: field
+            for name, field in known_there.items()
+            if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in known_here)
+        }
+    result, unknown = _fitting(body, known_here, known_there, target, to_dialect)
+    dropped += unknown
+    return TranslatedRequest(
+        body=result,
+        dropped_fields=tuple(dropped),
+        default_fields=(f"max_tokens {bound}",)
+        if bound and result.get("max_tokens") == bound
+        else (),
+        supported_fields=obeyed,
+        accepts_zero_bound=zero,
+        max_output_tokens=answered(from_endpoint, result, obeyed, takes_zero=zero),
+    )
+
+
+def _fitting(
+    body: Json, client_fields: Fields, target_fields: Fields, target: Target, to_dialect: Dialect
+) -> tuple[Json, list[str]]:
+    """Return the fields that an upstream gets, and the names of those that it lacks. ``here`` are
+    the fields of the client's dialect, ``there`` those of the upstream. Raises ``InvalidField``."""
+    upstream, implied = target.upstream, to_dialect.server.implied
+    result: Json = {}
+    dropped: list[str] = []
+    for name, value in body.items():
+        row, default = (
+            FIELDS.get(name, UNDECLARED),
+            client_fields[name].default if name in client_fields else None,
+        )
+        if name in target_fields:
+            problem = None if value is None else target_fields[name].check(value)
+            if problem is None:
+                result[name] = value
+            elif not _is_nothing(value, target_fields[name].default, default, *row.nothing):
+                raise InvalidField(name, f"{problem} for the upstream that serves this model")
+        elif name in upstream.accepts or not (name in client_fields or upstream.is_gateway):
+            result[name] = value
+        elif row.unknown == "fulfill" or _is_nothing(
+            value, implied.get(name, default), *row.nothing
+        ):
+            continue
+        elif row.unknown == "refuse":
+            raise InvalidField(name, NOT_SUPPORTED)
+        else:
+            dropped.append(name)
+    return result, dropped
+
+
+Families = tuple[FamilyName | None, FamilyName | None]
+"""The families of a request and of its upstream, None for chats and legacy completions."""
+
+
+def _crossed(
+    families: Families, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
+) -> tuple[Json, Collection[str]]:
+    """Return a body in the form of the other endpoint, or as a chat if the families differ, and the
+    names of the fields that are left out."""
+    client_family, target_family = families
+    if client_family is not None and client_family == target_family:
+        return body, ()
+    left_out: Collection[str] = ()
+    if (client_form := _form(client_family)) is not None:
+        if body.get("n") not in (None, 1):  # a chat upstream would charge all of them
+            raise InvalidField("n", "must be 1, because this API returns one choice")
+        body, left_out = client_form.to_chat(body, keeps_thoughts=traits.thoughts == "required")
+    elif target_family is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
+        from proxy.dialects.chat.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
+
+        body, left_out = without_thoughts(body)
+    body = _turned(*endpoints, body)
+    if (target_form := _form(target_family)) is not None:
+        left_out = (*left_out, *target_form.lost(body))
+    return body, left_out
+
+
+def _form(family: FamilyName | None) -> RequestForm | None:
+    return None if family is None else FAMILIES[family].request
+
+
+def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
+    """Return a chat with the limit of output tokens that its upstream requires, and that limit if
+    it was added. The limit is added before rules, which only lower it."""
+    form = _form(families[1])
+    if form is None or form.bound is None or families[0] == families[1]:
+        return body, None
+    if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
+        return body, None
+    bound = int(dict(upstream.most).get("max_tokens", form.bound))
+    return {**body, "max_tokens": bound}, bound
+
+
+def _written(
+    families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
+) -> tuple[Json, Collection[str]]:
+    """Return a body in the form of an upstream, and the names of what the upstream lacks of it."""
+    if endpoint == "chat" and not traits.is_plain:
+        return provider_chat(body, traits)
+    form = _form(families[1])
+    if form is None:
+        return server.from_chat(endpoint, body), ()
+    return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
+
+
+def answered(
+    client_endpoint: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool
+) -> int:
+    """Return the most tokens that all answers to a body may have."""
+    if client_endpoint in UNANSWERED:
+        return 0
+    return most_tokens(body, obeyed, takes_zero=takes_zero) * prompts_of(body)
+
+
+def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:
+    """Return the fields that a target takes, with its ranges. Raises ``InvalidField``."""
+    ranges = (
+        to_dialect.types if target.upstream.open_ranges and to_dialect.types else to_dialect.fields
+    )
+    fields = ranges.get(endpoint)
+    if fields is None:
+        raise InvalidField("model", no_endpoint(endpoint))
+    traits = target.upstream.traits
+    if endpoint == "chat" and traits.fields is not None:
+        fields = {name: field for name, field in fields.items() if traits.takes(name)}
+    elif endpoint == "responses" and target.upstream.open_ranges:
+        fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
+    return within(fields, target.upstream.most)
+
+
+def obeyed_by(upstream: Upstream, fields: Fields) -> Collection[str]:
+    """Return the names of fields that an upstream is known to obey."""
+    return fields.keys() | upstream.accepts if upstream.accepts else fields
+
+
+def takes_zero(upstream: Upstream, to_dialect: Dialect) -> bool:
+    """Return True if an upstream is known to read a bound of 0 as no answer."""
+    return to_dialect is OPENAI and not upstream.open_ranges
+
+
+def blamed(name: str, names: Collection[str]) -> str:
+    """Return the client's name for a field that the upstream calls ``name``."""
+    return names_of(name, names)[0]
+
+
+def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return the client's names for a field that the upstream calls ``name``."""
+    if name in names and name != "logprobs":
+        return (name,)
+    aliases = (alias for group in SAME_FIELD if name in group for alias in group)
+    return tuple(alias for alias in aliases if alias in names) or (name,)
+
+
+def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
+    """Return the bound that is lost if a legacy completion has one name for a chat's two."""
+    bounds = body.get("max_tokens"), body.get("max_completion_tokens")
+    to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
+    is_legacy_target = to_legacy and None not in bounds
+    return ["max_tokens"] if is_legacy_target and bounds[0] != bounds[1] else []
+
+
+def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
+    if from_endpoint == "completions" and to_endpoint in _CHATS:
+        return requests.chat_request(body)
+    if from_endpoint in _CHATS and to_endpoint == "completions":
+        return requests.legacy_request(body)
+    return body
+
+
+def _is_nothing(value: object, *nothing: object) -> bool:
+    """Return True if a value asks for no more than leaving the field out does. A count of 0 is not
+    False."""
+    return value is None or any(
+        value == default and isinstance(value, bool) is isinstance(default, bool)
+        for default in nothing
+    )

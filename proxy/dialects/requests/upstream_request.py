@@ -1,0 +1,250 @@
+"""The question to an upstream: path, headers and body, made from what policy saw and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import orjson
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.base import Dialect
+from proxy.dialects.chat.signed_calls import signed
+from proxy.dialects.request_headers import forwarded_headers
+from proxy.dialects.requests.parameters import apply_parameters
+from proxy.dialects.requests.target_routes import changed_fields, passed_on, target_endpoint, way_of
+from proxy.dialects.requests.translation import blamed, names_of, translate
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.vendors.openai import OPENAI
+from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
+from proxy.errors import InvalidField
+from proxy.runtime.frozen import frozen
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.types import (
+    UNCHANGED,
+    Call,
+    Endpoint,
+    Json,
+    ParameterOverrides,
+    StateRef,
+    Target,
+    TargetRoute,
+    TranslatedRequest,
+)
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import BoundedUpload
+
+MODEL = "{model}"  # its place in an address
+
+
+@frozen
+class UpstreamRequest:
+    """One request as an upstream of its dialect wants it. ``endpoint`` is the target's, ``headers``
+    are those of all requests that go this way, which nobody changes; ``max_output_tokens`` are the
+    tokens that all answers to it may have. Where there is an ``upload``, that is its body.
+    ``fresh`` asks for a connection of its own, on which nothing can have been taken unnoticed."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+    endpoint: Endpoint
+    dropped: tuple[str, ...]
+    most_answered: int
+    method: str = "POST"
+    upload: BoundedUpload | None = None
+    assumed: tuple[str, ...] = ()
+    fresh: bool = False
+
+
+def translate_request(
+    call: Call,
+    target: Target,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    changes: ParameterOverrides = UNCHANGED,
+) -> TranslatedRequest:
+    """Return the body for one target, as rules have changed it: it is what limits claim by, and
+    what is sent, and kept with the call unless that is large. The dialects are those of the call
+    and of the target. Raises ``InvalidField``, by the client's own name, when it cannot be
+    expressed."""
+    way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
+    return _translated(way, call, target, from_dialect, to_dialect, changes)
+
+
+def _translated(
+    way: TargetRoute,
+    call: Call,
+    target: Target,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    changes: ParameterOverrides,
+) -> TranslatedRequest:
+    for cached_target, cached_changes, cached in call.translations:
+        if cached_target is target and cached_changes is changes:
+            return cached
+    endpoint = call.head.endpoint
+    result = passed_on(way, endpoint, call.body, target.model, changes)
+    if result is None:
+        try:
+            result = translate(
+                from_dialect, to_dialect, (endpoint, way.endpoint), call.body, target, changes
+            )
+        except InvalidField as error:
+            raise InvalidField(
+                blamed(error.param or "", call.field_aliases), error.problem
+            ) from None
+        if target.upstream.traits.signs_calls and way.endpoint == "chat":
+            result = replace(result, body=signed(result.body, call.signatures))
+    if call.size <= LARGE_BYTES:
+        call.translations.append((target, changes, result))
+    return result
+
+
+def parameters(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+    """Return a call's body as rules have changed it for a target, in OpenAI's form."""
+    if not (changes.set or changes.cap):
+        return call.body
+    for translated_target, translated_changes, translated in call.translations:
+        if (
+            translated_target is target
+            and translated_changes is changes
+            and translated.changed is not None
+        ):
+            return {**call.body, **translated.changed}
+    way = target.upstream.ways.get((call.head.dialect, call.head.endpoint, target.endpoint))
+    if way is not None:
+        changed = changed_fields(way, call.body, target.model, changes)
+        if changed is not None and not (way.takes_zero and 0 in changed.fields.values()):
+            return {**call.body, **changed.fields}
+    to_dialect = DIALECTS[target.upstream.dialect]
+    endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
+    names = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
+    body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, names)
+    del body["model"]
+    return {**body, "model": call.body["model"]} if "model" in call.body else body
+
+
+def rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+    """Return the fields of the request to a target that rules change: name, value before, after.
+
+    Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
+    ``InvalidField`` if the target's dialect cannot express the call.
+    """
+    if not changes or call.head.endpoint not in OPENAI.fields:
+        return {}
+    dialects = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+    values_before, values_after = (
+        dict(_members(translate_request(call, target, *dialects, overrides).body))
+        for overrides in (UNCHANGED, changes)
+    )
+    names = sorted({*values_before, *values_after})
+    return {
+        name: (values_before.get(name), values_after.get(name))
+        for name in names
+        if values_before.get(name) != values_after.get(name)
+    }
+
+
+def _members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in body.items():
+        if isinstance(value, dict):
+            yield from _members(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def build_request(
+    call: Call,
+    target: Target,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    changes: ParameterOverrides = UNCHANGED,
+) -> UpstreamRequest:
+    """Write the call, as rules have changed it, for one target.
+
+    Raises ``InvalidField`` when the target's dialect cannot express it.
+    """
+    way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
+    fit_for = _translated(way, call, target, from_dialect, to_dialect, changes)
+    body, dropped = fit_for.body, fit_for.dropped_fields
+    if call.stream and way.asked_for_usage:
+        options = {**(body.get("stream_options") or {}), "include_usage": True}
+        body = {**body, "stream_options": options}
+    elif not target.upstream.asks_usage and "stream_options" in body:
+        body, dropped = _without_usage(body), (*dropped, "stream_options")
+    if call.state_ref is not None or call.item_ids:
+        body = _leaning(body, call, call.state_ref, way)
+    try:
+        written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+    except TypeError:
+        raise _too_deep(body, call) from None
+    return UpstreamRequest(
+        url=way.url if MODEL not in way.url else way.url.replace(MODEL, quote(target.model, "")),
+        headers=_headers(call, target, way, from_dialect, to_dialect),
+        body=written,
+        endpoint=way.endpoint,
+        dropped=_by_client(call, dropped) if dropped else (),
+        most_answered=fit_for.max_output_tokens,
+        assumed=fit_for.default_fields,
+    )
+
+
+def _leaning(body: Json, call: Call, pin: StateRef | None, way: TargetRoute) -> Json:
+    """Return a body that leans on what its upstream keeps, with the upstream's own ids. Raises
+    ``NotFound`` for a target that speaks no Responses any more. The policy has not looked at the
+    name of a response: the id is one that was given for this target."""
+    if way.endpoint != "responses":
+        from proxy.dialects.responses.state_refs import unknown_id  # noqa: PLC0415  # few calls lean
+
+        if pin is not None:
+            raise unknown_id(call.head, pin.client_id, pin.param)
+        return body
+    if call.item_ids:
+        from proxy.dialects.responses.state_refs import restore_item_ids  # noqa: PLC0415  # as above
+
+        body = {**body, "input": restore_item_ids(body.get("input"), call.item_ids)}
+    if pin is None or not pin.id:
+        return body
+    return {**body, CONVERSATION if pin.is_conversation else PREVIOUS: pin.id}
+
+
+def _without_usage(body: Json) -> Json:
+    """Return a body that asks for no usage: its upstream would refuse it."""
+    options = {**(body["stream_options"] or {})}
+    options.pop("include_usage", None)
+    others = {name: value for name, value in body.items() if name != "stream_options"}
+    return {**others, "stream_options": options} if options else others
+
+
+def _too_deep(body: Json, call: Call) -> InvalidField:
+    """Return the error for a body that a translation has made too deep to be written: a schema of
+    Messages, say, stands a level deeper in a chat."""
+    for name, value in body.items():
+        try:
+            check_pieces({name: value})
+        except TypeError:
+            break
+    problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
+    return InvalidField(blamed(name, call.field_aliases), problem)
+
+
+def _headers(
+    call: Call, target: Target, way: TargetRoute, from_dialect: Dialect, to_dialect: Dialect
+) -> dict[str, str]:
+    """Return the headers of a request: those of its way, and the client's own that pass by name to
+    an upstream of the same dialect, or what it is told instead. A policy's own count first."""
+    server = to_dialect.server
+    if server.forwarded_prefix is None:
+        return way.headers
+    client_headers = call.head.headers if from_dialect is to_dialect else {}
+    forwarded = forwarded_headers(client_headers, server, target.upstream.accepts)
+    return {**server.usual_headers, **forwarded, **way.headers}
+
+
+def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names by which the client's body has the fields that are dropped."""
+    names = (alias for name in dropped for alias in names_of(name, call.field_aliases))
+    return tuple(dict.fromkeys(names))

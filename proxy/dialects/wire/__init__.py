@@ -1,0 +1,1 @@
+"""Bytes and JSON of clients and upstreams: server-sent events and bounded documents."""

@@ -1,0 +1,325 @@
+"""JSON of many megabytes, read and written in pieces.
+
+The parsers in C read or write a whole document in one call, and no other thread has its turn
+meanwhile, the event loop's neither. Here no call is given more than a piece. What is read, refused
+and written is the same as there, to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
+from typing import Any, Protocol
+
+import orjson
+
+from proxy.errors import BadRequest
+from proxy.runtime.frozen import frozen
+
+PIECE = 64 * 1024  # bytes or characters of one call into C: less than a millisecond
+SHORT = 1024  # characters of a value that is read at first, as most are short
+LIGHT = 16  # values of a list or an object that may be written in one call
+MOST_DEPTH = 254  # of what the writer in C can write
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_CUT_ESCAPE = re.compile(
+    r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z"
+)
+LONGEST_CUT = 11  # characters of two escapes for one character, but for the last
+_NOT_IN_NUMBERS = '"{[tfn'
+_PLAIN = frozenset({int, float, bool, type(None)})
+_WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+
+
+def decode_pieces(raw: bytes, size: int = PIECE) -> str:
+    """Return UTF-8 as text. Raises ``ValueError``."""
+    decoder = getincrementaldecoder("utf-8")()
+    pieces = [
+        decoder.decode(raw[position : position + size]) for position in range(0, len(raw), size)
+    ]
+    return "".join([*pieces, decoder.decode(b"", final=True)])
+
+
+class Allowance(Protocol):
+    """How many values a document may have."""
+
+    def take(self) -> None:
+        """Take one. Raises what ends the reading."""
+
+
+@frozen
+class PieceReader:
+    """Reads one JSON document as ``decoder`` does, whose hooks it uses. Raises ``ValueError`` for
+    what is no JSON, and ``RecursionError`` for what is too deep.
+
+    With ``allowance`` a list of numbers alone is not made but kept as it is written; each other
+    value takes from it.
+    """
+
+    text: str
+    decoder: JSONDecoder
+    size: int = PIECE
+    allowance: Allowance | None = None
+
+    def read(self) -> Any:
+        """Return the document."""
+        value, position = self._value(self._skip(0), 0)
+        if self._skip(position) < len(self.text):
+            raise ValueError("more than one document")
+        return value
+
+    def _skip(self, position: int) -> int:
+        """Return where the white space ends."""
+        while True:
+            match = _SPACE.match(self.text, position, position + self.size)
+            end = match.end() if match else position
+            if end < position + self.size:
+                return end
+            position = end
+
+    def _value(self, position: int, depth: int) -> tuple[Any, int]:
+        mark = self.text[position : position + 1]
+        if self.allowance is not None:
+            self.allowance.take()
+        if mark == '"':
+            return self._string(position + 1)
+        if mark in ("{", "["):
+            return self._as_written(mark, position) or self._long(mark, position + 1, depth + 1)
+        word, value = _WORDS.get(mark, ("", None))
+        if word and self.text.startswith(word, position):
+            return value, position + len(word)
+        return self._number(position)
+
+    def _as_written(self, mark: str, position: int) -> tuple[Any, int] | None:
+        """Return an object or a list that need not be read value by value; None for any other."""
+        if self.allowance is None:
+            return self._short(position)
+        return self._numbers(position) if mark == "[" else None
+
+    def _numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
+        """Return a list of numbers as it is written; None for any other, and for a fault."""
+        begin, size = position + 1, min(SHORT, self.size)
+        while True:
+            part = self.text[begin : begin + size]
+            end = part.find("]")
+            cut = end if end >= 0 else part.rfind(",")
+            if cut < 0 or not _is_numbers(part[:cut]):
+                return None
+            begin, size = begin + cut + 1, self.size
+            if end >= 0:
+                return orjson.Fragment(self.text[position:begin]), begin
+
+    def _short(self, position: int) -> tuple[Any, int] | None:
+        """Return an object or a list that ends soon; None for any other, and for a fault."""
+        try:
+            value, end = self.decoder.raw_decode(
+                self.text[position : position + min(SHORT, self.size)]
+            )
+        except (ValueError, RecursionError, BadRequest):
+            return None
+        return value, position + end
+
+    def _long(self, mark: str, position: int, depth: int) -> tuple[Any, int]:
+        return self._object(position, depth) if mark == "{" else self._array(position, depth)
+
+    def _number(self, position: int) -> tuple[float, int]:
+        match = _NUMBER.match(self.text, position)
+        if match is None:
+            raise ValueError("no value")
+        integer, fraction, power = match.groups()
+        if fraction or power:
+            return self.decoder.parse_float(match.group()), match.end()
+        return self.decoder.parse_int(integer), match.end()
+
+    def _array(self, position: int, depth: int) -> tuple[list[Any], int]:
+        values: list[Any] = []
+        position = self._begin(position, depth)
+        if self.text[position : position + 1] == "]":
+            return values, position + 1
+        while True:
+            value, position = self._value(position, depth)
+            values.append(value)
+            mark, position = self._mark(position)
+            if mark == "]":
+                return values, position
+            position = self._next(mark, position)
+
+    def _object(self, position: int, depth: int) -> tuple[Any, int]:
+        members: list[tuple[str, Any]] = []
+        build = self.decoder.object_pairs_hook
+        position = self._begin(position, depth)
+        if self.text[position : position + 1] == "}":
+            return build(members), position + 1
+        while True:
+            if self.text[position : position + 1] != '"':
+                raise ValueError("no name")
+            name, position = self._string(position + 1)
+            mark, position = self._mark(position)
+            if mark != ":":
+                raise ValueError("no value after a name")
+            value, position = self._value(self._skip(position), depth)
+            members.append((name, value))
+            mark, position = self._mark(position)
+            if mark == "}":
+                return build(members), position
+            position = self._next(mark, position)
+
+    def _begin(self, position: int, depth: int) -> int:
+        if depth > MOST_DEPTH:
+            raise RecursionError("too deep")
+        return self._skip(position)
+
+    def _mark(self, position: int) -> tuple[str, int]:
+        """Return the next character that is no white space, and where the text goes on."""
+        position = self._skip(position)
+        return self.text[position : position + 1], position + 1
+
+    def _next(self, mark: str, position: int) -> int:
+        if mark != ",":
+            raise ValueError("neither another value nor an end")
+        return self._skip(position)
+
+    def _string(self, position: int) -> tuple[str, int]:
+        """Return a text, whose opening quote is read already. A quote is put behind each piece:
+        where the scanner comes to that one, the text goes on."""
+        parts: list[str] = []
+        size = min(SHORT, self.size)
+        while True:
+            piece = whole_escapes(self.text[position : position + size])
+            if not piece:
+                raise ValueError("a text without an end")
+            part, end = scanstring(piece + '"', 0, True)
+            parts.append(part)
+            if end <= len(piece):
+                return ("".join(parts) if len(parts) > 1 else part), position + end
+            position, size = position + len(piece), self.size
+
+
+def _is_numbers(part: str) -> bool:
+    """True if a part of a list holds numbers alone, one at the least."""
+    if any(mark in part for mark in _NOT_IN_NUMBERS):
+        return False
+    try:
+        return bool(orjson.loads(f"[{part}]"))
+    except orjson.JSONDecodeError:
+        return False
+
+
+def whole_escapes(piece: str) -> str:
+    """Return a piece of a JSON text, which begins with no half of an escape, without what may be
+    the beginning of one at its end; two that stand for one character belong together."""
+    position = max(0, len(piece) - LONGEST_CUT)
+    while cut := _CUT_ESCAPE.search(piece, position):
+        prefix = piece[: cut.start()]
+        if (len(prefix) - len(prefix.rstrip("\\"))) % 2 == 0:
+            return prefix
+        position = cut.start() + 1  # this backslash is itself escaped
+    return piece
+
+
+def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
+    """Return what makes a value as JSON, when joined. Raises ``TypeError`` as ``orjson`` does."""
+    pieces = _Pieces(size)
+    _Writer(pieces.put, size).write(value, 0)
+    return pieces.all()
+
+
+def check_pieces(value: Any) -> None:
+    """Raise ``TypeError`` for what cannot be written as JSON."""
+    _Writer(lambda piece: None, PIECE).write(value, 0)
+
+
+def dump(value: Any, size: int) -> bytes:
+    """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
+    try:
+        return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
+    except TypeError:
+        return json.dumps(value).encode()
+
+
+def dump_pieces(value: Any) -> bytes:
+    """Return a value as JSON."""
+    return b"".join(write_pieces(value))
+
+
+def _is_light(container: dict[str, Any] | list[Any]) -> bool:
+    """True if one call writes it soon: few values, short ones, none of them inside another."""
+    if len(container) > LIGHT:
+        return False
+    values = (*container, *container.values()) if isinstance(container, dict) else container
+    return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT) for v in values])
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """Puts what is written together to pieces of ``size`` bytes or more. The writer in C keeps
+    some 4 KiB for each of its results, however short: 100,000 of them would take 400 MB."""
+
+    size: int
+    _full: list[bytes] = field(default_factory=list)
+    _open: bytearray = field(default_factory=bytearray)
+
+    def put(self, piece: bytes) -> None:
+        self._open += piece
+        if len(self._open) >= self.size:
+            self._full.append(bytes(self._open))
+            self._open.clear()
+
+    def all(self) -> list[bytes]:
+        """Return all pieces."""
+        return [*self._full, bytes(self._open)]
+
+
+@frozen
+class _Writer:
+    put: Callable[[bytes], None]
+    size: int
+
+    def write(self, value: Any, depth: int) -> None:
+        if isinstance(value, str):
+            self._text(value)
+        elif isinstance(value, dict | list) and depth < MOST_DEPTH and _is_light(value):
+            self.put(orjson.dumps(value))
+        elif isinstance(value, dict):
+            self._many(b"{", value.items(), b"}", self._member, depth + 1)
+        elif isinstance(value, list | tuple):
+            self._many(b"[", value, b"]", self.write, depth + 1)
+        else:
+            self.put(orjson.dumps(value))
+
+    def _many(
+        self,
+        begin: bytes,
+        items: Iterable[Any],
+        end: bytes,
+        write: Callable[[Any, int], None],
+        depth: int,
+    ) -> None:
+        if depth > MOST_DEPTH:
+            raise TypeError("too deep")
+        mark = begin
+        for item in items:
+            self.put(mark)
+            write(item, depth)
+            mark = b","
+        self.put(end if mark is not begin else begin + end)
+
+    def _member(self, member: tuple[str, Any], depth: int) -> None:
+        name, value = member
+        self._text(name)
+        self.put(b":")
+        self.write(value, depth)
+
+    def _text(self, text: str) -> None:
+        if len(text) <= self.size:
+            self.put(orjson.dumps(text))
+            return
+        self.put(b'"')
+        for position in range(0, len(text), self.size):
+            self.put(orjson.dumps(text[position : position + self.size])[1:-1])
+        self.put(b'"')

@@ -1,0 +1,102 @@
+"""Server-sent events, read as the standard says and written as every SDK can read them.
+
+Source of the format: WHATWG HTML, section 9.2 "Server-sent events".
+"""
+
+from __future__ import annotations
+
+from proxy.errors import ResponseTooLarge
+
+DONE = b"[DONE]"
+MARK = b"\xef\xbb\xbf"
+KEEPALIVE = b": keep-alive\n\n"  # a comment, which every reader skips
+
+
+def event(payload: bytes) -> bytes:
+    """Return the bytes of one event. No ``id`` or ``event`` line: some SDKs trip over them."""
+    return b"data: " + payload + b"\n\n"
+
+
+def named_event(kind: str, document: bytes) -> bytes:
+    """Return the bytes of one event of an API whose clients tell events by their names."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
+
+
+class EventReader:
+    """Feed it bytes however they were cut; it returns the data of each event that is complete.
+
+    Line ends may be LF, CR or CRLF; a byte order mark, comments, ``id`` and ``retry`` are skipped;
+    the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes as
+    they come, empty lines of data too, and raises ``ResponseTooLarge``. No byte is looked at twice.
+    """
+
+    __slots__ = ("_begun", "_data", "_limit", "_line", "_size", "_skip_lf")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._skip_lf = False
+        self._begun = False
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take the next bytes, return the data of the events they complete: at once where they are
+        nothing but events of one line each, as most are."""
+        is_between = self._begun and not (self._line or self._data or self._skip_lf)
+        if is_between and piece[:6] == b"data: " and piece[-2:] == b"\n\n" and b"\r" not in piece:
+            breaks = piece.count(b"\n")
+            if breaks == 2:
+                return [piece[6:-2]]
+            events = piece[6:-2].split(b"\n\ndata: ")
+            if breaks == 2 * len(events):
+                return events
+        return self._parts(piece) if piece else []
+
+    def _parts(self, piece: bytes) -> list[bytes]:
+        """Take bytes that may begin or end anywhere."""
+        if self._skip_lf:
+            self._skip_lf = False
+            if piece[0] == 0x0A:
+                piece = piece[1:]
+        if not self._begun:
+            piece = self._opening(piece)
+        if b"\r" in piece:
+            self._skip_lf = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        line_end, *lines = piece.split(b"\n")
+        self._line += line_end
+        events: list[bytes] = []
+        if lines:
+            events = self._events([bytes(self._line), *lines[:-1]])
+            self._line = bytearray(lines[-1])
+        if len(self._line) + self._size > self._limit:
+            raise ResponseTooLarge("The upstream sent a stream event that is too large.")
+        return events
+
+    def _opening(self, piece: bytes) -> bytes:
+        """Return the first bytes without a byte order mark; none while it may still become one."""
+        piece, self._line = bytes(self._line + piece), bytearray()
+        if len(piece) < len(MARK) and MARK.startswith(piece):
+            self._line += piece
+            return b""
+        self._begun = True
+        return piece.removeprefix(MARK)
+
+    def close(self) -> list[bytes]:
+        """The stream has ended: an event without its blank line still counts."""
+        line, self._line = bytes(self._line), bytearray()
+        return self._events([line, b""])
+
+    def _events(self, lines: list[bytes]) -> list[bytes]:
+        events: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                data = line[6:] if line[5:6] == b" " else line[5:]
+                self._size += len(line) + 1
+                self._data.append(data)
+            elif not line and self._data:
+                events.append(b"\n".join(self._data))
+                self._data.clear()
+                self._size = 0
+        return events

@@ -1,0 +1,167 @@
+"""Bounds of the tokens that a request may cost, in every name that servers have for them.
+
+The names follow from the column ``counts`` of the table of fields. A server obeys those that it
+knows, at the top of a request or in a group of options, so each of them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from proxy.errors import InvalidField
+from proxy.fields.checks import Fields, anything, at_most, check_spelling
+from proxy.fields.field_table import FIELDS, Count, fields_of
+from proxy.fields.spelling import squeezed
+
+Json = dict[str, Any]
+ASSUMED_TOKENS = 1024  # of an answer that nothing bounds
+LEGACY_DEFAULT = 16  # tokens of a legacy completion without a bound
+
+
+def _counted(*kinds: Count) -> Mapping[str, int]:
+    """Return the fields that count in one of some ways, with their smallest values."""
+    return {name: row.least for name, row in FIELDS.items() if row.counts in kinds}
+
+
+BOUNDS = _counted("bound")
+"""Upper bounds of an answer in tokens, with the smallest value that is a bound."""
+FLOORS = frozenset(_counted("floor"))
+"""Lower bounds of an answer in tokens."""
+BUDGETS = frozenset(_counted("budget"))
+"""Upper bounds of thoughts in tokens. Some servers count thoughts as part of the answer, others
+add them; 0 and less leave the number to the server."""
+THOUGHTS = frozenset(_counted("thoughts"))
+"""Groups of options for thoughts: a bound in them is a budget."""
+CHOICES = _counted("choices")
+"""Numbers of answers to one prompt, with the smallest value."""
+GROUPS = frozenset(_counted("group", "thoughts"))
+"""Groups of options, whose members some servers read as if they were at the top."""
+LENGTHS = frozenset(_counted("bound", "floor", "budget"))
+COUNTED = LENGTHS.union(CHOICES)
+TYPES: Fields = fields_of("any")
+"""Types of the fields that the proxy itself reads, for dialects that lack them."""
+NUMBERS: Fields = {name: TYPES[name] for name in COUNTED}
+SPELLINGS: Mapping[str, str] = {squeezed(name): name for name in TYPES}
+"""The names of these fields by their squeezed form."""
+
+
+def typed(fields: Fields) -> Fields:
+    """Return a dialect's fields without their ranges."""
+    return {
+        name: NUMBERS.get(name)
+        or replace(field.open or field, required=field.required, default=field.default)
+        for name, field in fields.items()
+    }
+
+
+def within(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
+    """Return fields with upper bounds of numbers or of array lengths in place of their ranges."""
+    if not maxima:
+        return fields
+    types = typed({name: fields.get(name, TYPES.get(name, anything())) for name, _ in maxima})
+    return {**fields, **{name: at_most(types[name], bound) for name, bound in maxima}}
+
+
+def checked_fields(fields: Fields) -> Fields:
+    """Return the fields of a dialect that are checked on arrival."""
+    return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
+
+
+def groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
+    """Return the request and the groups of options in it, each with the path of its members."""
+    result = [(path, body)]
+    if not GROUPS.isdisjoint(body):
+        for name in GROUPS & body.keys():
+            if isinstance(body[name], dict):
+                result += groups(body[name], f"{path}{name}.")
+    return result
+
+
+def check_groups(body: Json) -> None:
+    """Raise ``InvalidField`` for a bad number or a misspelled name in a group of options."""
+    if GROUPS.isdisjoint(body):
+        return
+    for path, group in groups(body):
+        if not path:
+            continue
+        for name, value in group.items():
+            field = NUMBERS.get(name)
+            problem = None if field is None or value is None else field.check(value)
+            if problem is not None:
+                raise InvalidField(path + name, problem)
+            if field is None and name not in TYPES:
+                check_spelling(TYPES, SPELLINGS, name, path)
+
+
+def counts_as(path: str, name: str) -> str:
+    """Return the name that a field counts as: a bound of thoughts is a budget."""
+    if not path:
+        return "budget_tokens" if name in BUDGETS else name
+    group_name = path.rpartition(".")[0].rpartition(".")[2]
+    return (
+        "budget_tokens" if name in BUDGETS or (group_name in THOUGHTS and name in BOUNDS) else name
+    )
+
+
+def most_tokens(body: Json, obeyed: Collection[str], *, takes_zero: bool = False) -> int:
+    """Return the most tokens that all answers to one prompt of a request may have together.
+
+    ``obeyed`` are the names that the server is known to obey. Without a bound among them an answer
+    may have ``ASSUMED_TOKENS``, and also if a bound is 0 and the server is not known to read that
+    as none (``takes_zero``). A budget of thoughts in a group that the server obeys is part of the
+    bound, as in Anthropic's ``thinking``; any other is added.
+    """
+    longest, choices, bounded = 0, 1, False
+    thoughts = {False: 0, True: 0}  # by whether the bound of the answer includes them
+    for path, group in groups(body):
+        for field in COUNTED.intersection(group):
+            value = group[field]
+            if value is None:
+                continue
+            name = counts_as(path, field)
+            if name in CHOICES:
+                choices = max(choices, value)
+            elif name in BUDGETS:
+                is_part = path[:-1] in obeyed
+                thoughts[is_part] = max(thoughts[is_part], value if type(value) is int else 0)
+            elif name in BOUNDS and not (value > 0 or (takes_zero and value >= BOUNDS[name])):
+                longest = max(longest, ASSUMED_TOKENS)
+            else:
+                longest = max(longest, value)
+                bounded = bounded or (not path and name in BOUNDS and name in obeyed)
+    included = thoughts[True]
+    answer = max(longest, included) if bounded else max(longest, ASSUMED_TOKENS) + included
+    return choices * (answer + thoughts[False])
+
+
+def answers_of(body: Json) -> int:
+    """Count the answers that a model writes for a request, dropped candidates included."""
+    choices = 1
+    for _, group in groups(body):
+        for name in CHOICES.keys() & group.keys():
+            choices = max(choices, group[name] or 1)
+    return choices * prompts_of(body)
+
+
+def prompts_of(body: Json) -> int:
+    """Count the prompts of a call: 1 except for lists in legacy calls. A list of numbers is one
+    prompt."""
+    if "prompt" not in body:
+        return 1
+    prompt = body["prompt"]
+    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], (str, list)):
+        return 1
+    return len(prompt)
+
+
+def max_reasoning_tokens(body: Json) -> int:
+    """Return the largest budget of thoughts of a request in tokens, 0 without one."""
+    budgets = [
+        value
+        for path, group in groups(body)
+        for name, value in group.items()
+        if name in LENGTHS and counts_as(path, name) in BUDGETS and type(value) is int
+    ]
+    return max(0, *budgets) if budgets else 0

@@ -1,0 +1,188 @@
+"""Tests chat requests for legacy completions and for providers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+
+from proxy.dialects import DIALECTS, read_call
+from proxy.dialects.chat import requests
+from proxy.dialects.chat.requests import SHORT_ID, UNKNOWN_THOUGHT, provider_chat
+from proxy.dialects.requests.upstream_request import build_request
+from proxy.errors import InvalidField
+from proxy.types import RequestHead, Target, Upstream
+from proxy.types.providers import MAX_TOKENS, PROVIDERS, Provider, Thoughts
+from tests.for_each import for_each
+
+
+@for_each(
+    ("asked", "count"),
+    [
+        ({"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}),
+        ({"logprobs": True}, {"logprobs": 0}),
+        ({"logprobs": False}, {}),
+        ({"logprobs": 2}, {"logprobs": 2}),
+        ({}, {}),
+    ],
+)
+def test_a_flag_becomes_a_count(asked: dict[str, Any], count: dict[str, Any]) -> None:
+    assert requests.logprobs_as_count(asked) == count
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1]]])
+def test_a_chat_takes_one_text_as_prompt(prompt: Any) -> None:
+    with pytest.raises(InvalidField, match="prompt"):
+        requests.chat_request({"prompt": prompt})
+
+
+def test_text_parts_of_a_message_are_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+    request = requests.legacy_request({"messages": [{"role": "user", "content": parts}]})
+
+    assert request["prompt"] == "user: ab\n\nassistant:"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+        {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]},
+        {"role": "user", "content": 5},
+    ],
+)
+def test_what_is_not_text_cannot_become_a_prompt(message: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField, match="messages"):
+        requests.legacy_request({"messages": [message]})
+
+
+def test_the_output_bound_of_a_chat_becomes_that_of_a_completion() -> None:
+    request = requests.legacy_request({"messages": [], "max_completion_tokens": 7})
+
+    assert request["max_tokens"] == 7
+    assert "max_completion_tokens" not in request
+
+
+Json = dict[str, Any]
+CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+SHORT = [
+    Provider(name="short", has_short_ids=True, thoughts=thoughts, signs_calls=signs)
+    for thoughts in get_args(Thoughts)
+    for signs in (False, True)
+]
+ODD_CALLS: list[Any] = ["x", None, 5, [], {}, {"id": None}, {"id": ["x"]}]
+REQUIRED, REFUSED = PROVIDERS["deepseek"], PROVIDERS["groq"]
+
+
+def message(traits: Provider, said: Json) -> tuple[Json, tuple[str, ...]]:
+    made, dropped = provider_chat({"messages": [said]}, traits)
+    return made["messages"][0], dropped
+
+
+def without(said: Any, names: set[str]) -> Any:
+    if not isinstance(said, dict):
+        return said
+    return {name: value for name, value in said.items() if name not in names}
+
+
+def assistant(**more: Any) -> Json:
+    return {"role": "assistant", "content": None, "tool_calls": [CALL], **more}
+
+
+@for_each(("given", "expected"), [
+    ({"max_completion_tokens": 5}, {"max_tokens": 5}),
+    ({"max_completion_tokens": 5, "max_tokens": 3}, {"max_tokens": 3}),
+    ({"max_completion_tokens": None, "max_tokens": 3}, {"max_tokens": 3}),
+    ({"seed": 7}, {"random_seed": 7}),
+    ({"seed": 3, "random_seed": 7}, {"random_seed": 7}),
+    ({"seed": 7, "random_seed": 3}, {"random_seed": 3}),
+    ({"seed": 7, "random_seed": None}, {"random_seed": 7}),
+    ({"seed": None, "random_seed": 3}, {"random_seed": 3}),
+])  # fmt: skip
+def test_fields_get_the_names_of_the_provider(given: Json, expected: Json) -> None:
+    assert provider_chat(given, PROVIDERS["mistral"]) == (expected, ())
+
+
+@for_each("odd", ["x", [], {}, 1.5, True, [None]])
+@for_each("provider", [name for name, each in PROVIDERS.items() if each.renamed])
+def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> None:
+    for name, own in PROVIDERS[provider].renamed:
+        for body in ({own: odd}, {own: odd, name: 5}):
+            with pytest.raises(InvalidField, match="must be an integer") as refused:
+                provider_chat(body, PROVIDERS[provider])
+            assert refused.value.param == own
+
+
+@for_each(("said", "thought"), [
+    (assistant(), UNKNOWN_THOUGHT),
+    (assistant(reasoning_content=""), UNKNOWN_THOUGHT),
+    (assistant(reasoning="Why?"), "Why?"),
+    (assistant(reasoning_content="So."), "So."),
+    ({"role": "assistant", "content": "Hi."}, None),
+])  # fmt: skip
+def test_calls_carry_a_required_thought(said: Json, thought: str | None) -> None:
+    assert message(REQUIRED, said)[0].get("reasoning_content") == thought
+
+
+def test_members_that_a_provider_refuses_are_left_out() -> None:
+    beside = {"extra_content": {"google": {"thought_signature": "x"}}}
+    said = assistant(
+        reasoning_content="So.", refusal=None, audio=None, tool_calls=[{**CALL, **beside}]
+    )
+
+    assert message(REFUSED, said) == (assistant(), ("reasoning_content",))
+
+
+@for_each("short", SHORT)
+def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
+    call, _ = message(short, assistant())
+    result, _ = message(short, {"role": "tool", "tool_call_id": "call_1", "content": "x"})
+    kept, _ = message(short, assistant(tool_calls=[{**CALL, "id": "D681PevKs"}]))
+
+    assert SHORT_ID.fullmatch(result["tool_call_id"])
+    assert call["tool_calls"][0]["id"] == result["tool_call_id"]
+    assert kept["tool_calls"][0]["id"] == "D681PevKs"
+
+
+@for_each("odd", ["text", {"role": "assistant", "tool_calls": "x"}, {"role": "assistant"},
+                  {"role": "tool", "tool_call_id": 5}, {"role": "tool"},
+                  *({"role": "assistant", "reasoning_content": "So.", "tool_calls": [call]}
+                    for call in ODD_CALLS)])  # fmt: skip
+def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
+    for traits in SHORT:
+        made, _ = provider_chat({"messages": [odd]}, traits)
+        kept = {"reasoning_content"} if traits.thoughts == "refused" else set()
+
+        assert made["messages"] == [without(odd, kept)]
+        assert provider_chat({"messages": "x"}, traits)[0] == {"messages": "x"}
+
+
+def test_developer_becomes_system_where_that_is_unknown() -> None:
+    said = {"role": "developer", "content": "Be brief."}
+
+    assert message(REQUIRED, said)[0] == {**said, "role": "system"}
+
+
+@for_each("traits", [
+    {"has_short_ids": True}, {"signs_calls": True}, {"renamed": (MAX_TOKENS,)},
+    *({"thoughts": thoughts} for thoughts in get_args(Thoughts) if thoughts != "optional"),
+])  # fmt: skip
+def test_every_trait_changes_a_chat_by_itself(traits: Json) -> None:
+    """The provider takes all fields of OpenAI's chat."""
+    row = Provider(name="own", **traits)
+    upstream = Upstream("own", "openai", "https://example.com/v1", traits=row)
+    said = assistant(reasoning_content="" if "required" in traits.values() else "So.")
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi."}]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "x"}
+    body = {"model": "m", "max_completion_tokens": 9, "messages": [*messages, said, result]}
+    head = RequestHead("openai", "chat", "/v1/chat/completions", "r")
+    call = read_call(head, body, 1)
+    openai = DIALECTS["openai"]
+
+    made = build_request(call, Target(upstream, "m"), openai, openai)
+
+    sent = json.loads(made.body)
+    assert sent["messages"][:2] == messages
+    assert sent != body

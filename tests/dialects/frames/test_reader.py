@@ -1,0 +1,222 @@
+"""Frames of an answer are the same, and so is its fault, however the bytes were cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.family import Family, ReadOptions
+from proxy.dialects.frames.reader import FamilyFrameReader
+from proxy.dialects.vendors.openai import OPENAI
+from proxy.dialects.wire.upstream_json import Documents
+from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
+from proxy.runtime.offload import LARGE_BYTES
+from proxy.types import Call, RequestHead
+from proxy.types.events import STOP, Delta, Frame, Part
+from tests.doubles import event
+
+CALL = Call(RequestHead("openai", "chat", "/v1/chat/completions", "r"), {})
+PART = Part("text", 0)
+TEXTS = b"".join(event(b'{"text": "%b"}' % text) for text in (b"Par", b"is.", b""))
+DONE = event(b"[DONE]")
+
+
+class TextReader:
+    """Reads documents with a text. One with ``end`` ends the answer."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.texts: list[str] = []
+
+    def read(self, doc: dict[str, Any], raw: bytes) -> Sequence[Frame]:
+        if "end" in doc:
+            return [Frame((STOP,), doc=doc, raw=raw)]
+        self.texts.append(doc.get("text", ""))
+        return [Frame((Delta(PART, self.texts[-1], ("text",)),), doc=doc, raw=raw)]
+
+    def end(self, *, done: bool = False) -> Sequence[Frame]:
+        if not (done or self.texts == ["whole"]):
+            raise UpstreamInvalid("not complete")
+        return [Frame((STOP,))]
+
+
+FAMILY = Family(
+    name="chat",
+    reader=TextReader,
+    writer=lambda _: pytest.fail("nothing is written"),
+    marks_parts=False,
+    answers="texts",
+)
+
+
+class LastWord:
+    """Keeps each frame until the next one."""
+
+    def __init__(self) -> None:
+        self.kept: list[Frame] = []
+
+    def feed(self, frame: Frame) -> Iterable[Frame]:
+        released, self.kept = self.kept, [frame]
+        return released
+
+    def end(self) -> Iterable[Frame]:
+        released, self.kept = self.kept, []
+        return released
+
+
+def stream_reader(**options: Any) -> FamilyFrameReader:
+    return FamilyFrameReader(FAMILY, ReadOptions(CALL), OPENAI.server, Documents(), **options)
+
+
+def whole_reader(limit: int = 2 * LARGE_BYTES) -> FamilyFrameReader:
+    options = ReadOptions(CALL, whole=True)
+    return FamilyFrameReader(FAMILY, options, OPENAI.server, Documents(), limit=limit)
+
+
+def read(reader: FamilyFrameReader, pieces: Iterable[bytes]) -> tuple[list[Frame], str | None]:
+    """Return the frames, and the code of the fault."""
+    frames: list[Frame] = []
+    try:
+        for piece in pieces:
+            for document in reader.feed(piece):
+                frames += reader.read(document)
+        for document in reader.close():
+            frames += reader.read(document)
+        frames += reader.end()
+    except UpstreamError as error:
+        return [*frames, *reader.left()], error.code
+    return frames, None
+
+
+def texts(frames: Iterable[Frame]) -> list[str]:
+    events = [each for frame in frames for each in frame.events]
+    return [each.text for each in events if isinstance(each, Delta)]
+
+
+@pytest.mark.parametrize("wire", [TEXTS + DONE, TEXTS + event(b"{oops")], ids=["good", "broken"])
+@given(cuts=st.lists(st.integers(0, 100), max_size=10))
+def test_any_cut_of_bytes_gives_the_same_frames(wire: bytes, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
+    pieces = [wire[a:b] for a, b in itertools.pairwise(edges)]
+
+    assert read(stream_reader(), pieces) == read(stream_reader(), [wire])
+
+
+def test_only_the_frame_of_stop_is_last() -> None:
+    frames, fault = read(stream_reader(), [TEXTS + DONE])
+
+    assert [frame.last for frame in frames] == [False, False, False, True]
+    assert fault is None
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    frames, fault = read(stream_reader(), [event(b'{"end": 1}') + TEXTS + b"data: {oops\n\n"])
+
+    assert (texts(frames), frames[-1].last, fault) == ([], True, None)
+
+
+def test_halves_of_a_pair_are_joined_in_rewritten_documents() -> None:
+    wire = event(b'{"text": "\\ud83d"}') + event(b'{"text": "\\ude00"}') + DONE
+
+    frames, fault = read(stream_reader(rewrite=lambda doc: {**doc, "more": 1}), [wire])
+
+    assert (texts(frames), fault) == (["", "\U0001f600"], None)
+
+
+def test_a_stream_without_an_end_is_invalid() -> None:
+    frames, fault = read(stream_reader(), [TEXTS])
+
+    assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
+
+
+@pytest.mark.parametrize(("end", "fault"), [(DONE, None), (b"", "upstream_invalid_response")])
+def test_frames_that_wait_for_their_place_precede_the_end(end: bytes, fault: str | None) -> None:
+    frames, found = read(stream_reader(order=LastWord()), [TEXTS + end])
+
+    assert (texts(frames), found) == (["Par", "is.", ""], fault)
+    assert frames[-1].last == (fault is None)
+
+
+@pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
+def test_frames_ahead_of_a_fault_are_left(order: LastWord | None) -> None:
+    frames, fault = read(stream_reader(order=order), [TEXTS + event(b"{oops")])
+
+    assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
+
+
+@pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
+def test_half_a_character_at_the_end_is_invalid(order: LastWord | None) -> None:
+    wire = event(b'{"text": "a\\ud83d"}') + DONE
+
+    frames, fault = read(stream_reader(order=order), [wire])
+
+    assert (texts(frames), fault) == (["a"], "upstream_invalid_response")
+
+
+def test_a_fault_at_done_does_not_wait_for_the_end_of_the_bytes() -> None:
+    reader = stream_reader(order=LastWord())
+    text, done = reader.feed(event(b'{"text": "a\\ud83d"}') + DONE)
+
+    assert reader.read(text) == []
+    with pytest.raises(UpstreamInvalid):
+        reader.read(done)
+    assert texts(reader.left()) == ["a"]
+
+
+def test_raw_bytes_have_no_line_breaks() -> None:
+    wire = b'data: {\ndata: "text": "Paris"}\n\n' + DONE
+
+    [frame, _], _ = read(stream_reader(), [wire])
+
+    assert frame.raw == b'{"text":"Paris"}'
+
+
+def test_a_rewritten_document_has_bytes_of_its_own() -> None:
+    reader = stream_reader(rewrite=lambda doc: {**doc, "id": "sealed"})
+
+    [frame, _], _ = read(reader, [event(b'{"text": "Paris", "id": "own"}') + DONE])
+
+    assert frame.raw == b'{"text":"Paris","id":"sealed"}'
+
+
+def test_an_error_document_ends_a_stream_with_its_error() -> None:
+    error = event(b'{"error": {"message": "overloaded", "code": 503}, "usage": {"a": 1}}')
+    reader = stream_reader()
+    [document] = reader.feed(error)
+
+    with pytest.raises(UpstreamError, match="overloaded") as caught:
+        reader.read(document)
+    assert caught.value.usage == {"a": 1}
+
+
+def test_an_error_message_may_end_in_half_a_character() -> None:
+    error = event(b'{"error": {"message": "overloaded \\ud83d", "param": "\\ud83d"}}')
+    reader = stream_reader()
+    [document] = reader.feed(error)
+
+    with pytest.raises(UpstreamError) as caught:
+        reader.read(document)
+    assert caught.value.message.encode().endswith(b"overloaded ?")
+
+
+def test_a_large_document_has_its_size_and_estimate() -> None:
+    text = b"a" * LARGE_BYTES
+    wire = b'{"texts": [], "text": "%b"}' % text
+
+    [frame], fault = read(whole_reader(), [wire])
+
+    assert (frame.size, frame.quarters, frame.last, fault) == (len(wire), len(text), True, None)
+
+
+@pytest.mark.parametrize("wire", [b"{}", b'{"texts": {}}', b"[]", b"{oops"])
+def test_a_document_that_is_no_answer_is_invalid(wire: bytes) -> None:
+    assert read(whole_reader(), [wire]) == ([], "upstream_invalid_response")
+
+
+def test_a_whole_answer_is_bounded() -> None:
+    with pytest.raises(ResponseTooLarge):
+        whole_reader(limit=10).feed(b"a" * 11)

@@ -1,0 +1,211 @@
+"""Parts that take turns leave one after the other, with all of their text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.frames.sequencer import MAX_FRAMES, Sequencer
+from proxy.errors import ResponseTooLarge, UpstreamInvalid
+from proxy.types.events import (
+    STOP,
+    Begin,
+    Closing,
+    Delta,
+    End,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    replaced,
+)
+from tests.checked import checked
+
+START = Frame((Start("id", "model", None),))
+FINISH, LAST = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
+
+
+def sequenced(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the frames of one answer in sequence, with their order checked before and after."""
+    sequencer = Sequencer()
+    out = [each for frame in checked(frames, split=True) for each in sequencer.feed(frame)]
+    return checked([*out, *sequencer.end()], split=True, sequenced=True)
+
+
+def one(*events: Event) -> Frame:
+    return Frame(events)
+
+
+def texts(frames: Iterable[Frame]) -> list[str]:
+    """Return the texts of the parts in the order in which they begin."""
+    found: dict[Part, list[str]] = {}
+    for frame in frames:
+        for event in frame.events:
+            if isinstance(event, Begin):
+                found[event.part] = []
+            elif isinstance(event, Delta):
+                found[event.part].append(event.text)
+    return ["".join(pieces) for pieces in found.values()]
+
+
+def flat(kinds: Iterable[Closing]) -> list[Part]:
+    return [Part("text", number, closing=closing) for number, closing in enumerate(kinds)]
+
+
+def test_a_part_waits_until_the_open_one_has_ended() -> None:
+    a, b = flat(["marked", "marked"])
+    frames = [START, one(Begin(a)), one(Begin(b)), one(Delta(b, "b")), one(Delta(a, "a"))]
+    frames += [one(End(b)), one(Delta(a, "A")), one(End(a)), FINISH, LAST]
+
+    out = sequenced(frames)
+
+    assert texts(out) == ["aA", "b"]
+    assert [frame for frame in out if Finish in map(type, frame.events)] == [FINISH]
+
+
+def test_an_implicit_part_ends_for_another_and_is_carried_on() -> None:
+    a, b = flat(["implicit", "implicit"])
+    turns = [one(Delta(part, part.kind[:1] + str(at))) for at, part in enumerate([a, b, a, b, a])]
+    turns[0] = one(Begin(a), *turns[0].events)
+    turns[1] = one(Begin(b), *turns[1].events)
+
+    out = sequenced([START, *turns, FINISH, LAST])
+
+    begun = [e.part for frame in out for e in frame.events if isinstance(e, Begin)]
+    assert texts(out) == ["t0", "t1", "t2", "t3", "t4"]
+    assert [part.continues for part in begun] == [None, None, a, b, begun[2]]
+
+
+def test_a_tool_call_ends_with_its_json() -> None:
+    a, b = (Part("arguments", number, closing="json") for number in range(2))
+    frames = [START, one(Begin(a)), one(Begin(b)), one(Delta(a, '{"a":')), one(Delta(b, '{"b"'))]
+    frames += [one(Delta(b, ":2}")), one(Delta(a, '"}"}')), one(Delta(a, " ")), FINISH, LAST]
+
+    assert texts(sequenced(frames)) == ['{"a":"}"}', '{"b":2}']
+
+    with pytest.raises(UpstreamInvalid, match="continued a tool call"):
+        sequenced([*frames[:-2], one(Delta(a, "x")), FINISH, LAST])
+
+
+def test_children_of_an_item_follow_one_another() -> None:
+    item = Part("item", 0)
+    children = [Part("text", number, parent=item) for number in range(3)]
+    frames = [START, one(Begin(item)), *(one(Begin(each)) for each in children)]
+    frames += [one(Delta(each, str(each.number))) for each in (*children, *children)]
+    frames += [*(one(End(each)) for each in reversed(children)), one(End(item)), FINISH, LAST]
+
+    assert texts(sequenced(frames)) == ["", "00", "11", "22"]
+
+
+def test_children_that_wait_at_a_cut_follow_the_open_one() -> None:
+    item = Part("item", 0)
+    a, b, c = (Part("text", number, parent=item) for number in range(3))
+    frames = [START, one(Begin(item)), one(Begin(a)), one(Delta(a, "a")), one(Begin(b))]
+    frames += [one(Delta(b, "b")), one(Begin(c)), one(Delta(c, "c"))]
+
+    assert texts(sequenced(frames)) == ["", "a", "b", "c"]
+
+
+def test_items_that_wait_at_a_cut_follow_the_open_one() -> None:
+    items = [Part("item", number) for number in range(2)]
+    children = [Part("text", 0, parent=item) for item in items]
+    frames = [START, *(one(Begin(part)) for part in (*items, *children))]
+    frames += [one(Delta(part, str(at))) for at, part in enumerate(children)]
+
+    assert texts(sequenced(frames)) == ["", "0", "", "1"]
+
+
+def test_frames_ahead_of_a_fault_are_left() -> None:
+    a, b, c = (Part("arguments", number, closing="json") for number in range(3))
+    frames = [START, one(Begin(a)), one(Delta(a, "{}")), one(Begin(b)), one(Begin(c))]
+    frames += [one(Delta(c, "{}")), one(Delta(a, "x"))]
+    sequencer = Sequencer()
+    out = [each for frame in frames for each in sequencer.feed(frame)]
+
+    with pytest.raises(UpstreamInvalid, match="continued a tool call"):
+        sequencer.feed(one(Delta(b, "{}")))
+
+    assert texts([*out, *sequencer.end()]) == ["{}", "{}", "{}"]
+
+
+def test_frames_keep_their_bytes_until_one_has_waited() -> None:
+    a, b = flat(["marked", "marked"])
+    doc = {"delta": "x"}
+    events: list[Event] = [Begin(a), Delta(a, "x"), Begin(b), Delta(a, "x"), End(a), End(b)]
+    out = Sequencer()
+    shown = [each for e in events for each in out.feed(Frame((e,), "messages", doc, b"x"))]
+
+    assert [frame.raw for frame in shown] == [b"x", b"x", None, None, None, None]
+
+
+def test_deltas_that_wait_are_joined_in_their_document() -> None:
+    a, b = flat(["marked", "marked"])
+    sequencer = Sequencer()
+    for event in (Begin(a), Begin(b)):
+        sequencer.feed(one(event))
+    for text in "xyz":
+        doc = {"at": 1, "delta": {"text": text}}
+        assert sequencer.feed(Frame((Delta(b, text, ("delta", "text")),), "messages", doc)) == []
+
+    [_, begin, delta] = sequencer.feed(one(End(a)))
+
+    assert begin == one(Begin(b))
+    assert delta.doc == {"at": 1, "delta": {"text": "xyz"}}
+    assert texts([begin, delta]) == ["xyz"]
+
+
+def test_what_waits_is_bounded() -> None:
+    sequencer = Sequencer()
+    sequencer.feed(one(Begin(Part("text", 0))))
+    with pytest.raises(ResponseTooLarge, match="interleaved"):
+        for number in range(MAX_FRAMES + 1):
+            sequencer.feed(one(Begin(Part("text", number + 1))))
+
+
+def test_replaced_copies_the_path_alone() -> None:
+    doc = {"a": [{"b": "x"}, {"b": "y"}], "c": {}}
+    made = replaced(doc, ("a", 1, "b"), "z")
+
+    assert doc["a"] == [{"b": "x"}, {"b": "y"}]
+    assert made == {"a": [{"b": "x"}, {"b": "z"}], "c": {}}
+    assert made["c"] is doc["c"]
+
+
+CLOSINGS: list[Closing] = ["marked", "implicit", "json"]
+
+
+@given(
+    st.lists(st.sampled_from(CLOSINGS), min_size=1, max_size=4),
+    st.lists(st.integers(0, 3), max_size=40),
+    st.lists(st.integers(0, 1), min_size=4, max_size=4),
+)
+def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[int]) -> None:
+    parts = [
+        Part("arguments" if closing == "json" else "text", number, closing=closing, choice=choice)
+        for number, (closing, choice) in enumerate(zip(kinds, choices, strict=False))
+    ]
+    frames, expected = [START], defaultdict[Part, str](str)
+    frames += [one(Begin(part)) for part in parts]
+    for at, turn in enumerate(turns):
+        part = parts[turn % len(parts)]
+        text = ("{" if not expected[part] else f"[{at}]") if part.closing == "json" else f"{at},"
+        expected[part] += text
+        frames.append(one(Delta(part, text)))
+    frames += [one(End(part)) for part in parts if part.closing == "marked"]
+    frames += [one(Finish(choice, "stop")) for choice in {part.choice for part in parts}]
+
+    found: dict[Part, str] = defaultdict(str)
+    for frame in sequenced([*frames, LAST]):
+        for event in frame.events:
+            if isinstance(event, Delta):
+                origin = event.part
+                while origin.continues is not None:
+                    origin = origin.continues
+                found[origin] += event.text
+
+    assert found == {part: text for part, text in expected.items() if text}

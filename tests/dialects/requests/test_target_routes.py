@@ -1,0 +1,201 @@
+"""The short way gives what the long one gives, or nothing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
+from proxy.dialects.requests.parameters import apply_parameters
+from proxy.dialects.requests.target_routes import MOST_KEPT, passed_on, target_endpoint, way_of
+from proxy.dialects.requests.translation import translate
+from proxy.dialects.requests.upstream_request import parameters, translate_request
+from proxy.dialects.vendors.openai import OPENAI
+from proxy.errors import InvalidField, RequestError
+from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, RequestHead, Target, Upstream
+from tests.for_each import for_each
+
+ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings")
+SAID: dict[Endpoint, dict[str, Any]] = {
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
+    "completions": {"model": "m", "prompt": "Hello"},
+    "embeddings": {"model": "m", "input": "Hello"},
+}
+VALUES: tuple[Any, ...] = (
+    *(None, 0, 1, 2, 5, 200, -1, 0.5, 2.5, True, False, "x", "auto", "high", [], ["a"], ["a"] * 5),
+    *({}, {"a": 1}, {"max_tokens": 7}, [{"type": "function"}], {"1": 150}),
+)
+OTHERS = ("apiKey", "models", "maxGenLen", "max_gen_len", "extra_body", "reasoning", "odd", "x-y")
+LISTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"drops": frozenset({"seed", "user"})},
+    {"refuses": frozenset({"temperature", "tools[].server_url"})},
+    {"accepts": frozenset({"odd", "max_gen_len", "tools"}), "open_ranges": True},
+)
+CHANGES = (
+    UNCHANGED,
+    ParameterOverrides(cap={"max_tokens": 9, "n": 1}),
+    ParameterOverrides(cap={"temperature": 0.7, "max_completion_tokens": 3}),
+    ParameterOverrides(set={"max_tokens": 5, "seed": 1}),
+    ParameterOverrides(set={"temperature": 3}, cap={"max_tokens": 0}),
+    ParameterOverrides(set={"odd": 1, "model": "other"}),
+    ParameterOverrides(set={"max_tokens": 1000}, cap={"max_tokens": 50}),
+)
+
+
+def upstream(dialect: str, lists: dict[str, Any]) -> Upstream:
+    return Upstream("openai", dialect, "https://example.com", **lists)
+
+
+UPSTREAMS = [upstream(dialect, lists) for dialect in DIALECTS for lists in LISTS]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    dialect = draw(st.sampled_from([name for name in DIALECTS if name != "multimodel"]))
+    endpoint = draw(
+        st.sampled_from([each for each in ENDPOINTS if each in CHECKED_FIELDS[dialect]])
+    )
+    fields = CHECKED_FIELDS[dialect][endpoint]
+    body = dict(SAID[endpoint])
+    for name in draw(st.lists(st.sampled_from([*fields, *OTHERS]), max_size=4)):
+        fitting = [v for v in VALUES if name not in fields or not fields[name].check(v)]
+        body.setdefault(name, draw(st.sampled_from([None, *fitting])))
+    try:
+        return read_call(RequestHead(dialect, endpoint, "/", "r"), body)
+    except RequestError:
+        assume(condition=False)
+        raise
+
+
+@settings(max_examples=400)
+@given(
+    calls(),
+    st.sampled_from(UPSTREAMS),
+    st.sampled_from([None, "chat", "completions"]),
+    st.sampled_from(["gpt-4o", "o3-mini"]),
+    st.sampled_from(CHANGES),
+)
+def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
+    call: Call, there: Upstream, only: Any, model: str, changes: ParameterOverrides
+) -> None:
+    asked, spoken, target = (
+        DIALECTS[call.head.dialect],
+        DIALECTS[there.dialect],
+        Target(there, model),
+    )
+    if only is not None:
+        target = Target(there, model, endpoint=only)
+    try:
+        way = way_of(call.head.endpoint, asked, target, spoken)
+    except InvalidField:
+        return
+    before = dict(call.body)
+
+    made = passed_on(way, call.head.endpoint, call.body, model, changes)
+
+    assert call.body == before
+    if made is not None:
+        endpoints = call.head.endpoint, way.endpoint
+        long = translate(asked, spoken, endpoints, call.body, target, changes)
+        assert long.body == made.body  # a field that is set may stand elsewhere
+        assert {name: type(value) for name, value in long.body.items()} == {
+            name: type(value) for name, value in made.body.items()
+        }
+        assert (list(long.supported_fields), long.accepts_zero_bound) == (
+            list(made.supported_fields),
+            made.accepts_zero_bound,
+        )
+        assert (long.dropped_fields, long.max_output_tokens) == (
+            made.dropped_fields,
+            made.max_output_tokens,
+        )
+
+
+@settings(max_examples=300)
+@given(
+    calls(),
+    st.sampled_from(UPSTREAMS),
+    st.sampled_from(["gpt-4o", "o3-mini"]),
+    st.sampled_from(CHANGES),
+    st.booleans(),
+)
+def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it(
+    call: Call, there: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
+) -> None:
+    target, spoken = Target(there, model), DIALECTS[there.dialect]
+    endpoint = target_endpoint(call.head.endpoint, target, spoken)
+    known = spoken.fields.get(endpoint, {}).keys() | there.accepts
+    with suppress(InvalidField):  # what was sent before is known already
+        way_of(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
+        if is_sent:
+            translate_request(call, target, DIALECTS[call.head.dialect], spoken, changes)
+
+    made = parameters(call, target, changes)
+
+    long = apply_parameters(endpoint, {**call.body, "model": model}, changes, known)
+    assert made == {**long, "model": call.body["model"]}
+    assert {name: type(value) for name, value in made.items()} == {
+        name: type(value) for name, value in {**long, "model": call.body["model"]}.items()
+    }
+
+
+@for_each("dialect", ["openai", "portkey", "enkrypt"])
+@for_each("changes", CHANGES[:3], ids=str)
+@for_each("bounded", [{}, {"max_tokens": 256}], ids=str)
+def test_usual_way_is_short(
+    dialect: str, changes: ParameterOverrides, bounded: dict[str, int]
+) -> None:
+    usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
+    target = Target(upstream(dialect, {}), "gpt-4o")
+    way = way_of("chat", OPENAI, target, DIALECTS[dialect])
+
+    made = passed_on(way, "chat", usual, "gpt-4o", changes)
+
+    assert made is not None
+    assert made.body["model"] == "gpt-4o"
+    assert way_of("chat", OPENAI, target, DIALECTS[dialect]) is way
+
+
+def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
+    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+
+    hot = {**SAID["chat"], "temperature": 3}
+
+    assert passed_on(way, "chat", hot, "gpt-4o", UNCHANGED) is None
+
+
+def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
+    changes = ParameterOverrides(cap={"max_tokens": 9})
+    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+
+    for number in range(1, 3 * MOST_KEPT):
+        said = {**SAID["chat"], "max_tokens": number}
+        made = passed_on(way, "chat", said, "gpt-4o", changes)
+        assert made is not None
+        assert made.body["max_tokens"] == min(9, number)
+        assert len(changes.changed[way]) <= MOST_KEPT
+
+
+class EmptiedByOthers(dict[Any, Any]):
+    """What another thread empties as soon as somebody has looked into it."""
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        self.clear()
+        return found
+
+
+def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
+    """Large requests take this way in a thread, at the same time as others."""
+    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way.unchanged = EmptiedByOthers()
+
+    for _ in range(3):
+        said = {**SAID["chat"], "max_tokens": 7}
+        made = passed_on(way, "chat", said, "gpt-4o", UNCHANGED)
+        assert made is not None
+        assert made.max_output_tokens == 7

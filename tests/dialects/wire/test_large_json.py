@@ -1,0 +1,163 @@
+"""What is read and written in pieces is what the parsers in C read and write, to the byte."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.wire import large_json, request_json
+from proxy.dialects.wire.large_json import (
+    MOST_DEPTH,
+    PieceReader,
+    decode_pieces,
+    dump_pieces,
+    whole_escapes,
+    write_pieces,
+)
+from proxy.errors import BadRequest
+from proxy.runtime.offload import LARGE_BYTES
+from tests.for_each import for_each
+
+SIZES = st.integers(12, 40)  # two escapes that belong together fit in
+TEXTS = st.text(st.sampled_from('a"\\/\n\t\x01\x7fé漢😀 u0d8\u2028'), max_size=60) | st.text()
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=20,
+)
+MARKS = st.text(st.sampled_from(' \n{}[],:"\\ud83de00b1.-+eEtrufalsn0aé'), max_size=40)
+BROKEN = st.sampled_from(['"\\', '"\\u', '"\\ud83d', '"a\n"', "01", "1.", "-", ".5", "1e", "[1,]"])
+DOCUMENTS = MARKS | BROKEN | st.tuples(MARKS, VALUES.map(json.dumps), MARKS).map("".join)
+
+
+def read_in_pieces(raw: bytes, size: int) -> Any:
+    return PieceReader(decode_pieces(raw, size), request_json._decoder, size).read()
+
+
+def told(read: Any, *asked: Any) -> Any:
+    try:
+        whole = read(*asked)
+        orjson.dumps(whole)
+    except (ValueError, TypeError, RecursionError, BadRequest):
+        return None
+    return repr(whole)
+
+
+@given(VALUES, SIZES)
+def test_it_is_written_as_by_the_writer_in_c(value: Any, size: int) -> None:
+    assert b"".join(write_pieces(value, size)) == orjson.dumps(value)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]), SIZES)
+def test_it_is_read_as_by_the_reader_in_c(value: Any, asc: bool, indent: int, size: int) -> None:
+    raw = json.dumps(value, ensure_ascii=asc, indent=indent).encode("utf-8", "surrogatepass")
+
+    assert told(read_in_pieces, raw, size) == told(request_json._read_small, raw)
+
+
+@given(DOCUMENTS, SIZES)
+def test_what_is_no_json_is_refused_alike(text: str, size: int) -> None:
+    raw = text.encode("utf-8", "surrogatepass")
+
+    assert told(read_in_pieces, raw, size) == told(request_json._read_small, raw)
+
+
+@given(st.binary(max_size=60), SIZES)
+def test_bytes_that_are_no_utf_8_are_refused_alike(raw: bytes, size: int) -> None:
+    raw = b'{"a": "' + raw + b'"}'
+
+    assert told(read_in_pieces, raw, size) == told(request_json._read_small, raw)
+
+
+@given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))
+def test_a_piece_ends_between_two_characters(marks: list[str]) -> None:
+    text, ends = "".join(marks), {0, *accumulate(map(len, marks))}
+    plain = {at for at in range(len(text)) if text[at] in "ud83"}  # of what is no escape
+
+    for at in range(len(text) + 1):
+        kept = whole_escapes(text[:at])
+        assert len(kept) in ends | plain
+        assert at - len(kept) < 12
+
+
+@pytest.mark.parametrize("of", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_it_may_be_as_deep_as_for_the_writer_in_c(of: Any) -> None:
+    value: Any = 1
+    for _ in range(MOST_DEPTH):
+        value = of(value)
+
+    assert dump_pieces(value) == orjson.dumps(value)
+    assert read_in_pieces(orjson.dumps(value), 64) == value
+    deeper = of(value)
+    for write in (dump_pieces, orjson.dumps):
+        with pytest.raises(TypeError):
+            write(deeper)
+    with pytest.raises((ValueError, TypeError)):
+        dump_pieces(read_in_pieces(json.dumps(deeper).encode(), 64))
+    with pytest.raises(BadRequest):
+        request_json.read_json(json.dumps([deeper, "x" * LARGE_BYTES]).encode())
+
+
+@for_each("value", ["\ud800", {"\udfff": 1}, [2**64], {1: 2}])
+def test_what_cannot_be_written_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError):
+        dump_pieces(value)
+
+
+LONG = 300_000
+LARGE = {
+    "letters": "a" * LONG,
+    "line ends": "\n" * LONG,
+    "mixed": "aaa漢😀" * (LONG // 5),
+    "backslashes": "\\" * LONG,
+    "quotes": '"' * LONG,
+    "emoji": "😀" * LONG,
+}
+
+
+@for_each("asc", [True, False])
+@for_each("name", LARGE)
+def test_a_large_body_is_read_and_written_the_same(name: str, asc: bool) -> None:
+    body = {"prompt": LARGE[name], "more": [LARGE[name][:1000]] * 300, LARGE[name]: None}
+    raw = json.dumps(body, ensure_ascii=asc).encode()
+
+    assert len(raw) > LARGE_BYTES
+    assert request_json.read_json(raw) == body
+    assert dump_pieces(body) == orjson.dumps(body)
+
+
+@for_each("name", LARGE)
+def test_no_piece_is_larger_than_a_piece(name: str) -> None:
+    body = {"prompt": LARGE[name], LARGE[name]: LARGE[name]}
+
+    written = write_pieces(body)
+
+    assert max(map(len, written)) <= 6 * large_json.PIECE
+    assert sum(map(len, written)) > 3 * LONG
+
+
+SHORT_VALUES = {
+    "names": {f"n{number}": 1 for number in range(30_000)},
+    "texts": ["ab cd\n"] * 30_000,
+    "empty objects": [{}] * 30_000,
+}
+
+
+@pytest.mark.parametrize("name", SHORT_VALUES)
+def test_short_values_are_put_together(name: str) -> None:
+    whole = orjson.dumps(SHORT_VALUES[name])
+
+    written = write_pieces(SHORT_VALUES[name])
+
+    assert b"".join(written) == whole
+    assert len(written) <= len(whole) // large_json.PIECE + 1

@@ -1,0 +1,98 @@
+"""The one table of bounds: what counts as one, where they are looked for, and their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.errors import InvalidField
+from proxy.fields.checks import MAX_TOKENS
+from proxy.fields.field_table import fields_of
+from proxy.fields.token_bounds import (
+    NUMBERS,
+    answers_of,
+    check_groups,
+    checked_fields,
+    groups,
+    most_tokens,
+    typed,
+)
+from tests.for_each import for_each
+
+CHAT, COMPLETIONS = fields_of("chat"), fields_of("completions")
+KNOWN = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
+UNBOUNDED = 1024
+
+
+@for_each(
+    ("body", "most"),
+    [
+        ({}, UNBOUNDED),
+        ({"max_tokens": None}, UNBOUNDED),
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 0}, UNBOUNDED),
+        ({"max_tokens": 1, "max_completion_tokens": 900}, 900),
+        ({"max_tokens": -1}, UNBOUNDED),
+        ({"max_tokens": 5000, "n_predict": -2}, 5000),
+        ({"max_tokens": 5, "n_predict": -2}, UNBOUNDED),
+        ({"n_predict": 60}, UNBOUNDED),
+        ({"max_tokens": 5, "n_predict": 60}, 60),
+        ({"max_tokens": 5, "options": {"num_predict": 60}}, 60),
+        ({"max_tokens": 5, "options": {"num_predict": 0}}, UNBOUNDED),
+        ({"options": {"max_tokens": 5}}, UNBOUNDED),
+        ({"max_tokens": 5, "min_tokens": 60}, 60),
+        ({"min_tokens": 60}, UNBOUNDED),
+        ({"max_tokens": 5, "n": 3, "best_of": 4}, 20),
+        ({"max_tokens": 5, "best_of": 0}, 5),
+        ({"max_tokens": 5, "extra_body": {"options": {"n": 3}}}, 15),
+        ({"max_tokens": 5, "thinking_budget": 2}, 7),
+        ({"max_tokens": 5, "thinking": {"budget_tokens": 2}}, 5),
+        ({"max_tokens": 5, "thinking": {"budget_tokens": 9}}, 9),
+        ({"thinking": {"budget_tokens": 2}}, UNBOUNDED + 2),
+        ({"max_tokens": 5, "extra_body": {"thinking": {"budget_tokens": 2}}}, 7),
+        ({"max_tokens": 5, "reasoning": {"max_tokens": 2}}, 7),
+    ],
+)
+def test_the_most_is_the_largest_that_any_server_may_obey(body: dict[str, Any], most: int) -> None:
+    assert most_tokens(body, KNOWN) == most
+
+
+@for_each(
+    ("body", "answers"),
+    [
+        ({}, 1),
+        ({"n": None}, 1),
+        ({"n": 0}, 1),
+        ({"n": 3, "best_of": 5}, 5),
+        ({"extra_body": {"options": {"n": 3}}}, 3),
+        ({"prompt": "Hi"}, 1),
+        ({"prompt": ["Hi", "Ho"], "n": 3}, 6),
+    ],
+)
+def test_answers_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
+    assert answers_of(body) == answers
+
+
+def test_groups_of_options_are_found_within_one_another() -> None:
+    body = {"extra_body": {"options": {"a": 1}}, "options": "text", "other": {"options": {}}}
+
+    assert [path for path, _ in groups(body)] == ["", "extra_body.", "extra_body.options."]
+
+
+@for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
+@for_each("name", sorted(NUMBERS))
+def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, value: Any) -> None:
+    with pytest.raises(InvalidField) as refused:
+        check_groups({"options": {name: value}})
+
+    assert refused.value.param == f"options.{name}"
+    assert checked_fields({})[name].check(value) is not None
+
+
+def test_a_dialects_own_fields_come_first_and_types_have_no_ranges() -> None:
+    assert checked_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert CHAT["stop"].check(["a"] * 6) is not None
+    assert typed(CHAT)["stop"].check(["a"] * 6) is None
+    assert typed(CHAT)["stop"].check([1]) is not None
+    assert typed(CHAT)["max_tokens"].check(-1) is None
