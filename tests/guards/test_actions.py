@@ -118,7 +118,7 @@ def test_a_claim_is_of_the_dearest_target_that_a_guard_may_choose() -> None:
     upstream = Upstream("openai", "openai", "http://localhost")
     cheap = Target(upstream, "smol", prices=(Price(Decimal(1), Decimal(1)),))
     dear = Target(upstream, "large", prices=(Price(Decimal(100), Decimal(100)),))
-    routes = rule("hippo", action="route", to=(dear,))
+    routes = rule("hippo", action="route", route_targets=(dear,))
     head = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
     call = Call(head, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10})
 
@@ -128,7 +128,7 @@ def test_a_claim_is_of_the_dearest_target_that_a_guard_may_choose() -> None:
 
     assert cost() is not None
     assert cost(routes) == 100 * (cost() or 0)
-    assert cost(rule("hippo", action="route", to=(dear,), shadow=True)) == cost()
+    assert cost(rule("hippo", action="route", route_targets=(dear,), shadow=True)) == cost()
 
 
 @MODES
