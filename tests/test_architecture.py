@@ -23,7 +23,7 @@ UNTESTED = {
     "proxy/guards/stream/part_stream.py": "test_filter.py holds frames by it",
     "proxy/guards/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guards/text/hosts.py": "tests/guards/kinds/test_urls.py finds hosts by it",
-    "proxy/dialects/requests/stored_request.py": "responses/test_stored.py sends them",
+    "proxy/dialects/requests/stored_request.py": "tests/dialects/responses/test_stored.py",
     "proxy/dialects/messages/family.py": "a record; tests/dialects/messages/test_writer.py uses it",
     "proxy/dialects/responses/family.py": "test_reader.py and test_writer.py read and write by it",
     "proxy/dialects/responses/schema.py": "test_failures.py, test_reader.py and test_writer.py",
