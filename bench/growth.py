@@ -22,7 +22,7 @@ from bench.axes import AXES, KEPT, Axis
 from bench.rounds import Bench, Measured
 from bench.targets import headrace
 from proxy.cache.memory import ENTRY_BYTES, Memory
-from proxy.cache.store import Why
+from proxy.cache.store import EvictionReason
 
 WARM_CALLS = 20
 LOOKED = 20_000
@@ -33,9 +33,9 @@ HOUR_S = 3600.0
 class Ignored:
     """What a store tells, and nobody wants to know here."""
 
-    def held(self, store: str, entries: int, size: int) -> None: ...
+    def set_cache_size(self, store: str, entries: int, size: int) -> None: ...
 
-    def evicted(self, why: Why, count: int) -> None: ...
+    def evicted(self, reason: EvictionReason, count: int) -> None: ...
 
     def failed(self, store: str) -> None: ...
 

@@ -87,7 +87,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "with the next rows or within a minute", MINUTE, writer.IDLE_S),
     ("ledger.md", "for at most 5 seconds", 5, ledger.CLOSE_S),
     ("ledger.md", "some 10 seconds after they ended", 10, audit.CHECKS_OF_LAG * audit.BETWEEN_S),
-    ("ledger.md", "some 500 calls at a time", 500, statements.AT_ONCE),
+    ("ledger.md", "some 500 calls at a time", 500, statements.PRUNE_BATCH),
     ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.INTERVAL_S),
     ("ledger.md", "for at most a twentieth of the time", 20, reconcile.IDLE_FACTOR),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),

@@ -67,7 +67,7 @@ class Running:
 
 
 @frozen
-class Rooms:
+class Stages:
     """Stages of a call between policy and emitters."""
 
     limits: Limiter
@@ -76,22 +76,22 @@ class Rooms:
     upstreams: Upstreams
 
 
-def assembled(
+def build_pipeline(
     policies: ports.Policies,
-    rooms: Rooms,
+    stages: Stages,
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
 ) -> Pipeline:
     """Return a pipeline of these stages."""
     return Pipeline(
         policies=policies,
-        limits=rooms.limits,
-        guards=rooms.guards,
-        cache=rooms.cache,
-        upstreams=rooms.upstreams,
+        limits=stages.limits,
+        guards=stages.guards,
+        cache=stages.cache,
+        upstreams=stages.upstreams,
         emitter=emitter,
         start_record=start_record,
-        turns=rooms.upstreams.turns,
+        turns=stages.upstreams.turns,
     )
 
 
@@ -114,7 +114,7 @@ async def running(
     opened, and ``OSError`` for an address that cannot be bound.
     """
     async with AsyncExitStack() as opened:
-        context, ending = _context(settings, opened, log_fd)
+        context, shutdown_log = _context(settings, opened, log_fd)
         decisions = telemetry.decisions(context)
         store, watch, tokens = _policies(context, decisions)
         check(store.current)
@@ -134,13 +134,13 @@ async def running(
         opened.callback(emitters.tell)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
-        rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
+        stages = await _stages(context, http, store, via, emitters, offload := _offload(context))
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.bug, context)
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
-        bounds, ids, passed = _bounds(context, offload), stores.ids(context), store.passed
-        port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, passed)
-        front = server.data_handler(assembled(store, rooms, emitters), port, bug)
-        handler = _admin(context, rooms, emitters, past, candidate, readiness)
+        bounds, ids, passthrough = _bounds(context, offload), stores.ids(context), store.passed
+        port = server.DataPort(via, new_request_id, bounds, calls, keyless, ids, passthrough)
+        front = server.data_handler(build_pipeline(store, stages, emitters), port, bug)
+        handler = _admin(context, stages, emitters, past, candidate, readiness)
         await prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
         listen, clients, stop = await _listen(opened, front, settings.listen)
@@ -149,26 +149,26 @@ async def running(
         context.metrics.watch(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
-        await opened.enter_async_context(stores.drift(context, store, rooms.limits))
+        await opened.enter_async_context(stores.drift(context, store, stages.limits))
         await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
         opened.callback(setattr, readiness, "ready", False)
         remaining_load = load_rest(store.current, calls, readiness, context.metrics, loaded)
         await opened.enter_async_context(run_in_background(remaining_load))
-        telemetry.listening(context, ending, listen, admin)
+        telemetry.listening(context, shutdown_log, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
 
 def _context(
     settings: Settings, opened: AsyncExitStack, log_fd: int
-) -> tuple[Context, telemetry.Ending]:
+) -> tuple[Context, telemetry.ShutdownLog]:
     metrics = Metrics(proxy.__version__)
     levels = LogLevel(settings.log.level, time.monotonic)
     log = line_logger(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108 # defined below
     failed = telemetry.writer_failed(metrics, log)
     writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
-    ending = telemetry.Ending(log, settings.drain_seconds)
-    opened.callback(ending.end)
+    shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
+    opened.callback(shutdown_log.end)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
     context = Context(
         settings=settings,
@@ -179,17 +179,17 @@ def _context(
         failed=failed,
     )
     telemetry.route_library_logs(context)
-    return context, ending
+    return context, shutdown_log
 
 
-async def _rooms(
+async def _stages(
     context: Context,
     http: HttpClient,
     store: PolicyStore,
     via: str,
     emitters: Emitters,
     offload: Offload,
-) -> Rooms:
+) -> Stages:
     gauges.secrets(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
@@ -206,35 +206,35 @@ async def _rooms(
         offload=offload,
     )
     health = Health(time.monotonic, context.metrics.circuit)
-    answers = Bodies(context.settings.answers_bytes, "answers")
-    context.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
+    response_bodies = Bodies(context.settings.answers_bytes, "answers")
+    context.metrics.watch("headrace_answer_body_bytes", read=lambda: response_bodies.held)
     upstreams = Upstreams(
         http=http,
         via=via,
         new_span_id=new_span_id,
         health=health,
         offload=offload,
-        share=partial(BodyShare, answers),
+        share=partial(BodyShare, response_bodies),
         ids=stores.ids(context),
         registry=counters,
     )
-    bare = Rooms(
+    internal_stages = Stages(
         limits=limits,
         guards=GuardsOnDemand(partial(_guards, context, None, None)),
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
-    internal = assembled(GuardPolicies(lambda: store.current), bare, emitters)
+    internal = build_pipeline(GuardPolicies(lambda: store.current), internal_stages, emitters)
     outside = HttpEgress(http, internal.run, new_request_id)
     guards = GuardsOnDemand(partial(_guards, context, pool, outside))
-    kept = cache.AnswerCache(
-        backends=await stores.shelves(context),
+    response_cache = cache.AnswerCache(
+        backends=await stores.cache_backends(context),
         now=since_epoch,
         semantic=stores.semantic_cache(context, outside),
         offload=offload,
         turns=upstreams.turns,
     )
-    return Rooms(limits=limits, guards=guards, cache=kept, upstreams=upstreams)
+    return Stages(limits=limits, guards=guards, cache=response_cache, upstreams=upstreams)
 
 
 def _guards(
@@ -270,7 +270,7 @@ def _emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:
 
 def _admin(
     context: Context,
-    rooms: Rooms,
+    stages: Stages,
     emitters: Emitters,
     calls: CallHistory,
     candidate: Candidate | None,
@@ -278,7 +278,7 @@ def _admin(
 ) -> server.Handler:
     sources = AdminSources(
         settle=emitters.tell,
-        look=gauges.LimitGauges(context.metrics, rooms.limits.store, since_epoch).look,
+        look=gauges.LimitGauges(context.metrics, stages.limits.store, since_epoch).look,
         render=context.metrics.render,
         levels=context.levels,
         calls=calls,
@@ -362,7 +362,7 @@ async def _candidate(context: Context) -> Candidate | None:
 
 
 async def _listen(
-    opened: AsyncExitStack, handler: server.Handler, at: Address
+    opened: AsyncExitStack, handler: server.Handler, configured: Address
 ) -> tuple[Address, server.HttpServer, Stop]:
     listener = server.HttpServer(
         handler,
@@ -370,7 +370,7 @@ async def _listen(
         keepalive_timeout=KEEPALIVE_S,
         lingering_time=LINGER_S,
     )
-    address, stop = await listen(opened, listener, at)
+    address, stop = await listen(opened, listener, configured)
     return address, listener, stop
 
 

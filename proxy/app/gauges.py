@@ -98,15 +98,15 @@ class LoopLag:
 
     async def __aenter__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ask()
+        self._schedule()
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._timer.cancel()
 
-    def _ask(self) -> None:
+    def _schedule(self) -> None:
         due_at = self._loop.time() + LAG_EVERY_S
-        self._timer = self._loop.call_at(due_at, self._woken, due_at)
+        self._timer = self._loop.call_at(due_at, self._on_timer, due_at)
 
-    def _woken(self, due_at: float) -> None:
+    def _on_timer(self, due_at: float) -> None:
         self._tell(max(0.0, self._loop.time() - due_at))
-        self._ask()
+        self._schedule()

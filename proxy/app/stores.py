@@ -18,7 +18,7 @@ from proxy import ledger
 from proxy.app import telemetry
 from proxy.app.context import Context, new_request_id, since_epoch
 from proxy.cache.file import ForeignFile
-from proxy.cache.key import secret_of
+from proxy.cache.key import derive_secret
 from proxy.cache.memory import Memory
 from proxy.cache.semantic import SemanticCache
 from proxy.cache.sqlite import Sqlite
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     """Return the semantic cache. Its index takes at most half of the bytes of a store."""
-    set_held = partial(context.metrics.held, "vectors")
-    index = VectorIndex(context.settings.cache_bytes // 2, set_held)
+    set_size = partial(context.metrics.set_cache_size, "vectors")
+    index = VectorIndex(context.settings.cache_bytes // 2, set_size)
     count = partial(context.metrics.count, "headrace_cache_semantic_total")
     return SemanticCache(index, embedder, count)
 
@@ -80,37 +80,37 @@ async def _counters(context: Context) -> CounterStore:
     from proxy.limits.stores.local_fallback import LocalFallback  # noqa: PLC0415
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
-    def tell(cause: str | None) -> None:
+    def on_change(cause: str | None) -> None:
         context.metrics.counters_degraded(cause is not None)
         if cause is None:
             context.log.warning("limits.recovered")
         else:
             context.log.warning("limits.degraded", cause=cause)
 
-    def lost(claim: Claim) -> None:
+    def on_lost_budget(claim: Claim) -> None:
         name, labels = claim.limit.name, context.metrics.roster.owners(claim.scope)
         context.metrics.count("headrace_budget_lost_total", name)
         context.log.error("budget.lost", limit=name, whose=labels)
 
     server = connect(context.settings.redis, TIMEOUT_S)
     ledger_run = _ledger_run(context)
-    shared = await context.opened.enter_async_context(
+    remote = await context.opened.enter_async_context(
         RedisStore(server, since_epoch, ledger=ledger_run)
     )
-    alone = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
-    sheltered = FailoverStore(
-        remote=shared,
-        fallback=alone,
-        on_change=tell,
+    fallback = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
+    failover = FailoverStore(
+        remote=remote,
+        fallback=fallback,
+        on_change=on_change,
         sleep=asyncio.sleep,
         random=random.random,
         new_id=new_request_id,
-        on_lost_budget=lost,
+        on_lost_budget=on_lost_budget,
     )
-    context.opened.push_async_callback(_close, context, sheltered)
-    await context.opened.enter_async_context(run_in_background(sheltered.run_probe()))
-    await sheltered.probe_at_start()
-    return sheltered
+    context.opened.push_async_callback(_close, context, failover)
+    await context.opened.enter_async_context(run_in_background(failover.run_probe()))
+    await failover.probe_at_start()
+    return failover
 
 
 def _ledger_run(context: Context) -> LedgerRun:
@@ -167,7 +167,7 @@ def drift(
         return nullcontext()
 
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
-        return await budgets.spent(at.path, budget, budget.scopes, since_ms) or {}
+        return await budgets.read_budget_spend(at.path, budget, budget.scopes, since_ms) or {}
 
     in_force = ActiveBudgets(lambda: store.current).all
     comparing = Reconciler(
@@ -203,7 +203,7 @@ async def _spent_before(
 ) -> int | None:
     spent_nano_usd = None
     try:
-        spent_nano_usd = await _seen(context.settings.ledger, in_force, claim, before_ms)
+        spent_nano_usd = await _window_spend(context.settings.ledger, in_force, claim, before_ms)
     except Unusable as error:
         raise BackfillUnavailable from error
     finally:
@@ -213,7 +213,7 @@ async def _spent_before(
     return spent_nano_usd
 
 
-async def _seen(
+async def _window_spend(
     at: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
     """Return the spend of a budget counter in its window by the ledger, None if it is unknown."""
@@ -224,46 +224,48 @@ async def _seen(
         return None
     since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
     until_ms = budgets.NEVER_MS if before_ms is None else before_ms
-    spent_by_scope = await budgets.spent(at.path, budget, [claim.scope], since_ms, until_ms)
+    spent_by_scope = await budgets.read_budget_spend(
+        at.path, budget, [claim.scope], since_ms, until_ms
+    )
     return None if spent_by_scope is None else spent_by_scope[claim.scope]
 
 
-async def shelves(context: Context) -> dict[str, CacheBackend]:
+async def cache_backends(context: Context) -> dict[str, CacheBackend]:
     """Open the stores of the cache. The memory store gets a random secret, because both end
     together."""
     path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
     memory = Memory(max_bytes, time.monotonic, context.metrics)
-    shelves = {
+    backends = {
         "memory": CacheBackend(
             await context.opened.enter_async_context(memory), secrets.token_bytes(32)
         ),
     }
-    secret = secret_of(context.settings.cache_secret or "")
+    secret = derive_secret(context.settings.cache_secret or "")
     if path is not None:
-        shelves["sqlite"] = CacheBackend(
-            await _cache_file(context, path), secret, _changed(context, "sqlite")
+        backends["sqlite"] = CacheBackend(
+            await _cache_file(context, path), secret, _change_reporter(context, "sqlite")
         )
     if context.settings.redis is not None:
         connect = _connector()
         from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
 
-        shared = Redis(connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics)
-        store = await context.opened.enter_async_context(shared)
-        shelves["redis"] = CacheBackend(store, secret, _changed(context, "redis"))
-    return shelves
+        remote = Redis(connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics)
+        store = await context.opened.enter_async_context(remote)
+        backends["redis"] = CacheBackend(store, secret, _change_reporter(context, "redis"))
+    return backends
 
 
-def _changed(context: Context, store: str) -> Callable[[], None]:
+def _change_reporter(context: Context, store: str) -> Callable[[], None]:
     """Return a callback that reports a cached response changed by someone else."""
     quota = Quota(time.monotonic)
 
-    def tell() -> None:
+    def on_change() -> None:
         context.metrics.evicted("changed", 1)
         suppressed = quota.take()
         if suppressed is not None:
             context.log.error("cache.changed", store=store, suppressed=suppressed)
 
-    return tell
+    return on_change
 
 
 async def _cache_file(context: Context, path: Path) -> Sqlite:
@@ -292,7 +294,7 @@ def open_ledger(context: Context) -> Ledger | None:
     dropped = partial(context.metrics.dropped, "ledger")
     failed = partial(context.failed, "ledger")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "ledger")
-    sink = ledger.opened(
+    sink = ledger.open_ledger(
         context.settings.ledger, proxy.__version__, dropped, failed, replaced, context.log
     )
     waiting = partial(getattr, sink, "waiting")

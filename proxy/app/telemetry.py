@@ -93,28 +93,28 @@ def enforcing(
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
 
-def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:
+def listening(context: Context, shutdown_log: ShutdownLog, listen: Address, admin: Address) -> None:
     """Log the addresses, and log the start of the shutdown when ``opened`` closes."""
     fields = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
     context.log.info("listening", **fields)
-    context.opened.callback(ending.begin)
+    context.opened.callback(shutdown_log.begin)
 
 
 @dataclass(slots=True)
-class Ending:
+class ShutdownLog:
     """Logs the start of the shutdown, and its end when all but the log is closed."""
 
     log: EventLog
     drain_seconds: float
-    began: float | None = None
+    started_at: float | None = None
 
     def begin(self) -> None:
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self.log.info("stopping", drain_seconds=self.drain_seconds)
 
     def end(self) -> None:
-        if self.began is not None:
-            self.log.info("stopped", seconds=round(time.monotonic() - self.began, 3))
+        if self.started_at is not None:
+            self.log.info("stopped", seconds=round(time.monotonic() - self.started_at, 3))
 
 
 def warn(context: Context, standing: CounterState) -> None:
@@ -182,8 +182,8 @@ class LibraryLog(logging.Handler):
         self._quota = Quota(now)
 
     def emit(self, record: logging.LogRecord) -> None:
-        missed = self._quota.take()
-        if missed is None:
+        suppressed = self._quota.take()
+        if suppressed is None:
             return
         error = record.exc_info[1] if record.exc_info else None
         place = (
@@ -192,7 +192,7 @@ class LibraryLog(logging.Handler):
             else {"location": f"{record.filename}:{record.lineno}"}
         )
         tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        tell("library.failed", library=record.name, suppressed=missed, **place)
+        tell("library.failed", library=record.name, suppressed=suppressed, **place)
 
 
 def route_library_logs(context: Context) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
 from proxy.cache.cache_control import read_cache_control
-from proxy.cache.decoded import DecodedAnswers
+from proxy.cache.cached_answer import DecodedAnswers
 from proxy.cache.key import digest
 from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend

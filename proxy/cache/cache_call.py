@@ -13,11 +13,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.cache.cache_control import CacheControl
-from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
-from proxy.cache.decoded import DecodedAnswers
-from proxy.cache.echo import ECHOING, for_call
+from proxy.cache.cached_answer import (
+    ECHOING,
+    RATIO,
+    AnswerMetadata,
+    CachedAnswer,
+    DecodedAnswers,
+    dump,
+    for_call,
+    inflate,
+    parse,
+)
 from proxy.cache.flight import Flight, Listener
-from proxy.cache.recorder import AnswerRecorder, choices_wanted, recorder_of
+from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.attempts import Bill
@@ -59,7 +67,7 @@ class CacheLookup:
     offload: Offload = Offload()
 
     @property
-    def flight(self) -> object:
+    def flight_id(self) -> object:
         """Identity of the flight that this call may share: the same store, key, response form,
         timeout and use of the cache."""
         call = self.call
@@ -71,83 +79,80 @@ class CacheLookup:
         return self.call if self.call.head.endpoint in ECHOING else None
 
     @property
-    def wanted(self) -> int:
+    def expected_choices(self) -> int:
         """Number of choices or vectors of a complete response, after the overrides of policy."""
-        call, leg = self.call, self.plan.model_calls[0]
-        first = leg.targets[0]
-        changes = leg.overrides_for(first)
-        if (
-            "n" not in call.body and "n" not in changes.set
-        ):  # overrides cannot change prompt or input
-            return choices_wanted(call, call.body)
-        return choices_wanted(call, parameters(call, first, changes))
+        call, model_call = self.call, self.plan.model_calls[0]
+        target = model_call.targets[0]
+        overrides = model_call.overrides_for(target)
+        if "n" not in call.body and "n" not in overrides.set:  # prompt and input have no overrides
+            return count_choices(call, call.body)
+        return count_choices(call, parameters(call, target, overrides))
 
     async def find(self, record: Record) -> CachedAnswer | None:
-        """Return the cached response if it is young enough for the rule, otherwise a response to
-        a similar prompt."""
-        began = record.now()
+        """Return the cached response if it is young enough for the rule, otherwise a response to a
+        similar prompt."""
+        started_at = record.now()
         try:
             if self.control.no_cache:
                 return None
-            kept = await self._take(self.key)
-            if kept is None and self.semantic is not None:
-                return await self.semantic.find(record, self._take)
-            return kept
+            answer = await self._read(self.key)
+            if answer is None and self.semantic is not None:
+                return await self.semantic.find(record, self._read)
+            return answer
         finally:
-            record.cache_lookup_s = record.now() - began
+            record.cache_lookup_s = record.now() - started_at
 
-    async def _take(self, key: bytes) -> CachedAnswer | None:
+    async def _read(self, key: bytes) -> CachedAnswer | None:
         value = await self.backend.get(key)
         if value is None:
             return None
         name = key, self.rule.max_bytes, self.call.stream
-        kept = self.decoded.find(name, value)
-        if kept is None:
-            kept = await self._read(key, value)
-            if kept is not None:
-                self.decoded.keep(name, value, kept)
-        return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
+        answer = self.decoded.find(name, value)
+        if answer is None:
+            answer = await self._decode(key, value)
+            if answer is not None:
+                self.decoded.add(name, value, answer)
+        return answer if answer is not None and self._age(answer) <= self.rule.ttl else None
 
-    async def _read(self, key: bytes, value: bytes) -> CachedAnswer | None:
-        size = len(value) * RATIO
+    async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
+        caller, size = self.call.scheduling_key, len(value) * RATIO
         if size <= LARGE_BYTES:
             text = inflate(key, value, self.rule.max_bytes)
         else:
-            larger = partial(inflate, key, value, self.rule.max_bytes)
-            text = await self.offload.run(size, larger, self.call.scheduling_key)
+            decompress = partial(inflate, key, value, self.rule.max_bytes)
+            text = await self.offload.run(size, decompress, caller)
         if text is None:
             return None
-        if len(text) <= LARGE_BYTES:  # compression may be effective
+        if len(text) <= LARGE_BYTES:
             return parse(text, self.call)
-        parsed = partial(parse, text, self.call)
-        return await self.offload.run(len(text), parsed, self.call.scheduling_key)
+        return await self.offload.run(len(text), partial(parse, text, self.call), caller)
 
-    def _age(self, kept: CachedAnswer) -> float:
-        return self.now() - kept.about.at
+    def _age(self, answer: CachedAnswer) -> float:
+        return self.now() - answer.metadata.ended_at
 
-    def suits(self, kept: CachedAnswer) -> bool:
+    def is_acceptable(self, answer: CachedAnswer) -> bool:
         """Return True if the response is young enough for the client."""
-        return self.control.max_age is None or self._age(kept) <= self.control.max_age
+        return self.control.max_age is None or self._age(answer) <= self.control.max_age
 
-    def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+    def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a small, complete response with its bill."""
-        short_as_is = self.backend.is_own
-        self._put(dump(self.key, self._about(keep, bill), keep.lines, short_as_is=short_as_is))
+        metadata = self._metadata(recorder, bill)
+        self._put(dump(self.key, metadata, recorder.lines, skip_short=self.backend.is_own))
 
-    async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+    async def store_large(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a large, complete response, compressed outside the event loop."""
-        dumped = partial(dump, self.key, self._about(keep, bill), keep.lines)
-        self._put(await self.offload.run(keep.size, dumped, self.call.scheduling_key))
+        encode = partial(dump, self.key, self._metadata(recorder, bill), recorder.lines)
+        self._put(await self.offload.run(recorder.size, encode, self.call.scheduling_key))
 
-    def _about(self, keep: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
+    def _metadata(self, recorder: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         return AnswerMetadata(
-            at=self.now(),
+            ended_at=self.now(),
             streamed=self.call.stream,
             upstream=upstream,
             model=model,
             tokens=bill.usage.tokens if bill else Tokens(),
-            family=keep.family,
+            family=recorder.family,
         )
 
     def _put(self, value: bytes) -> None:
@@ -155,14 +160,14 @@ class CacheLookup:
         if self.semantic is not None:
             self.semantic.keep(self.key)
 
-    def worth(self, kept: CachedAnswer, record: Record) -> CacheSavings:
+    def savings(self, answer: CachedAnswer, record: Record) -> CacheSavings:
         """Return the tokens of a cached response and their cost at current prices."""
-        about, today = kept.about, record.started_at.date()
+        metadata, today = answer.metadata, record.started_at.date()
         for target in self.plan.model_calls[0].targets:
-            if (target.upstream.name, target.model) == (about.upstream, about.model):
+            if (target.upstream.name, target.model) == (metadata.upstream, metadata.model):
                 price = price_on(target.prices, today)
-                return CacheSavings(about.tokens, price.cost(about.tokens) if price else None)
-        return CacheSavings(about.tokens, None)
+                return CacheSavings(metadata.tokens, price.cost(metadata.tokens) if price else None)
+        return CacheSavings(metadata.tokens, None)
 
 
 @dataclass(slots=True)
@@ -175,55 +180,52 @@ class CacheCall:
     client: Sink
     forward: FetchResponse
     turns: LoopTurns
-    _failed: int = 0
+    _upstream_failures: int = 0
 
     async def run(self) -> None:
         if not self.lookup.control.keep:
-            await self._alone()
+            await self._run_unshared()
             return
-        while True:
-            name = self.lookup.flight
-            flight = self.flights.get(name)
-            if flight is not None and flight.joinable:
+        is_served = False
+        while not is_served:
+            flight_id = self.lookup.flight_id
+            flight = self.flights.get(flight_id)
+            if flight is not None and flight.is_joinable:
                 is_served = await self._join(flight)
             else:
-                is_served = await self._lead(name)
-            if is_served:  # otherwise this call may lead the next flight
-                return
+                is_served = await self._lead(flight_id)
 
-    async def _alone(self) -> None:
+    async def _run_unshared(self) -> None:
         """Serve a call whose response must be neither stored nor shared."""
-        kept = await self.lookup.find(self.record)
-        if kept is not None and self.lookup.suits(kept):
-            await self._replay(kept)
+        answer = await self.lookup.find(self.record)
+        if answer is not None and self.lookup.is_acceptable(answer):
+            await self._replay(answer)
         else:
             self.record.cache = "miss"
             await self.forward(self.client)
 
-    async def _show(self, kept: CachedAnswer) -> bool:
-        if not self.lookup.suits(kept):
+    async def _serve_cached(self, answer: CachedAnswer) -> bool:
+        """Send a cached response. Return False, and refresh next time, if it is too old."""
+        if not self.lookup.is_acceptable(answer):
             self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
             return False
-        await self._replay(kept)
+        await self._replay(answer)
         return True
 
-    async def _replay(self, kept: CachedAnswer) -> None:
-        self.record.cache = "hit_semantic" if kept.is_semantic else "hit"
-        self.record.saved = self.lookup.worth(kept, self.record)
+    async def _replay(self, answer: CachedAnswer) -> None:
+        self.record.cache = "hit_semantic" if answer.is_semantic else "hit"
+        self.record.saved = self.lookup.savings(answer, self.record)
         await self.client.start(ResponseHead(self.lookup.call.stream), self.record)
-        frames: Sequence[Frame] = kept.frames
+        frames: Sequence[Frame] = answer.frames
         if self.lookup.echoed is not None:
             frames = [for_call(frame, self.lookup.echoed) for frame in frames]
         if len(frames) <= TOGETHER:
             await self.client.send(frames)
             return
-        turn = self._turn()
+        turn = LoopTurn(self.record.now, self.turns, self.record.key)
         turn.begin()
-        for at in range(0, len(frames), TOGETHER):
-            await self._send(frames[at : at + TOGETHER], turn)
-
-    def _turn(self) -> LoopTurn:
-        return LoopTurn(self.record.now, self.turns, self.record.key)
+        for start in range(0, len(frames), TOGETHER):
+            await self._send(frames[start : start + TOGETHER], turn)
 
     async def _send(self, frames: Sequence[Frame], turn: LoopTurn) -> None:
         await self.client.send(frames)
@@ -231,85 +233,79 @@ class CacheCall:
             await turn.rest()
 
     async def _join(self, flight: Flight) -> bool:
-        began = self.record.now()
+        """Get the response of another call. Return False if this call may lead the next flight.
+
+        Raises the error of the flight if it also holds for this call: the request is invalid, or
+        the upstream has failed for the second time.
+        """
+        started_at = self.record.now()
         try:
-            with flight.joined(self.lookup.echoed) as place:
-                await flight.begun()
-                if flight.shows:
-                    await self._listen(flight, place)
+            with flight.listen(self.lookup.echoed) as listener:
+                await flight.wait_started()
+                if flight.can_listen:
+                    self.record.cache = "coalesced"
+                    is_flagged = flight.head.is_flagged
+                    head = ResponseHead(self.lookup.call.stream, is_flagged=is_flagged)
+                    await self.client.start(head, self.record)
+                    await self._relay(await listener.next(TOGETHER), listener)
+                    self.record.saved = flight.saved
                     return True
         finally:
-            self.record.wait_s += self.record.now() - began
-        if flight.kept is not None:
-            return await self._show(flight.kept)
-        return self._again(flight)
-
-    async def _listen(self, flight: Flight, place: Listener) -> None:
-        self.record.cache = "coalesced"
-        theirs = flight.head
-        head = ResponseHead(self.lookup.call.stream, is_flagged=theirs.is_flagged)
-        await self.client.start(head, self.record)
-        await self._show_all(await place.next(TOGETHER), place)
-        self.record.saved = flight.saved
-
-    def _again(self, flight: Flight) -> bool:
-        """Let the call lead after a flight without a response. Raise if the failure also holds
-        for this call: an invalid request, or the second failure of the upstream."""
+            self.record.wait_s += self.record.now() - started_at
+        if flight.cached is not None:
+            return await self._serve_cached(flight.cached)
         error = flight.error
         if isinstance(error, UpstreamError) or (error is not None and error.is_final):
-            self._failed += 1
-            if self._failed > 1 or error.is_final:
+            self._upstream_failures += 1
+            if self._upstream_failures > 1 or error.is_final:
                 self.record.cache = "coalesced"
-                raise flight.failure().with_traceback(None) from None
+                raise error.with_traceback(None) from None
         return False
 
-    async def _lead(self, name: object) -> bool:
-        flight = self.flights[name] = Flight()
+    async def _lead(self, flight_id: object) -> bool:
+        flight = self.flights[flight_id] = Flight()
         try:
-            flight.kept = kept = await self.lookup.find(self.record)
-            if kept is None:
-                await self._fetch(flight)
+            flight.cached = answer = await self.lookup.find(self.record)
+            if answer is None:
+                self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
+                async with Fill(self.lookup, self.forward, flight):
+                    with flight.listen() as listener:
+                        frames = await listener.next(TOGETHER)
+                        await self.client.start(flight.head, self.record)
+                        await self._relay(frames, listener)
                 return True
         finally:
-            if not flight.closed:
+            if not flight.is_closed:
                 flight.close()
-            if self.flights.get(name) is flight:
-                del self.flights[name]
-        return await self._show(kept)
+            if self.flights.get(flight_id) is flight:
+                del self.flights[flight_id]
+        return await self._serve_cached(answer)
 
-    async def _fetch(self, flight: Flight) -> None:
-        self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
-        async with Fill(self.lookup, self.forward, flight):
-            with flight.joined() as place:
-                first = await place.next(TOGETHER)
-                await self.client.start(flight.head, self.record)
-                await self._show_all(first, place)
-
-    async def _show_all(self, frames: Sequence[Frame], place: Listener) -> None:
+    async def _relay(self, frames: Sequence[Frame], listener: Listener) -> None:
         """Send a response while it is fetched. Raises its error."""
         turn: LoopTurn | None = None
         while not frames[-1].last:
-            turn = turn or self._turn()
+            turn = turn or LoopTurn(self.record.now, self.turns, self.record.key)
             turn.begin()
             await self._send(frames, turn)
-            place.straight = self.client
-            frames = await place.next(TOGETHER)
+            listener.sink = self.client
+            frames = await listener.next(TOGETHER)
         await self.client.send(frames)
 
 
 @dataclass(slots=True)
 class Fill:
-    """Task that fetches the response of a flight. Leaving waits while others listen, then ends
-    the task."""
+    """Task that fetches the response of a flight. Leaving waits while others listen, then ends the
+    task."""
 
     lookup: CacheLookup
     forward: FetchResponse
     flight: Flight
-    _keep: AnswerRecorder = field(init=False)
+    _recorder: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
     _task: asyncio.Task[None] = field(init=False)
-    _to_keep: Callable[[], None] | None = None
-    _bug: Exception | None = None
+    _pending_store: Callable[[], None] | None = None
+    _store_error: Exception | None = None
 
     async def __aenter__(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._fill())
@@ -317,15 +313,15 @@ class Fill:
     async def __aexit__(self, *exc_info: object) -> None:
         task = self._task
         try:
-            await self.flight.unneeded()
+            await self.flight.wait_unneeded()
         finally:
             try:
                 await ended(task)
             finally:
                 del self._task, task  # breaks a reference cycle with the frames of the stack
         self._store()
-        if self._bug is not None:
-            raise self._bug from None
+        if self._store_error is not None:
+            raise self._store_error from None
 
     async def _fill(self) -> None:
         try:
@@ -338,8 +334,8 @@ class Fill:
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         lookup = self.lookup
-        self._keep = recorder_of(head, lookup.call, lookup.rule, lookup.wanted)
-        self._keep.flagged = head.is_flagged
+        self._recorder = open_recorder(head, lookup.call, lookup.rule, lookup.expected_choices)
+        self._recorder.is_flagged = head.is_flagged
         self.flight.head = head
 
     async def send(self, frames: Sequence[Frame]) -> None:
@@ -347,14 +343,14 @@ class Fill:
             await self._send(frame)
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
-        keep, flight = self._keep, self.flight
+        recorder, flight = self._recorder, self.flight
         for frame in frames:
-            if flight.oversize or frame.last or frame.size > LARGE_BYTES:
+            if flight.is_oversize or frame.last or frame.size > LARGE_BYTES:
                 return False
         for frame in frames:
-            keep.feed(frame)
-            flight.add_at_once(frame)
-        flight.oversize = keep.oversize
+            recorder.feed(frame)
+            flight.add_nowait(frame)
+        flight.is_oversize = recorder.is_oversize
         return True
 
     async def _send(self, frame: Frame) -> None:
@@ -364,29 +360,29 @@ class Fill:
         large one before the last frame is passed on, a small one in the same iteration of the event
         loop, after the frame is sent.
         """
-        keep, line = self._keep, None
-        if frame.size > LARGE_BYTES and not keep.oversize:
-            made = partial(keep.write, frame)
-            line = await self.lookup.offload.run(frame.size, made, self.lookup.call.scheduling_key)
-        keep.feed(frame, line)
-        self.flight.oversize = keep.oversize
+        recorder, encoded = self._recorder, None
+        if frame.size > LARGE_BYTES and not recorder.is_oversize:
+            encode, caller = partial(recorder.encode, frame), self.lookup.call.scheduling_key
+            encoded = await self.lookup.offload.run(frame.size, encode, caller)
+        recorder.feed(frame, encoded)
+        self.flight.is_oversize = recorder.is_oversize
         if not frame.last:
             await self.flight.add(frame)
             return
         bill = self._record.used_bill()
         self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
-        if keep.whole and keep.size > LARGE_BYTES:
-            await self.lookup.store_large(keep, bill)
+        if recorder.is_complete and recorder.size > LARGE_BYTES:
+            await self.lookup.store_large(recorder, bill)
         await self.flight.add(frame)  # wakes the listeners
-        if keep.whole and keep.size <= LARGE_BYTES:
-            self._to_keep = partial(self.lookup.store, keep, bill)
+        if recorder.is_complete and recorder.size <= LARGE_BYTES:
+            self._pending_store = partial(self.lookup.store, recorder, bill)
             asyncio.get_running_loop().call_soon(self._store)
 
     def _store(self) -> None:
         """Store a small response once: called by the event loop and by the leader."""
-        keep, self._to_keep = self._to_keep, None
-        if keep is not None:
+        store, self._pending_store = self._pending_store, None
+        if store is not None:
             try:
-                keep()
-            except Exception as bug:  # noqa: BLE001 # raised by the leader
-                self._bug = bug
+                store()
+            except Exception as error:  # noqa: BLE001  # raised by the leader
+                self._store_error = error

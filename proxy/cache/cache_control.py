@@ -36,7 +36,7 @@ class CacheControl:
 DEFAULT = CacheControl()
 _REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
 _SKIP, _ENABLED = "cf-aig-skip-cache", "helicone-cache-enabled"
-_SAYING = frozenset({"cache-control", _REFRESH, _NAMESPACE, _SKIP, _ENABLED})
+_HEADERS = frozenset({"cache-control", _REFRESH, _NAMESPACE, _SKIP, _ENABLED})
 
 
 def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
@@ -47,20 +47,20 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     are ignored (RFC 9111, section 5.2). Raises ``BadRequest`` for a flag that is neither true nor
     false.
     """
-    if _SAYING.isdisjoint(headers):
+    if _HEADERS.isdisjoint(headers):
         return DEFAULT
     words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
-    unwanted = request_headers.flag(_SKIP, headers) or not _enabled(headers)
+    is_disabled = request_headers.flag(_SKIP, headers) or not _is_enabled(headers)
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
-        no_cache=unwanted or "no-cache" in words or request_headers.flag(_REFRESH, headers),
-        keep=not unwanted and "no-store" not in words,
+        no_cache=is_disabled or "no-cache" in words or request_headers.flag(_REFRESH, headers),
+        keep=not is_disabled and "no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),
     )
 
 
-def _enabled(headers: Mapping[str, str]) -> bool:
+def _is_enabled(headers: Mapping[str, str]) -> bool:
     return not headers.get(_ENABLED, "").strip() or request_headers.flag(_ENABLED, headers)
 
 

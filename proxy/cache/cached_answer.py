@@ -8,18 +8,19 @@ compressed. An invalid value, or one with another key, is a miss.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import orjson
 
-from proxy.cache.echo import ECHOING
-from proxy.cache.key import BYTES
+from proxy.cache.key import BYTES, CALLER
 from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
+from proxy.dialects.responses.schema import ECHOED
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
@@ -35,15 +36,22 @@ RATIO = 16  # estimated length of a text by its compressed length
 NO_BOUND = 10**9  # values per document: they were bounded when the response was received
 LEVEL = 1  # level 6 halves the size and triples the time
 WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory instead of 270
-ABOUT_BYTES = 4096  # bound of the metadata
+METADATA_BYTES = 4096  # bound of the metadata
+
+MAX_ANSWERS = 64  # decoded
+MAX_BYTES = 16 * 1024  # text of a decoded response, which takes about ten times as much
+
+ECHOING = frozenset({"responses"})
+"""Endpoints whose responses repeat the request."""
+_ECHOED_CALLER = sorted(CALLER & ECHOED.keys())
 
 
 @frozen
 class AnswerMetadata:
-    """Origin of a response. ``at`` is its end in seconds since the epoch, ``family`` the API
-    family of its documents."""
+    """Origin of a response. ``ended_at`` is in seconds since the epoch, ``family`` the API
+    family of the documents."""
 
-    at: float
+    ended_at: float
     streamed: bool
     upstream: str
     model: str
@@ -56,73 +64,82 @@ class CachedAnswer:
     """Response read from ``size`` bytes. ``is_semantic`` is True for a response to a similar
     prompt."""
 
-    about: AnswerMetadata
+    metadata: AnswerMetadata
     frames: tuple[Frame, ...]
     size: int
     is_semantic: bool = False
 
 
 def dump(
-    key: bytes, about: AnswerMetadata, lines: Sequence[bytes], *, short_as_is: bool = False
+    key: bytes, metadata: AnswerMetadata, lines: Sequence[bytes], *, skip_short: bool = False
 ) -> bytes:
-    """Encode a response. ``short_as_is`` skips compression of a short one. No line may contain a
+    """Encode a response. ``skip_short`` skips compression of a short one. No line may contain a
     newline."""
-    every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
-    counts = {name: count for name, count in every if count}
-    counts |= about.tokens.extra_counts()
-    first = [about.at, about.streamed, about.upstream, about.model, counts, about.family]
-    text = b"\n".join((orjson.dumps(first), *lines))
-    if short_as_is and len(text) <= SHORT_BYTES:
+    pairs = zip(TOKEN_TYPES, metadata.tokens.counts(), strict=True)
+    counts = {name: count for name, count in pairs if count}
+    counts |= metadata.tokens.extra_counts()
+    head = [
+        metadata.ended_at,
+        metadata.streamed,
+        metadata.upstream,
+        metadata.model,
+        counts,
+        metadata.family,
+    ]
+    text = b"\n".join((orjson.dumps(head), *lines))
+    if skip_short and len(text) <= SHORT_BYTES:
         return b"".join((PLAIN_VERSION, key, text))
-    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
-    return b"".join((VERSION, key, packer.compress(text), packer.flush()))
+    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
+    return b"".join((VERSION, key, compressor.compress(text), compressor.flush()))
 
 
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     """Decompress an encoded response. Return None for another version, another key, or a
     response of more than ``max_bytes``."""
-    begin = 1 + BYTES
-    if len(key) != BYTES or value[1:begin] != key:
+    start = 1 + BYTES
+    if len(key) != BYTES or value[1:start] != key:
         return None
     if value.startswith(PLAIN_VERSION):
-        return value[begin:] if len(value) <= begin + SHORT_BYTES else None
+        return value[start:] if len(value) <= start + SHORT_BYTES else None
     if not value.startswith(VERSION):
         return None
-    reading = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     try:
-        text = reading.decompress(memoryview(value)[begin:], max_bytes + ABOUT_BYTES)
+        text = decompressor.decompress(memoryview(value)[start:], max_bytes + METADATA_BYTES)
     except zlib.error:
         return None
-    return text if reading.eof else None
+    return text if decompressor.eof else None
 
 
 def parse(text: bytes, call: Call) -> CachedAnswer | None:
     """Parse a decompressed response for a call. Return None if it is invalid."""
-    first, _, rest = text.partition(b"\n")
+    head, _, documents = text.partition(b"\n")
     try:
-        about = _about(orjson.loads(first))
-        frames = _frames(about, rest.split(b"\n") if about.streamed else [rest], call)
+        metadata = _parse_metadata(orjson.loads(head))
+        frames = _frames(
+            metadata, documents.split(b"\n") if metadata.streamed else [documents], call
+        )
     except (ValueError, TypeError, AttributeError, ProxyError):
         return None
-    return CachedAnswer(about, frames, len(rest)) if frames else None
+    return CachedAnswer(metadata, frames, len(documents)) if frames else None
 
 
-def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
+def _frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
     """Return the frames of documents as the call's client gets them, none if the response is
     incomplete. Raises ``ProxyError``."""
-    family, client = FAMILIES.get(about.family), client_family(call)
+    family, client = FAMILIES.get(metadata.family), client_family(call)
     if family is None:
         return ()
     options = ReadOptions(
         call=call,
-        whole=not about.streamed,
-        stream=call.stream and not about.streamed,
+        whole=not metadata.streamed,
+        stream=call.stream and not metadata.streamed,
         crossing=crosses(client, family.name),
     )
     server = DIALECTS["openai"].server
     documents = Documents(NO_BOUND, vectors=family.has_vectors)
-    if _passes(about, call):
-        return _passed(family, [documents.read(line) for line in lines], lines, about)
+    if _is_unchanged(metadata, call):
+        return _unchanged_frames(family, [documents.read(line) for line in lines], lines, metadata)
     if options.whole:
         reader = FamilyFrameReader(family, options, server, documents, limit=NO_BOUND)
         return tuple(reader.read(lines[0]))
@@ -132,22 +149,22 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
     return tuple(frames) if frames and frames[-1].last else ()
 
 
-def _passes(about: AnswerMetadata, call: Call) -> bool:
+def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
     """Return True if the client gets the documents unchanged, so that no events are needed."""
     return (
-        about.streamed == call.stream
-        and about.family == client_family(call)
+        metadata.streamed == call.stream
+        and metadata.family == client_family(call)
         and call.head.endpoint not in ECHOING
         and DIALECTS[call.head.dialect].client.add_verdicts is None
     )
 
 
-def _passed(
-    family: Family, docs: Sequence[Json], lines: Sequence[bytes], about: AnswerMetadata
+def _unchanged_frames(
+    family: Family, docs: Sequence[Json], lines: Sequence[bytes], metadata: AnswerMetadata
 ) -> tuple[Frame, ...]:
     """Return documents as frames of which only the last has an event."""
     name = family.name
-    if not about.streamed and type(docs[0].get(family.answers)) is not list:
+    if not metadata.streamed and type(docs[0].get(family.answers)) is not list:
         return ()
     frames = [
         Frame(
@@ -159,23 +176,74 @@ def _passed(
         )
         for doc, line in zip(docs, lines, strict=True)
     ]
-    if about.streamed and family.done:
+    if metadata.streamed and family.done:
         frames.append(Frame((STOP,), name, last=True))
     else:
         frames[-1] = frames[-1]._replace(events=(STOP,), last=True)
     return tuple(frames)
 
 
-def _about(value: Any) -> AnswerMetadata:
+def _parse_metadata(value: Any) -> AnswerMetadata:
     """Raises ``ValueError`` or ``TypeError`` for invalid metadata."""
-    at, streamed, upstream, model, counts, family = value
+    ended_at, streamed, upstream, model, counts, family = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
         raise ValueError("not a count of tokens")
     return AnswerMetadata(
-        at=float(at),
+        ended_at=float(ended_at),
         streamed=bool(streamed),
         upstream=str(upstream),
         model=str(model),
         tokens=Tokens(**counts),
         family=family,
     )
+
+
+class DecodedAnswers:
+    """At most ``MAX_ANSWERS`` recently decoded responses of up to ``MAX_BYTES`` bytes each.
+
+    The store stays authoritative: an entry is used only for the exact value that the store
+    returned.
+    """
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[Hashable, tuple[bytes, CachedAnswer]] = OrderedDict()
+
+    def find(self, name: Hashable, value: bytes) -> CachedAnswer | None:
+        """Return the response decoded from a stored value, or None. ``name`` has the key and all
+        else that decoding depends on."""
+        if name not in self._answers:
+            return None
+        stored, answer = self._answers[name]
+        if stored != value:
+            return None
+        self._answers.move_to_end(name)
+        return answer
+
+    def add(self, name: Hashable, value: bytes, answer: CachedAnswer) -> None:
+        if answer.size > MAX_BYTES:
+            return
+        self._answers[name] = value, answer
+        self._answers.move_to_end(name)
+        if len(self._answers) > MAX_ANSWERS:
+            self._answers.popitem(last=False)
+
+
+def for_call(frame: Frame, call: Call) -> Frame:
+    """Return a frame that repeats the request of ``call``.
+
+    The cache key ignores the user, whom a response of the Responses API repeats.
+    """
+    doc = frame.doc
+    if frame.family != "responses" or doc is None:
+        return frame
+    if isinstance(doc.get("response"), dict):
+        doc = {**doc, "response": doc["response"] | _repeated(call)}
+    elif doc.get("object") == "response":
+        doc = doc | _repeated(call)
+    else:
+        return frame
+    return frame._replace(doc=doc, raw=None)
+
+
+def _repeated(call: Call) -> Json:
+    return {name: call.body.get(name, ECHOED[name]) for name in _ECHOED_CALLER}

@@ -14,7 +14,7 @@ from pathlib import Path
 APPLICATION = 0x48644361  # "HdCa", in the header of each cache file
 FORMAT = 1
 MAGIC = b"SQLite format 3\0"
-ASIDE = ".damaged"
+DAMAGED_SUFFIX = ".damaged"
 BUSY_S = 1.0
 
 SCHEMA = """
@@ -37,11 +37,11 @@ CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
   UPDATE held SET size = size - old.size + new.size; END;
 """
 NUMBERS = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
-COUNT = """
+RECOUNT = """
 UPDATE held SET entries = (SELECT count(*) FROM answers),
   size = (SELECT coalesce(sum(size), 0) FROM answers)
 """
-OURS = {"answers", "held"}  # tables of a file without an application id
+TABLES = {"answers", "held"}  # tables of a file without an application id
 
 
 class ForeignFile(Exception):
@@ -85,8 +85,8 @@ def open_file(path: Path) -> sqlite3.Connection:
     try:
         _check(database)
         database.executescript(NUMBERS + SCHEMA)
-        database.execute(COUNT)
-        sums(database)
+        database.execute(RECOUNT)
+        read_totals(database)
     except BaseException as error:
         database.close()
         if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
@@ -95,7 +95,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     return database
 
 
-def sums(database: sqlite3.Connection) -> tuple[int, int]:
+def read_totals(database: sqlite3.Connection) -> tuple[int, int]:
     """Return the number of entries and their bytes. Raises ``UnreadableFile`` if these are no
     integers."""
     row = database.execute("SELECT entries, size FROM held").fetchone()
@@ -118,22 +118,22 @@ def _check(database: sqlite3.Connection) -> None:
         if version != FORMAT:
             raise UnreadableFile("of another version")
         return
-    unnumbered = application == 0 and version == 0
-    if not unnumbered or (tables and OURS - tables):
+    has_no_id = application == 0 and version == 0
+    if not has_no_id or (tables and TABLES - tables):
         raise ForeignFile("the file is a database of another program")
 
 
-def set_aside(path: Path) -> Path:
+def move_damaged(path: Path) -> Path:
     """Rename a damaged file and its write-ahead log. Return the new path."""
     for suffix in ("-wal", ""):  # the log first, so that no new file gets its writes
         with suppress(FileNotFoundError):
-            os.replace(f"{path}{suffix}", f"{path}{ASIDE}{suffix}")
+            os.replace(f"{path}{suffix}", f"{path}{DAMAGED_SUFFIX}{suffix}")
     with suppress(FileNotFoundError):
         os.unlink(f"{path}-shm")
-    return Path(f"{path}{ASIDE}")
+    return Path(f"{path}{DAMAGED_SUFFIX}")
 
 
-def forget_log(path: Path) -> None:
+def remove_log(path: Path) -> None:
     """Remove the write-ahead log of a deleted file, which SQLite would apply to a new one."""
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

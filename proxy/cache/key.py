@@ -29,7 +29,7 @@ TRANSPORT_AND_CALLER = TRANSPORT | CALLER
 END = b"]"
 
 
-def secret_of(text: str) -> bytes:
+def derive_secret(text: str) -> bytes:
     """Derive a secret for keys from a configured text of any length."""
     return hashlib.blake2b(text.encode(), digest_size=BYTES, person=b"headrace cache").digest()
 
@@ -42,52 +42,52 @@ def digest(
     ``scope`` separates responses of different callers; ``namespace`` is the client's. ``secret``
     has at most 64 bytes.
     """
-    frame = _frame(scope, plan, call, rule, namespace)
-    question = _question(call.body, by_user=rule.by_user)
+    prefix = _prefix(scope, plan, call, rule, namespace)
+    request = _request_fields(call.body, by_user=rule.by_user)
     if call.state_ref is not None:  # the provider adds it to the request
-        question = [*question, PREVIOUS, call.state_ref.client_id]
+        request = [*request, PREVIOUS, call.state_ref.client_id]
     if call.item_ids:
-        question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
+        request = [*request, "item_ids", [sealed for sealed, _ in call.item_ids]]
     headers = call.head.headers
-    passed = forwarded_headers(headers, DIALECTS[call.head.dialect].server, headers)
-    if passed:
-        question = [*question, "headers", sorted(passed.items())]
+    forwarded = forwarded_headers(headers, DIALECTS[call.head.dialect].server, headers)
+    if forwarded:
+        request = [*request, "headers", sorted(forwarded.items())]
     if call.size <= LARGE_BYTES:
-        whole = frame + orjson.dumps(question) + END
-        return hashlib.blake2b(whole, digest_size=BYTES, key=secret).digest()
-    made = hashlib.blake2b(frame, digest_size=BYTES, key=secret)
-    for piece in (*write_pieces(question), END):
-        made.update(piece)
-    return made.digest()
+        text = prefix + orjson.dumps(request) + END
+        return hashlib.blake2b(text, digest_size=BYTES, key=secret).digest()
+    hasher = hashlib.blake2b(prefix, digest_size=BYTES, key=secret)
+    for piece in (*write_pieces(request), END):
+        hasher.update(piece)
+    return hasher.digest()
 
 
-def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
+def _prefix(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
     """Return everything but the request as the begin of a JSON list. It is cached in the plan
     unless it depends on the call."""
     head = call.head
     form: str = head.endpoint
     if call.stream and head.endpoint in DIALECTS[head.dialect].families:
         form += ", streamed"  # these streams have events without a counterpart in a body
-    field = head.dialect, form  # the meaning of a field depends on the dialect
-    is_plans = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
-    frame = plan.question_frames.get(field) if is_plans else None
-    if frame is None:
+    form_key = head.dialect, form  # the meaning of a field depends on the dialect
+    is_shared = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
+    prefix = plan.question_frames.get(form_key) if is_shared else None
+    if prefix is None:
         parts = [
             scope,
             plan.deployment,
             [rule.namespace, ascii(namespace)],
-            field,
+            form_key,
             head.user if rule.by_user else None,
-            [_leg(leg) for leg in plan.model_calls],
+            [_model_call(model_call) for model_call in plan.model_calls],
             plan.guards.digest,
         ]
-        frame = orjson.dumps(parts)[: -len(END)] + b","
-        if is_plans:
-            plan.question_frames[field] = frame
-    return frame
+        prefix = orjson.dumps(parts)[: -len(END)] + b","
+        if is_shared:
+            plan.question_frames[form_key] = prefix
+    return prefix
 
 
-def _question(body: Json, *, by_user: bool) -> list[Any]:
+def _request_fields(body: Json, *, by_user: bool) -> list[Any]:
     """Return the fields sorted by name, but not within a field, where order may matter to a
     model. The list is flat, because a body may already have the greatest depth that can be
     encoded."""
@@ -95,14 +95,14 @@ def _question(body: Json, *, by_user: bool) -> list[Any]:
     return [part for name in sorted(names) for part in (name, body[name])]
 
 
-def _leg(leg: ModelCall) -> list[Any]:
+def _model_call(model_call: ModelCall) -> list[Any]:
     """Return a model call with its overrides. The order of targets counts: targets that are
     drawn by weight have separate responses, so that the shares stay as configured."""
     return [
-        leg.model,
-        leg.pool_size,
-        leg.rules,
-        [_target(target, leg.overrides_for(target)) for target in leg.targets],
+        model_call.model,
+        model_call.pool_size,
+        model_call.rules,
+        [_target(target, model_call.overrides_for(target)) for target in model_call.targets],
     ]
 
 

@@ -48,13 +48,13 @@ class Memory:
             return
         self._entries[key] = (self._now() + ttl, value)
         self._size += cost
-        gone = 0
+        evicted = 0
         while self._size > self._max_bytes:
             self._drop(next(iter(self._entries)))
-            gone += 1
-        if gone:
-            self._events.evicted("full", gone)
-        self._events.held(self._name, len(self._entries), self._size)
+            evicted += 1
+        if evicted:
+            self._events.evicted("full", evicted)
+        self._events.set_cache_size(self._name, len(self._entries), self._size)
 
     def _drop(self, key: bytes) -> None:
         self._size -= _cost(self._entries.pop(key)[1])
@@ -62,7 +62,7 @@ class Memory:
     def _expire(self, key: bytes) -> None:
         self._drop(key)
         self._events.evicted("expired", 1)
-        self._events.held(self._name, len(self._entries), self._size)
+        self._events.set_cache_size(self._name, len(self._entries), self._size)
 
     async def __aenter__(self) -> Self:
         return self

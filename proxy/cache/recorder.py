@@ -28,7 +28,7 @@ from proxy.types.events import (
 _DATA = b"data: "
 
 
-def choices_wanted(call: Call, body: Json) -> int:
+def count_choices(call: Call, body: Json) -> int:
     """Return the number of choices or vectors that a request body asks for."""
     if call.head.endpoint == "embeddings":
         return _texts(body.get("input"))
@@ -52,8 +52,9 @@ class AnswerRecorder:
     """
 
     __slots__ = (
-        *("_began", "_expected", "_finished", "_good", "_open_writer", "_rule", "_streamed"),
-        *("_vectors", "_writer", "family", "flagged", "lines", "oversize", "size", "whole"),
+        *("_expected", "_finished", "_is_cacheable", "_open_writer", "_rule", "_started"),
+        *("_streamed", "_vectors", "_writer", "family", "is_complete", "is_flagged"),
+        *("is_oversize", "lines", "size"),
     )
 
     def __init__(
@@ -70,18 +71,18 @@ class AnswerRecorder:
         self._open_writer = open_writer
         self._streamed = streamed
         self._writer: FamilyWriter | None = None
-        self._good = True
+        self._is_cacheable = True
         self._vectors = 0
-        self._began: set[int] = set()
+        self._started: set[int] = set()
         self._finished: set[int] = set()
         self.family = family
         self.lines: list[bytes] = []
         self.size = 0
-        self.oversize = False
-        self.flagged = False
-        self.whole = False
+        self.is_oversize = False
+        self.is_flagged = False
+        self.is_complete = False
 
-    def write(self, frame: Frame) -> bytes:
+    def encode(self, frame: Frame) -> bytes:
         """Encode a frame in its API family. Takes long for a large frame."""
         if frame.doc is None and not frame.events:  # a keep-alive
             return b""
@@ -90,59 +91,59 @@ class AnswerRecorder:
             self._writer = self._open_writer(self.family)
         return self._writer.feed(frame)
 
-    def feed(self, frame: Frame, written: bytes | None = None) -> None:
+    def feed(self, frame: Frame, encoded: bytes | None = None) -> None:
         """Record a frame, which ``write`` may have encoded as ``written``. An oversize response
         is not held."""
-        if not self.oversize:
-            self._add(self.write(frame) if written is None else written)
+        if not self.is_oversize:
+            self._add(self.encode(frame) if encoded is None else encoded)
         for event in frame.events:
             if type(event) is not Delta:
                 self._judge(event, frame)
-        if not self._good:
+        if not self._is_cacheable:
             self.lines.clear()
         if frame.last:
-            enough = len(self._began) + self._vectors >= self._expected
-            good = self._good and not self.flagged and enough
-            self.whole = good and self._began == self._finished
+            has_all_choices = len(self._started) + self._vectors >= self._expected
+            is_cacheable = self._is_cacheable and not self.is_flagged and has_all_choices
+            self.is_complete = is_cacheable and self._started == self._finished
 
-    def _add(self, written: bytes) -> None:
-        for line in _documents(written) if self._streamed else (written,) * bool(written):
+    def _add(self, encoded: bytes) -> None:
+        for line in _documents(encoded) if self._streamed else (encoded,) * bool(encoded):
             self.size += len(line) + 1
             self.lines.append(line)
         if self.size > self._rule.max_bytes:
-            self.oversize, self._good, self._writer = True, False, None
+            self.is_oversize, self._is_cacheable, self._writer = True, False, None
 
     def _judge(self, event: Event, frame: Frame) -> None:
         match event:
             case Begin(part):
-                self._began.add(part.choice)
-                self._good &= part.kind not in CALLS or self._rule.tool_calls
+                self._started.add(part.choice)
+                self._is_cacheable &= part.kind not in CALLS or self._rule.tool_calls
             case Finish(choice, reason, native):
-                self._began.add(choice)
+                self._started.add(choice)
                 self._finished.add(choice)
-                self._good &= reason != "content_filter" and native != "error"
-                self._good &= reason != "tool_calls" or self._rule.tool_calls
+                self._is_cacheable &= reason != "content_filter" and native != "error"
+                self._is_cacheable &= reason != "tool_calls" or self._rule.tool_calls
             case Extension(name, value):
-                self.flagged = self.flagged or is_flagged({name: value})
+                self.is_flagged = self.is_flagged or is_flagged({name: value})
             case Native() if frame.doc is not None and isinstance(frame.doc.get("data"), list):
                 self._vectors += len(frame.doc["data"])
             case Fault():
-                self._good = False
+                self._is_cacheable = False
             case _:
                 pass
 
 
-def _documents(written: bytes) -> list[bytes]:
+def _documents(encoded: bytes) -> list[bytes]:
     """Return the documents of server-sent events, without comments and the end marker."""
-    lines = [line[len(_DATA) :] for line in written.split(b"\n") if line.startswith(_DATA)]
+    lines = [line[len(_DATA) :] for line in encoded.split(b"\n") if line.startswith(_DATA)]
     return [line for line in lines if line != sse.DONE]
 
 
-def recorder_of(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
+def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
     """Return the recorder of a response to a call."""
-    writer = partial(_native_writer, call, whole=not head.streamed)
+    writer = partial(_native_writer, call, is_whole=not head.streamed)
     return AnswerRecorder(rule, expected, client_family(call), writer, streamed=head.streamed)
 
 
-def _native_writer(call: Call, family: FamilyName, *, whole: bool) -> FamilyWriter:
-    return FAMILIES[family].writer(WriteOptions(call, whole, nobody, complete=True))
+def _native_writer(call: Call, family: FamilyName, *, is_whole: bool) -> FamilyWriter:
+    return FAMILIES[family].writer(WriteOptions(call, is_whole, nobody, complete=True))

@@ -17,7 +17,7 @@ from proxy.runtime.redis import REDIS_ERRORS, RedisServer
 PREFIX = b"headrace:cache:"
 TIMEOUT_S = 0.25
 CONNECTIONS = 16
-WAITING_BYTES = 16 * 1024 * 1024
+MAX_PENDING_BYTES = 16 * 1024 * 1024
 BATCH = 64
 
 
@@ -44,62 +44,62 @@ class Redis:
         self._events = events
         self._rest_s = rest_s
         self._name = name
-        self._awake_at = 0.0
-        self._waiting: dict[bytes, tuple[bytes, int]] = {}  # value and TTL in milliseconds
-        self._waiting_bytes = 0
-        self._news = asyncio.Event()
+        self._resume_at = 0.0
+        self._pending: dict[bytes, tuple[bytes, int]] = {}  # value and TTL in milliseconds
+        self._pending_bytes = 0
+        self._has_puts = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._group = asyncio.TaskGroup()
         self._server = server
-        self._turns = asyncio.Semaphore(CONNECTIONS)
+        self._connections = asyncio.Semaphore(CONNECTIONS)
 
     async def get(self, key: bytes) -> bytes | None:
-        waiting = self._waiting.get(key)
-        if waiting is not None:
-            return waiting[0]
-        if self._rests:
+        pending = self._pending.get(key)
+        if pending is not None:
+            return pending[0]
+        if self._is_paused:
             return None
         try:
-            async with self._turns:
-                if self._rests:  # another call failed meanwhile
+            async with self._connections:
+                if self._is_paused:  # another call failed meanwhile
                     return None
                 name = _name(key)
                 value = await self._server.run(name, "GET", name)
         except REDIS_ERRORS:
-            self._rest()
+            self._pause()
             return None
         return value if isinstance(value, bytes) else None
 
     @property
-    def _rests(self) -> bool:
+    def _is_paused(self) -> bool:
         """True while the server is not used after an error."""
-        return self._now() < self._awake_at
+        return self._now() < self._resume_at
 
-    def _rest(self) -> None:
-        self._awake_at = self._now() + self._rest_s
+    def _pause(self) -> None:
+        self._resume_at = self._now() + self._rest_s
         self._events.failed(self._name)
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        if self._rests or self._waiting_bytes + len(value) > WAITING_BYTES:
+        if self._is_paused or self._pending_bytes + len(value) > MAX_PENDING_BYTES:
             self._events.evicted("dropped", 1)
             return
         self._forget(key)
-        self._waiting[key] = (value, max(1, round(ttl * 1000)))
-        self._waiting_bytes += len(value)
-        self._news.set()
+        self._pending[key] = (value, max(1, round(ttl * 1000)))
+        self._pending_bytes += len(value)
+        self._has_puts.set()
         self._idle.clear()
 
     def _forget(self, key: bytes) -> None:
-        entry = self._waiting.pop(key, None)
+        entry = self._pending.pop(key, None)
         if entry is not None:
-            self._waiting_bytes -= len(entry[0])
+            self._pending_bytes -= len(entry[0])
 
     async def _write(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._waiting:
+            await self._has_puts.wait()
+            self._has_puts.clear()
+            while self._pending:
                 await self._write_some()
             self._idle.set()
 
@@ -108,17 +108,17 @@ class Redis:
         await self._idle.wait()
 
     async def _write_some(self) -> None:
-        batch = list(itertools.islice(self._waiting.items(), BATCH))
+        batch = list(itertools.islice(self._pending.items(), BATCH))
         try:
             await self._server.run_all(
                 ("SET", _name(key), value, "PX", milliseconds)
                 for key, (value, milliseconds) in batch
             )
         except REDIS_ERRORS:
-            self._rest()
+            self._pause()
             self._events.evicted("dropped", len(batch))
         for key, entry in batch:
-            if self._waiting.get(key) is entry:
+            if self._pending.get(key) is entry:
                 self._forget(key)
 
     async def __aenter__(self) -> Self:
@@ -129,6 +129,6 @@ class Redis:
     async def __aexit__(self, *exc_info: object) -> None:
         self._writer.cancel()
         await self._group.__aexit__(None, None, None)
-        if self._waiting:
+        if self._pending:
             await self._write_some()
         await self._server.aclose()

@@ -74,8 +74,8 @@ class SemanticLookup:
         vector = await self._embed(prompt, record)
         if vector is None:
             return None
-        around = replace(self.call, body=_without_prompt(self.call.body))
-        self._space = self.rule.store, self.semantic.embeddings, await self.key_of(around)
+        call_of_space = replace(self.call, body=_without_prompt(self.call.body))
+        self._space = self.rule.store, self.semantic.embeddings, await self.key_of(call_of_space)
         for match in self.cache.index.find(self._space, vector, self.semantic.threshold):
             answer = await take(match)
             if answer is not None:
@@ -108,7 +108,7 @@ class SemanticLookup:
     def _add(self) -> None:
         """Add the entry once both are known: its vector, and that its response is cached."""
         if self._key is not None and self._vector is not None:
-            self.cache.index.put(self._space, self._key, self._vector)
+            self.cache.index.add(self._space, self._key, self._vector)
 
     def _fail(self, reason: str) -> None:
         self.cache.on_lookup("busy" if reason == "busy" else "failed")
@@ -121,7 +121,7 @@ class SemanticLookup:
             return False
         if record.is_over_budget:  # the embedding would cost money
             return False
-        if any(stage == "input" and each.verdict not in QUIET for stage, each in record.guards):
+        if any(stage == "input" and result.verdict not in QUIET for stage, result in record.guards):
             return False
         return _temperature(self.plan, body) <= self.semantic.max_temperature
 
@@ -131,18 +131,20 @@ def prompt_of(body: Json) -> str | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return None
-    *before, last = [message if isinstance(message, dict) else {} for message in messages]
-    text: Any = last.get("content")
-    if last.get("role") != "user" or not isinstance(text, str) or not text.strip():
+    *earlier, prompt = [message if isinstance(message, dict) else {} for message in messages]
+    text: Any = prompt.get("content")
+    if prompt.get("role") != "user" or not isinstance(text, str) or not text.strip():
         return None
     if len(text) > MAX_CHARACTERS or len(text.splitlines()) > 1:
         return None
-    return text if all(each.get("role") in ("system", "developer") for each in before) else None
+    return (
+        text if all(message.get("role") in ("system", "developer") for message in earlier) else None
+    )
 
 
 def _without_prompt(body: Json) -> Json:
-    *before, last = body["messages"]
-    return {**body, "messages": [*before, {**last, "content": None}]}
+    *earlier, prompt = body["messages"]
+    return {**body, "messages": [*earlier, {**prompt, "content": None}]}
 
 
 def _temperature(plan: Plan, body: Json) -> float:

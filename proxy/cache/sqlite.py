@@ -17,7 +17,7 @@ from proxy.cache import file as files
 from proxy.cache.store import StoreEvents
 
 ROW_BYTES = 400  # key, index entries and unused page space of a row
-WAITING_BYTES = 16 * 1024 * 1024
+MAX_PENDING_BYTES = 16 * 1024 * 1024
 TOUCHED = 256  # reads after which the times of use are written
 SHARE = 50  # evicts 1/50 of the entries at a time
 READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
@@ -73,28 +73,28 @@ class Sqlite:
         self._now = now
         self._events = events
         self._failed = failed
-        self._reading: tuple[int, int] | None = None
+        self._reader_identity: tuple[int, int] | None = None
         self._reader = DatabaseThread("cache-reader")
         self._writer = DatabaseThread("cache-writer")
-        self._waiting: dict[bytes, Row] = {}
-        self._waiting_bytes = 0
+        self._pending: dict[bytes, Row] = {}
+        self._pending_bytes = 0
         self._touched: dict[bytes, float] = {}
-        self._writing: asyncio.Future[tuple[int, int, int, int]] | None = None
+        self._write_task: asyncio.Future[tuple[int, int, int, int]] | None = None
 
     async def get(self, key: bytes) -> bytes | None:
-        waiting = self._waiting.get(key)
-        if waiting is not None:
-            return waiting[0] if waiting[1] > self._now() else None
+        pending = self._pending.get(key)
+        if pending is not None:
+            return pending[0] if pending[1] > self._now() else None
         run = asyncio.get_running_loop().run_in_executor
         try:
             value = await run(self._reader.thread, self._read, key, self._now())
         except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
             self._events.failed(NAME)
-            if files.is_damage(error) and self._reading == self._identity:
+            if files.is_damage(error) and self._reader_identity == self._identity:
                 self._damaged = True
                 self._flush()
             return None
-        if self._reading is None:
+        if self._reader_identity is None:
             self._flush()  # opens the current file
         if value is not None:
             self._touched[key] = self._now()
@@ -104,58 +104,58 @@ class Sqlite:
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         size = len(value) + ROW_BYTES
-        if size > self._max_bytes or self._waiting_bytes + size > WAITING_BYTES:
+        if size > self._max_bytes or self._pending_bytes + size > MAX_PENDING_BYTES:
             self._events.evicted("dropped", 1)
             return
         self._forget(key)
-        self._waiting[key] = (value, self._now() + ttl)
-        self._waiting_bytes += size
+        self._pending[key] = (value, self._now() + ttl)
+        self._pending_bytes += size
         self._flush()
 
     def _forget(self, key: bytes) -> None:
-        row = self._waiting.pop(key, None)
+        row = self._pending.pop(key, None)
         if row is not None:
-            self._waiting_bytes -= len(row[0]) + ROW_BYTES
+            self._pending_bytes -= len(row[0]) + ROW_BYTES
 
     def _flush(self) -> None:
-        """Write what waits, unless a write is running, which is followed by the next."""
-        if self._writing is not None:
+        """Write what is pending, unless a write is running, which is followed by the next."""
+        if self._write_task is not None:
             return
-        batch, touched = list(self._waiting.items()), self._touched
+        batch, touched = list(self._pending.items()), self._touched
         self._touched = {}
         run = asyncio.get_running_loop().run_in_executor
         work = run(self._writer.thread, self._write, batch, list(touched.items()), self._now())
-        self._writing = work
-        work.add_done_callback(lambda done: self._written(done, batch))
+        self._write_task = work
+        work.add_done_callback(lambda write_task: self._written(write_task, batch))
 
-    def _written(self, done: asyncio.Future[tuple[int, int, int, int]], batch: Batch) -> None:
-        self._writing = None
+    def _written(self, write_task: asyncio.Future[tuple[int, int, int, int]], batch: Batch) -> None:
+        self._write_task = None
         for key, row in batch:
-            if self._waiting.get(key) is row:
+            if self._pending.get(key) is row:
                 self._forget(key)
-        error = done.exception()
+        error = write_task.exception()
         if error is not None:
             self._events.failed(NAME)
             self._failed(error)
             self._events.evicted("dropped", len(batch))
         else:
-            entries, size, expired, full = done.result()
-            self._events.held(NAME, entries, size)
+            entries, size, expired, full = write_task.result()
+            self._events.set_cache_size(NAME, entries, size)
             self._events.evicted("expired", expired)
             self._events.evicted("full", full)
-        if self._waiting:
+        if self._pending:
             self._flush()
 
     async def written(self) -> None:
         """Wait until all puts are written or dropped."""
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
+        while self._write_task is not None:
+            await asyncio.wait([self._write_task])
 
     def _read(self, key: bytes, now: float) -> bytes | None:
         if not self._is_in_place():
-            self._reading = None  # SQLite would continue to read a deleted file
+            self._reader_identity = None  # SQLite would continue to read a deleted file
             return None
-        if self._reading != self._identity:
+        if self._reader_identity != self._identity:
             self._reader.close()
             self._open_reader()
         row = self._reader.database.execute(READ, (key, now)).fetchone()
@@ -174,7 +174,7 @@ class Sqlite:
             except (sqlite3.Error, files.UnreadableFile) as error:
                 if not files.is_damage(error):
                     raise
-        self._begin_anew()
+        self._start_new_file()
         return self._write_to(self._writer.database, batch, touched, now)
 
     def _write_to(
@@ -184,14 +184,16 @@ class Sqlite:
         touched: Sequence[tuple[bytes, float]],
         now: float,
     ) -> tuple[int, int, int, int]:
-        rows = [(k, value, len(value) + ROW_BYTES, until, now) for k, (value, until) in batch]
+        rows = [
+            (k, value, len(value) + ROW_BYTES, expires_at, now) for k, (value, expires_at) in batch
+        ]
         database.execute("BEGIN IMMEDIATE")
         try:
             database.executemany(WRITE, rows)
             database.executemany(TOUCH, [(used, key) for key, used in touched])
             expired = database.execute(EXPIRE, (now,)).rowcount
             full = self._make_room(database)
-            entries, size = files.sums(database)
+            entries, size = files.read_totals(database)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:  # unless the error has ended it
@@ -202,14 +204,14 @@ class Sqlite:
     def _make_room(self, database: sqlite3.Connection) -> int:
         """Evict the least recently used entries until the rest fits. Recount wrong totals, so
         that the loop ends."""
-        gone = 0
-        while (held := files.sums(database))[1] > self._max_bytes:
-            went = database.execute(OLDEST, (max(1, held[0] // SHARE),)).rowcount
-            gone += went
-            if not went:
-                database.execute(files.COUNT)
+        evicted = 0
+        while (totals := files.read_totals(database))[1] > self._max_bytes:
+            count = database.execute(OLDEST, (max(1, totals[0] // SHARE),)).rowcount
+            evicted += count
+            if not count:
+                database.execute(files.RECOUNT)
                 break
-        return gone
+        return evicted
 
     def _is_in_place(self) -> bool:
         """Return True if the path still has the file that the writer has open."""
@@ -217,34 +219,34 @@ class Sqlite:
 
     def _open(self) -> None:
         """Open the file. Replace an unreadable one unless another process has replaced it."""
-        there = files.identity(self._file)
+        identity = files.identity(self._file)
         try:
             self._writer.database = files.open_file(self._file)
         except files.UnreadableFile as error:
-            self._put_aside(there, str(error))
+            self._move_damaged(identity, str(error))
             self._writer.database = files.open_file(self._file)
         self._identity = files.identity(self._file)
 
-    def _begin_anew(self) -> None:
+    def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
         self._writer.close()
-        before, self._identity = self._identity, None  # until a file is open
+        identity, self._identity = self._identity, None  # until a file is open
         if files.identity(self._file) is not None:
-            self._put_aside(before, "damaged")
-        elif before is not None:
-            files.forget_log(self._file)
+            self._move_damaged(identity, "damaged")
+        elif identity is not None:
+            files.remove_log(self._file)
             self._replaced("gone", None)
         self._open()
         self._damaged = False
 
-    def _put_aside(self, which: tuple[int, int] | None, reason: str) -> None:
-        if files.identity(self._file) == which:
-            self._replaced(reason, files.set_aside(self._file))
+    def _move_damaged(self, identity: tuple[int, int] | None, reason: str) -> None:
+        if files.identity(self._file) == identity:
+            self._replaced(reason, files.move_damaged(self._file))
 
     def _open_reader(self) -> None:
         identity = self._identity
         self._reader.database = files.connect(self._file)
-        self._reading = identity  # only after success, so that a failure is retried
+        self._reader_identity = identity  # only after success, so that a failure is retried
 
     async def __aenter__(self) -> Self:
         run = asyncio.get_running_loop().run_in_executor

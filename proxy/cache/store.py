@@ -11,7 +11,7 @@ from typing import Literal, Protocol, Self
 
 from proxy.runtime.frozen import frozen
 
-Why = Literal["full", "expired", "dropped", "changed"]
+EvictionReason = Literal["full", "expired", "dropped", "changed"]
 TAGGED = b"\x02"
 TAG_BYTES = 32
 
@@ -41,9 +41,9 @@ class StoreEvents(Protocol):
     """Receives the entries and bytes of a store, evictions by reason, and failures to use the
     store."""
 
-    def held(self, store: str, entries: int, size: int) -> None: ...
+    def set_cache_size(self, store: str, entries: int, size: int) -> None: ...
 
-    def evicted(self, why: Why, count: int) -> None: ...
+    def evicted(self, reason: EvictionReason, count: int) -> None: ...
 
     def failed(self, store: str) -> None: ...
 

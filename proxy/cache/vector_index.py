@@ -82,7 +82,7 @@ class VectorIndex:
         cosines = sorted(((vector.cosine(other), key) for key, other in closest), reverse=True)
         return [key for cosine, key in cosines if cosine >= threshold]
 
-    def put(self, space: Hashable, key: bytes, vector: Vector) -> None:
+    def add(self, space: Hashable, key: bytes, vector: Vector) -> None:
         """Add a vector, or replace the one of its key."""
         self.drop(space, key)
         vectors = self._spaces.setdefault(space, {})

@@ -50,7 +50,7 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
             run(serving.serve(replace(settings, ledger=ledger), until_stopped, click.echo))
         if ledger is not None and ledger.kind == "sqlite":
             by = ("deployment",)
-            usage = spending.spent(ledger.path, by, started_at, datetime.now(UTC))
+            usage = spending.read_spending(ledger.path, by, started_at, datetime.now(UTC))
             click.echo(f"\n{USAGE}\n\n{render.table(usage)}\n")
 
 

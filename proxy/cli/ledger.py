@@ -37,7 +37,7 @@ def usage_command(
     upstreams that used tokens; unpriced and estimated are shares of them.
     """
     try:
-        spend = spending.spent(path, by, since, until or datetime.now(UTC))
+        spend = spending.read_spending(path, by, since, until or datetime.now(UTC))
     except Unusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(render.FORMS[form](spend))
@@ -60,7 +60,7 @@ def prune_command(path: Path, before: datetime) -> None:
     deleted calls stay in the ledger.
     """
     try:
-        pruned = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
+        pruned = sqlite.prune_ledger(path, int(before.timestamp() * 1000), now_ms())
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
     click.echo(render.pruned_text(pruned, before))

@@ -12,7 +12,7 @@ from proxy.call.record import Record
 from proxy.ledger import call_counters
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.crashes import Crash
-from proxy.ledger.jsonl import JsonlStore, RefusedRows, aside_of
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.rows import entry_of
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
@@ -22,13 +22,13 @@ from proxy.settings import LedgerAt
 
 CLOSE_S = 5.0
 DAY_MS = 86_400_000
-Make = Callable[
+OpenStore = Callable[
     [Path, ProcessRun, Callable[[Crash], None], Callable[[Path | None], None]], LedgerStore
 ]
 
-STORES: Mapping[str, Make] = {
+STORES: Mapping[str, OpenStore] = {
     "sqlite": SqliteStore,
-    "jsonl": lambda path, run, crashed, begun_anew: JsonlStore(path, run.name),
+    "jsonl": lambda path, run, on_crash, on_new_file: JsonlStore(path, run.name),
 }
 
 
@@ -80,8 +80,8 @@ class Ledger:
         self._writer.close(CLOSE_S)
 
 
-def opened(
-    at: LedgerAt,
+def open_ledger(
+    location: LedgerAt,
     version: str,
     dropped: Callable[[str, int], None],
     failed: Callable[[Exception], None],
@@ -94,45 +94,48 @@ def opened(
     the file was moved away or deleted, and another one was created.
     """
 
-    def crashed(crash: Crash) -> None:
+    def on_crash(crash: Crash) -> None:
         dropped("crash", crash.missing)
         if crash.is_older:
-            log.error("ledger.older_copy", run=crash.run, lost=crash.lost, file=str(at.path))
+            log.error(
+                "ledger.older_copy", run=crash.run, lost=crash.unwritten, file=str(location.path)
+            )
             return
         log.warning(
             "ledger.crashed",
             run=crash.run,
-            lost=crash.lost,
+            lost=crash.unwritten,
             running=crash.running,
             exact=crash.exact,
         )
 
-    def begun_anew(kept: Path | None) -> None:
+    def on_new_file(log_path: Path | None) -> None:
         replaced()
-        named = {"variable": "HEADRACE_LEDGER", "file": str(at.path)}
-        log.error("ledger.begun_anew", log_kept_as=str(kept) if kept else None, **named)
+        fields = {"variable": "HEADRACE_LEDGER", "file": str(location.path)}
+        log.error("ledger.begun_anew", log_kept_as=str(log_path) if log_path else None, **fields)
 
-    keep_ms = None if at.keep_days is None else at.keep_days * DAY_MS
+    keep_ms = None if location.keep_days is None else location.keep_days * DAY_MS
     run = ProcessRun(
         name=secrets.token_hex(8),
         version=version,
-        folder=call_counters.folder(at.path.parent),
+        folder=call_counters.folder(location.path.parent),
         now_ms=now_ms,
         keep_ms=keep_ms,
     )
-    store = STORES[at.kind](at.path, run, crashed, begun_anew)
-    counts = CallCounters(run.folder if at.kind == "sqlite" else None, run.name)
+    store = STORES[location.kind](location.path, run, on_crash, on_new_file)
+    counters = CallCounters(run.folder if location.kind == "sqlite" else None, run.name)
     try:
         store.open()
     except Unusable as error:
-        counts.close(settled=True)
-        named = f"HEADRACE_LEDGER: {at.path}"
-        raise Unusable(f"{named} cannot be the ledger: {error.reason}") from None
+        counters.close(settled=True)
+        raise Unusable(
+            f"HEADRACE_LEDGER: {location.path} cannot be the ledger: {error.reason}"
+        ) from None
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
-    refused = RefusedRows(aside_of(at.path), run.name)
-    writer = Writer(store, refused, counts, dropped, failed, log)
-    return Ledger(run.name, store, writer, counts)
+    refused = RefusedRows(refused_path(location.path), run.name)
+    writer = Writer(store, refused, counters, dropped, failed, log)
+    return Ledger(run.name, store, writer, counters)
 
 
 def now_ms() -> int:

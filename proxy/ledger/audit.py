@@ -15,13 +15,13 @@ from pathlib import Path
 from proxy.errors.words import counted
 from proxy.ledger import call_counters, render
 from proxy.ledger.crashes import Crash, crashes, read_position
-from proxy.ledger.jsonl import aside_of
+from proxy.ledger.jsonl import refused_path
 from proxy.ledger.rows import charge_checksum
 from proxy.ledger.sqlite import reading
 from proxy.ledger.statements import Pruned
 from proxy.runtime.frozen import frozen
 
-SHOWN = 5
+MAX_SHOWN = 5
 CHECKS_OF_LAG = 40  # before a ledger that is behind its proxy is a violation
 BETWEEN_S = 0.25
 
@@ -96,7 +96,7 @@ CHECKS: dict[str, str] = {
 
 @frozen
 class Audit:
-    """Result of an audit. The operator has accepted ``known`` of the ``missing`` calls.
+    """Result of an audit. The operator has accepted ``known_missing`` of the ``missing`` calls.
     ``pruned`` has only the known cost."""
 
     calls: int
@@ -106,9 +106,9 @@ class Audit:
     crashes: tuple[Crash, ...]
     violations: tuple[str, ...]
     pruned: Pruned
-    behind: int
+    unsettled: int
     missing: int
-    known: int
+    known_missing: int
     refused: Path | None
 
     def text(self) -> str:
@@ -118,12 +118,12 @@ class Audit:
         rows = counted(self.calls, "call"), counted(self.attempts, "attempt")
         yield ", ".join((*rows, counted(self.runs, "run")))
         for crash in self.crashes:
-            least = "exactly" if crash.exact else "at least"
+            bound = "exactly" if crash.exact else "at least"
             where = "" if crash.exact else ", or still runs where its counters are not visible"
             where = ", or the file is an older copy" if crash.is_older else where
             missing = counted(crash.missing, "call has", "calls have")
-            counts = f"{crash.lost} ended, {crash.running} running"
-            yield f"run {crash.run} crashed{where}: {least} {missing} no row ({counts})"
+            counts = f"{crash.unwritten} ended, {crash.running} running"
+            yield f"run {crash.run} crashed{where}: {bound} {missing} no row ({counts})"
         if self.pruned.calls:
             cost = render.usd(self.pruned.nano_usd)
             calls = counted(self.pruned.calls, "call was", "calls were")
@@ -131,19 +131,21 @@ class Audit:
         if self.dropped:
             calls = counted(self.dropped, "call was", "calls were")
             yield f"{calls} dropped, because they could not be written"
-        if self.behind:
-            calls = counted(self.behind, "ended call was", "ended calls were")
+        if self.unsettled:
+            calls = counted(self.unsettled, "ended call was", "ended calls were")
             yield f"{calls} not written within {CHECKS_OF_LAG * BETWEEN_S:g} s"
         if self.refused:
             yield f"rows that the ledger rejected are in {self.refused}"
 
     def _verdict(self) -> Iterator[str]:
         if not self.violations:
-            less = f", except {counted(self.missing, 'known missing call')}" if self.missing else ""
-            yield f"valid: every call has a row, and every row has a call{less}"
+            exception = (
+                f", except {counted(self.missing, 'known missing call')}" if self.missing else ""
+            )
+            yield f"valid: every call has a row, and every row has a call{exception}"
         for violation in self.violations:
             yield f"violation: {violation}"
-        if self.missing > self.known:
+        if self.missing > self.known_missing:
             yield f"to accept the missing calls: verify-ledger --known-missing {self.missing}"
 
 
@@ -152,9 +154,9 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
     Raises ``Unusable`` if it cannot be read. Waits for at most 10 seconds for a proxy to write.
     """
-    folder, due = call_counters.folder(path.parent), _due(path)
+    folder, ended_by_run = call_counters.folder(path.parent), _count_ended(path)
     for _ in range(CHECKS_OF_LAG):
-        if not _behind(path, due):
+        if not _count_unsettled(path, ended_by_run):
             break
         sleep(BETWEEN_S)
     position = read_position(path)
@@ -163,73 +165,73 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             "SELECT (SELECT COUNT(*) FROM calls), (SELECT COUNT(*) FROM attempts), "
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
-        marked = tuple(_marked(file))
+        marked = tuple(_marked_crashes(file))
         dead = tuple(dict(crashes(file, folder, position)).values())
         violations = tuple(_violations(file))
         pruned_calls, pruned_nano_usd = file.execute(
             "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
         ).fetchone()
-    refused = aside_of(path) if aside_of(path).exists() else None
-    behind = _behind(path, due)
+    refused = refused_path(path) if refused_path(path).exists() else None
+    unsettled = _count_unsettled(path, ended_by_run)
     sure = (*marked, *(crash for crash in dead if crash.exact or crash.is_older))
-    missing = dropped + sum(crash.missing for crash in sure) + behind
+    missing = dropped + sum(crash.missing for crash in sure) + unsettled
     if missing > known_missing:
-        known = f", of which {counted(known_missing, 'is', 'are')} known" if known_missing else ""
-        lacking = counted(missing, "call has", "calls have")
-        violations = (*violations, f"{lacking} no row{known}")
-    found = (*marked, *dead)
+        accepted = counted(known_missing, "is", "are")
+        note = f", of which {accepted} known" if known_missing else ""
+        calls_have = counted(missing, "call has", "calls have")
+        violations = (*violations, f"{calls_have} no row{note}")
     return Audit(
         calls=calls,
         attempts=attempts,
         runs=runs,
         dropped=dropped,
-        crashes=found,
+        crashes=(*marked, *dead),
         violations=violations,
         pruned=Pruned(pruned_calls, pruned_nano_usd),
-        behind=behind,
+        unsettled=unsettled,
         missing=missing,
-        known=known_missing,
+        known_missing=known_missing,
         refused=refused,
     )
 
 
-def _due(path: Path) -> dict[int, int]:
+def _count_ended(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
-    folder, due = call_counters.folder(path.parent), {}
+    folder, ended_by_run = call_counters.folder(path.parent), {}
     with reading(path) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
     for run, name, ended in rows:
-        left = call_counters.left_by(folder, name)
-        if left is None or left.alive:
-            due[run] = ended if left is None else left.ended
-    return due
+        counts = call_counters.read_process_counts(folder, name)
+        if counts is None or counts.alive:
+            ended_by_run[run] = ended if counts is None else counts.ended
+    return ended_by_run
 
 
-def _behind(path: Path, due: Mapping[int, int]) -> int:
+def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
     """Return the number of calls that are due and not settled."""
     with reading(path) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
-    return sum(max(0, ended - settled[run]) for run, ended in due.items())
+    return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())
 
 
-def _marked(file: sqlite3.Connection) -> Iterator[Crash]:
+def _marked_crashes(file: sqlite3.Connection) -> Iterator[Crash]:
     rows = file.execute(
         "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"
     )
-    for run, lost, running, exact in rows:
-        yield Crash(run=run, lost=lost, running=running, exact=bool(exact))
+    for run, unwritten, running, exact in rows:
+        yield Crash(run=run, unwritten=unwritten, running=running, exact=bool(exact))
 
 
 def _violations(file: sqlite3.Connection) -> Iterator[str]:
     file.create_function("checksum", 3, charge_checksum, deterministic=True)
-    [whole] = file.execute("PRAGMA quick_check(1)").fetchone()
-    if whole != "ok":
+    [integrity] = file.execute("PRAGMA quick_check(1)").fetchone()
+    if integrity != "ok":
         yield "the file is damaged"
-    for what, query in CHECKS.items():
+    for problem, query in CHECKS.items():
         rows = file.execute(query).fetchall()
         if rows:
-            some = ", ".join(str(name) for (name,) in rows[:SHOWN])
-            more = ", ..." if len(rows) > SHOWN else ""
-            yield f"{what}: {len(rows)} ({some}{more})"
+            some = ", ".join(str(name) for (name,) in rows[:MAX_SHOWN])
+            more = ", ..." if len(rows) > MAX_SHOWN else ""
+            yield f"{problem}: {len(rows)} ({some}{more})"

@@ -18,22 +18,22 @@ from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from proxy.types.limit import BudgetQuery
 
-CHARGED = """
+CHARGED_SPEND = """
 SELECT b.scope, SUM(c.cost_nano_usd)
 FROM budgets b CROSS JOIN charges c ON c.budget = b.id
 WHERE b.name = :name AND b.scope IN (SELECT value FROM json_each(:scopes))
   AND c.started_ms >= :since AND c.started_ms < :before
 GROUP BY b.id
 """
-SINCE = "SELECT since_ms FROM charged_since WHERE name = ?"
-UNTOLD = "SELECT 1 FROM runs WHERE NOT charges AND seen_ms >= ? LIMIT 1"
-BEFORE = """
+FIRST_CHARGE = "SELECT since_ms FROM charged_since WHERE name = ?"
+UNCHARGED_RUN = "SELECT 1 FROM runs WHERE NOT charges AND seen_ms >= ? LIMIT 1"
+UNCHARGED_SPEND = """
 SELECT {columns} COALESCE(SUM(a.cost_nano_usd), 0)
 FROM calls c JOIN attempts a USING (run, seq)
 WHERE c.started_ms >= :since AND c.started_ms < :before {among} {grouped}
 """
-CALLED = "AND c.deployment IN (SELECT value FROM json_each(:deployments))"
-OF_UNTOLD = "AND c.run IN (SELECT id FROM runs WHERE NOT charges)"
+BY_DEPLOYMENT = "AND c.deployment IN (SELECT value FROM json_each(:deployments))"
+BY_UNCHARGED_RUN = "AND c.run IN (SELECT id FROM runs WHERE NOT charges)"
 COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "a.model"}
 NEVER_MS = 2**53
 
@@ -41,12 +41,12 @@ NEVER_MS = 2**53
 def ledger_id(path: Path) -> str | None:
     """Return the name of a ledger's first run as its id, None if the file cannot be read."""
     with suppress(Unusable), reading(path) as file:
-        first = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
-        return None if first is None else str(first[0])
+        row = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
     return None
 
 
-async def spent(
+async def read_budget_spend(
     path: Path, budget: BudgetQuery, scopes: Iterable[str], since_ms: int, before_ms: int = NEVER_MS
 ) -> dict[str, int] | None:
     """Return the nano-USD by scope of a budget for calls that started in a period, off the loop.
@@ -56,46 +56,48 @@ async def spent(
     """
     if "user" in budget.per:
         return None
-    return await asyncio.to_thread(_spent, path, budget, tuple(scopes), since_ms, before_ms)
+    return await asyncio.to_thread(_read_spend, path, budget, tuple(scopes), since_ms, before_ms)
 
 
-def _spent(
+def _read_spend(
     path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, before_ms: int
 ) -> dict[str, int]:
     names = {scope: counter_name(scope) for scope in scopes}
     with reading(path) as file:
         parameters = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
         charged = dict(
-            file.execute(CHARGED, {**parameters, "since": since_ms, "before": before_ms})
+            file.execute(CHARGED_SPEND, {**parameters, "since": since_ms, "before": before_ms})
         )
         until_ms = min(before_ms, _charged_since_ms(file, budget, since_ms))
-        before = dict(_before(file, budget, since_ms, until_ms)) if until_ms > since_ms else {}
-    return {scope: charged.get(name, 0) + before.get(scope, 0) for scope, name in names.items()}
+        uncharged = (
+            dict(_uncharged_spend(file, budget, since_ms, until_ms)) if until_ms > since_ms else {}
+        )
+    return {scope: charged.get(name, 0) + uncharged.get(scope, 0) for scope, name in names.items()}
 
 
 def _charged_since_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> int:
     """Return the moment since which every call of a budget has a charge."""
     if budget.deployments is None:
-        return NEVER_MS if file.execute(UNTOLD, [since_ms]).fetchone() else 0
-    first = file.execute(SINCE, [budget.limit.name]).fetchone()
-    return NEVER_MS if first is None else int(first[0])
+        return NEVER_MS if file.execute(UNCHARGED_RUN, [since_ms]).fetchone() else 0
+    row = file.execute(FIRST_CHARGE, [budget.limit.name]).fetchone()
+    return NEVER_MS if row is None else int(row[0])
 
 
-def _before(
+def _uncharged_spend(
     file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
 ) -> Iterator[tuple[str, int]]:
     """Yield by scope the cost of calls without charges."""
-    per, ruled = budget.per, budget.deployments is None
-    query = BEFORE.format(
+    per, is_rule = budget.per, budget.deployments is None
+    query = UNCHARGED_SPEND.format(
         columns="".join(f"COALESCE({_column(name)}, ''), " for name in per),
-        among=OF_UNTOLD if ruled else CALLED,
+        among=BY_UNCHARGED_RUN if is_rule else BY_DEPLOYMENT,
         grouped=f"GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}" if per else "",
     )
     deployments = json.dumps(sorted(budget.deployments or ()))
     bounds = {"since": since_ms, "before": before_ms}
     for *values, cost in file.execute(query, {**bounds, "deployments": deployments}):
-        named = [f"{name}:{value}" for name, value in zip(per, values, strict=True)]
-        yield "|".join(named), int(cost)
+        labels = [f"{name}:{value}" for name, value in zip(per, values, strict=True)]
+        yield "|".join(labels), int(cost)
 
 
 def _column(name: str) -> str:

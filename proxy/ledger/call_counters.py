@@ -1,4 +1,4 @@
-"""Counts of begun and ended calls, which survive a killed process.
+"""Counts of started and ended calls, which survive a killed process.
 
 They are in shared memory, so counting costs no system call, and the next process finds how many
 calls have no row. The file is in ``/dev/shm``: a page on a busy disk would block the event loop.
@@ -20,16 +20,16 @@ IN_MEMORY = Path("/dev/shm")  # noqa: S108  # names are random, and opened only 
 NAME = re.compile(r"[0-9a-f]{16}")
 
 
-def folder(beside: Path) -> Path:
+def folder(fallback: Path) -> Path:
     """Return the folder of counts: in memory if the system has such a folder."""
-    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else beside
+    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else fallback
 
 
 @frozen
-class Left:
+class ProcessCounts:
     """Counts of another process. ``alive`` is True while it runs."""
 
-    begun: int
+    started: int
     ended: int
     alive: bool
 
@@ -57,7 +57,7 @@ class CallCounters:
         return mmap.mmap(self._fd, SIZE)
 
     @property
-    def begun(self) -> int:
+    def started(self) -> int:
         return self._counts[0]
 
     @property
@@ -85,7 +85,7 @@ class CallCounters:
             self._file = None
 
 
-def left_by(folder: Path, name: str) -> Left | None:
+def read_process_counts(folder: Path, name: str) -> ProcessCounts | None:
     """Read the counts of another process. Return None if they are lost, as after a reboot."""
     if not NAME.fullmatch(name):
         return None
@@ -95,7 +95,7 @@ def left_by(folder: Path, name: str) -> Left | None:
         return None
     try:
         counts = memoryview(os.pread(fd, 16, 0)).cast("Q")
-        return Left(counts[0], counts[1], alive=_is_locked(fd))
+        return ProcessCounts(counts[0], counts[1], alive=_is_locked(fd))
     except (OSError, TypeError, IndexError):
         return None
     finally:

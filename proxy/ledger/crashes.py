@@ -21,7 +21,8 @@ _POSITION = re.compile(r"([0-9a-f]{16}) ([0-9]{1,18})\n")
 
 @frozen
 class Crash:
-    """Run that did not close. ``lost`` calls had ended without a row, ``running`` had not ended.
+    """Run that did not close. ``unwritten`` calls had ended without a row, ``running`` had not
+    ended.
 
     The sum of both is known if ``exact`` is True: the last running calls may have ended before they
     were counted. Otherwise both are lower bounds. ``is_older`` is True for a file that is a copy
@@ -29,7 +30,7 @@ class Crash:
     """
 
     run: int
-    lost: int
+    unwritten: int
     running: int
     exact: bool
     is_older: bool = False
@@ -37,7 +38,7 @@ class Crash:
     @property
     def missing(self) -> int:
         """Number of calls without a row."""
-        return self.lost + self.running
+        return self.unwritten + self.running
 
 
 @frozen
@@ -62,8 +63,8 @@ def write_position(ledger: Path, position: Position) -> None:
 def read_position(ledger: Path) -> Position | None:
     """Return the position of a ledger, None if it is unknown."""
     with suppress(OSError, UnicodeDecodeError):
-        found = _POSITION.fullmatch(position_file(ledger).read_text())
-        return Position(found[1], int(found[2])) if found else None
+        match = _POSITION.fullmatch(position_file(ledger).read_text())
+        return Position(match[1], int(match[2])) if match else None
     return None
 
 
@@ -76,12 +77,15 @@ def crashes(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"
     ).fetchall()
-    for run, name, begun, ended, settled in rows:
-        left = call_counters.left_by(folder, name)
-        if left is None:
-            yield name, Crash(run, ended - settled, begun - ended, exact=False)
-        elif not left.alive:
-            yield name, Crash(run, left.ended - settled, left.begun - left.ended, exact=True)
+    for run, name, started, ended, settled in rows:
+        counts = call_counters.read_process_counts(folder, name)
+        if counts is None:
+            yield name, Crash(run, ended - settled, started - ended, exact=False)
+        elif not counts.alive:
+            yield (
+                name,
+                Crash(run, counts.ended - settled, counts.started - counts.ended, exact=True),
+            )
     if position is not None:
         row = file.execute(
             "SELECT id, written FROM runs WHERE name = ?", [position.name]
@@ -91,8 +95,8 @@ def crashes(
             row = next_run, -1
         run, written = row
         if written < position.written:
-            lost = position.written - max(0, written)
-            yield position.name, Crash(run, lost, 0, exact=False, is_older=True)
+            unwritten = position.written - max(0, written)
+            yield position.name, Crash(run, unwritten, 0, exact=False, is_older=True)
 
 
 def mark(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
@@ -106,7 +110,7 @@ def mark(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None
         "UPDATE runs SET ended = settled + :lost, begun = settled + :lost + :running, "
         "closed_ms = NULL, crashed_ms = :now, exact = :exact WHERE id = :run",
         {
-            "lost": crash.lost,
+            "lost": crash.unwritten,
             "running": crash.running,
             "now": now_ms,
             "exact": int(crash.exact),

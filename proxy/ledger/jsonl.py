@@ -17,7 +17,7 @@ from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, f
 from proxy.runtime.spool import append, is_in_place
 
 BEGIN = b'{"row":'
-CHARGED = ("budget", "scope", "cost_nano_usd")
+CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
 
 
 class JsonlStore:
@@ -93,18 +93,18 @@ def lines(run: str, rows: Rows) -> Iterator[bytes]:
     for row in rows.calls:
         line: dict[str, Any] = dict(zip(CALL, row, strict=True))
         time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
-        at = {"run": run, "time": time.isoformat(timespec="milliseconds")}
+        common = {"run": run, "time": time.isoformat(timespec="milliseconds")}
         for name in ("tags", "models"):
             line[name] = None if line[name] is None else orjson.Fragment(line[name])
         line["stream"] = None if line["stream"] is None else bool(line["stream"])
-        named = (dict(zip(CHARGE, charge, strict=True)) for charge in charges.get(row[0], ()))
-        line["charges"] = [{name: each[name] for name in CHARGED} for each in named]
-        yield orjson.dumps({"row": "call", **at, **line}) + b"\n"
-        at["request_id"] = line["request_id"]
+        charge_rows = (dict(zip(CHARGE, charge, strict=True)) for charge in charges.get(row[0], ()))
+        line["charges"] = [{name: fields[name] for name in CHARGE_FIELDS} for fields in charge_rows]
+        yield orjson.dumps({"row": "call", **common, **line}) + b"\n"
+        common["request_id"] = line["request_id"]
         for attempt in attempts.get(row[0], ()):
             columns = dict(zip(ATTEMPT, attempt, strict=True))
             columns["served"] = bool(columns["served"])
-            yield orjson.dumps({"row": "attempt", **at, **columns}) + b"\n"
+            yield orjson.dumps({"row": "attempt", **common, **columns}) + b"\n"
 
 
 def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
@@ -114,7 +114,7 @@ def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
     return by_call
 
 
-def aside_of(ledger: Path) -> Path:
+def refused_path(ledger: Path) -> Path:
     """Return the path of the refused rows of a ledger."""
     return ledger.with_name(f"{ledger.name}.refused.jsonl")
 

@@ -10,7 +10,7 @@ from datetime import datetime
 import orjson
 
 from proxy.errors.words import counted, word
-from proxy.ledger.spending import SpendingLine, Spent
+from proxy.ledger.spending import SpendingLine, SpendingReport
 from proxy.ledger.statements import Pruned
 from proxy.money.usage import usd_text
 
@@ -38,11 +38,11 @@ def measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
         line.tokens_in,
         line.tokens_out,
         usd(line.cost),
-        usd(line.lost),
+        usd(line.lost_cost),
         usd(line.saved),
         line.attempts,
-        share(line.unpriced, line.attempts),
-        share(line.estimated, line.attempts),
+        ratio(line.unpriced, line.attempts),
+        ratio(line.estimated, line.attempts),
     )
 
 
@@ -50,48 +50,48 @@ def usd(nano: int | None) -> str | None:
     """Return USD with six decimals at least, so that columns are easy to compare."""
     if nano is None:
         return None
-    whole, _, decimals = usd_text(nano).partition(".")
-    return f"{whole}.{decimals:0<6}"
+    dollars, _, decimals = usd_text(nano).partition(".")
+    return f"{dollars}.{decimals:0<6}"
 
 
-def pruned_text(pruned: Pruned, before: datetime) -> str:
+def pruned_text(pruned: Pruned, limit: datetime) -> str:
     """Return how many calls were pruned, and why others before a time were kept."""
     text = f"{counted(pruned.calls, 'call')} pruned"
     if pruned.calls:
         text += f" (cost ${usd(pruned.nano_usd)})"
-    moment = f"{before:%Y-%m-%d %H:%M} UTC"
-    if pruned.held:
-        kept = f"kept {counted(pruned.held, 'call')} before {moment}"
-        return f"{text}\n{kept}, because budgets of this week or month may need the data"
+    moment = f"{limit:%Y-%m-%d %H:%M} UTC"
+    if pruned.retained:
+        retained = f"kept {counted(pruned.retained, 'call')} before {moment}"
+        return f"{text}\n{retained}, because budgets of this week or month may need the data"
     return text if pruned.calls else f"{text}: none started before {moment}"
 
 
-def share(part: int, whole: int | None) -> float | None:
-    return round(part / whole, 4) if whole else None
+def ratio(part: int, total: int | None) -> float | None:
+    return round(part / total, 4) if total else None
 
 
-def table(spent: Spent) -> str:
+def table(report: SpendingReport) -> str:
     """Return aligned columns, a total, and a bar for the share of each group in the cost."""
-    heads = [*spent.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
-    body = [_cells(line.group, line) for line in spent.lines]
-    nowhere = [""] * (len(spent.by) - 1)
-    last = _cells((*(["total"] if spent.by else []), *nowhere), spent.total)
-    rows = [heads, *body, last]
+    heads = [*report.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
+    body = [_cells(line.group, line) for line in report.lines]
+    nowhere = [""] * (len(report.by) - 1)
+    total_row = _cells((*(["total"] if report.by else []), *nowhere), report.total)
+    rows = [heads, *body, total_row]
     widths = [max(len(row[n]) for row in rows) for n in range(len(heads))]
-    bars = ["", *_bars(spent.lines), ""]
+    bars = ["", *_bars(report.lines), ""]
     lines = (
-        f"{_aligned(row, widths, len(spent.by))}  {bar}".rstrip()
+        f"{_aligned(row, widths, len(report.by))}  {bar}".rstrip()
         for row, bar in zip(rows, bars, strict=True)
     )
-    return "\n".join([f"{spent.since:%Y-%m-%d %H:%M} to {spent.until:%Y-%m-%d %H:%M} UTC", *lines])
+    return "\n".join([f"{report.start:%Y-%m-%d %H:%M} to {report.end:%Y-%m-%d %H:%M} UTC", *lines])
 
 
 def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
-    calls, tokens_in, tokens_out, cost, lost, saved, attempts, *shares = measures(line)
+    calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, *shares = measures(line)
     return [
         *("-" if value is None else word(value) for value in group),
         *(f"{count:,}" for count in (calls, tokens_in, tokens_out)),
-        *("-" if money is None else f"${money}" for money in (cost, lost, saved)),
+        *("-" if money is None else f"${money}" for money in (cost, lost_cost, saved)),
         f"{attempts:,}",
         *("-" if part is None else f"{part:.1%}" for part in shares),
     ]
@@ -111,12 +111,12 @@ def _bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
         yield (EIGHTHS[-1] * full + EIGHTHS[eighths]).rstrip()
 
 
-def as_csv(spent: Spent) -> str:
+def as_csv(report: SpendingReport) -> str:
     """Return one line per group, or one line without groups. Unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*spent.by, *MEASURES])
-    for line in spent.lines if spent.by else (spent.total,):
+    writer.writerow([*report.by, *MEASURES])
+    for line in report.lines if report.by else (report.total,):
         writer.writerow([*map(_cell, line.group), *measures(line)])
     return text.getvalue().rstrip("\n")
 
@@ -125,26 +125,30 @@ def _cell(text: str | None) -> str | None:
     """Return a text on one line that a spreadsheet does not take for a formula, as OWASP asks."""
     if text is None:
         return None
-    shown = word(text, len(text))
-    return f"'{shown}" if shown.startswith(FORMULA) else shown
+    text_line = word(text, len(text))
+    return f"'{text_line}" if text_line.startswith(FORMULA) else text_line
 
 
-def as_json(spent: Spent) -> str:
+def as_json(report: SpendingReport) -> str:
     """Return groups and total. Unknown values are null."""
     data = {
-        "since": spent.since.isoformat(),
-        "until": spent.until.isoformat(),
+        "since": report.start.isoformat(),
+        "until": report.end.isoformat(),
         "groups": [
-            {"group": dict(zip(spent.by, line.group, strict=True)), **_named(line)}
-            for line in spent.lines
+            {"group": dict(zip(report.by, line.group, strict=True)), **_by_name(line)}
+            for line in report.lines
         ],
-        "total": _named(spent.total),
+        "total": _by_name(report.total),
     }
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-def _named(line: SpendingLine) -> dict[str, int | str | float | None]:
+def _by_name(line: SpendingLine) -> dict[str, int | str | float | None]:
     return dict(zip(MEASURES, measures(line), strict=True))
 
 
-FORMS: Mapping[str, Callable[[Spent], str]] = {"table": table, "csv": as_csv, "json": as_json}
+FORMS: Mapping[str, Callable[[SpendingReport], str]] = {
+    "table": table,
+    "csv": as_csv,
+    "json": as_json,
+}

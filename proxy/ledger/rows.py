@@ -113,7 +113,7 @@ def _cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
     """Return the row of a cached response, which used no tokens."""
     number, model = len(facts.attempts) + 1, facts.asked_model
     request = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
-    return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * BESIDE)
+    return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * TRAILING_COLUMNS)
 
 
 def _attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
@@ -146,7 +146,7 @@ def _attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
 
 
 _NOTHING = (None,) * len(TOKENS)
-BESIDE = len(ATTEMPT) - ATTEMPT.index("loss")
+TRAILING_COLUMNS = len(ATTEMPT) - ATTEMPT.index("loss")
 
 
 def _call_row(
@@ -173,27 +173,27 @@ def _call_row(
         facts.error,
         facts.cache,
         len(attempts),
-        _total(attempts, _FIRST, _COUNTED),
+        _total(attempts, _FIRST_TOKENS, _END_TOKENS),
         _total(attempts, _COST, _COST + 1),
         len(charges),
-        sum(each.cost for each in facts.charges),
+        sum(charge.cost for charge in facts.charges),
         sum(charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
     )
 
 
 _SOURCE, _COST = ATTEMPT.index("usage_source"), ATTEMPT.index("cost_nano_usd")
-_FIRST = ATTEMPT.index(TOKENS[0])
-_COUNTED = _FIRST + len(TOKENS)
+_FIRST_TOKENS = ATTEMPT.index(TOKENS[0])
+_END_TOKENS = _FIRST_TOKENS + len(TOKENS)
 
 
-def _total(attempts: Sequence[Row], first: int, end: int) -> int | None:
+def _total(attempts: Sequence[Row], begin: int, end: int) -> int | None:
     """Return the sum of columns of the attempts that used tokens, None if a value is unknown or
     there is no such attempt."""
     total: int | None = None
     for row in attempts:
         if row[_SOURCE] == "none":
             continue
-        for value in row[first:end]:
+        for value in row[begin:end]:
             if type(value) is not int:
                 return None
             total = value if total is None else total + value

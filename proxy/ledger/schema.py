@@ -43,12 +43,12 @@ _WORD = re.compile(r"'(\w+)'")
 
 def allowed_words(table: str) -> dict[str, frozenset[str]]:
     """Return the allowed words by column from the statement that created a table."""
-    return {found[1]: frozenset(_WORD.findall(found[0])) for found in _CHECK.finditer(table)}
+    return {match[1]: frozenset(_WORD.findall(match[0])) for match in _CHECK.finditer(table)}
 
 
 def widened(table: str) -> str:
     """Return the statement that creates a table with the current words."""
-    return _CHECK.sub(lambda found: CHECKS[found[1]], table)
+    return _CHECK.sub(lambda match: CHECKS[match[1]], table)
 
 
 RUNS = """
@@ -261,8 +261,8 @@ def _added_since(version: int) -> Iterator[tuple[str, str]]:
         for table, column in MONEY:
             if column != "pruned" or version > 1:
                 yield table, f"{column}_micro_usd * 1000 AS {column}_nano_usd"
-    for since, table, columns in ADDED:
-        if version < since:
+    for version_added, table, columns in ADDED:
+        if version < version_added:
             yield table, columns
 
 
@@ -270,15 +270,15 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     """Migrate a ledger. Raises ``Unusable`` for any other file, and while another process writes
     it, whose counts are in ``folder``."""
     file.execute("BEGIN IMMEDIATE")
-    version = known(file)
+    version = read_version(file)
     if version is None:
         file.execute(f"PRAGMA application_id = {APPLICATION}")
         file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
     elif version < len(MIGRATIONS) or _is_narrow(file):
         _require_no_process(file, folder)
         _back_up(path, version)
-    done = version or 0
-    for number, statements in enumerate(MIGRATIONS[done:], done + 1):
+    applied = version or 0
+    for number, statements in enumerate(MIGRATIONS[applied:], applied + 1):
         for statement in statements:
             file.execute(statement)
         file.execute("INSERT INTO migrations VALUES (?)", [number])
@@ -298,8 +298,8 @@ def _require_no_process(file: sqlite3.Connection, folder: Path) -> None:
     """Raise ``Unusable`` while another process writes the file."""
     query = "SELECT name, version FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
     for name, version in file.execute(query).fetchall():
-        left = call_counters.left_by(folder, name)
-        if left is not None and left.alive:
+        counts = call_counters.read_process_counts(folder, name)
+        if counts is not None and counts.alive:
             raise Unusable(f"a process of version {version} writes it; stop that process first")
 
 
@@ -341,7 +341,7 @@ def _widen(file: sqlite3.Connection) -> None:
     file.execute("DROP TABLE attempts_before")
 
 
-def known(file: sqlite3.Connection) -> int | None:
+def read_version(file: sqlite3.Connection) -> int | None:
     """Return the version of a ledger's tables, None for an empty file. Raises ``Unusable``."""
     [application] = file.execute("PRAGMA application_id").fetchone()
     [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()

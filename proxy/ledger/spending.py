@@ -76,7 +76,7 @@ class SpendingLine:
     tokens_in: int
     tokens_out: int
     cost: int | None
-    lost: int | None
+    lost_cost: int | None
     saved: int
     attempts: int
     unpriced: int
@@ -84,25 +84,25 @@ class SpendingLine:
 
 
 @frozen
-class Spent:
+class SpendingReport:
     """Usage by group and in total. Groups are sorted by day, if it is a dimension, then by cost."""
 
     by: tuple[str, ...]
-    since: datetime
-    until: datetime
+    start: datetime
+    end: datetime
     lines: tuple[SpendingLine, ...]
     total: SpendingLine
 
 
-def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Spent:
-    """Return the usage of calls that started from ``since`` and before ``until``.
+def read_spending(path: Path, by: Sequence[str], start: datetime, end: datetime) -> SpendingReport:
+    """Return the usage of calls that started from ``start`` and before ``end``.
 
     Raises ``Unusable``, also for a tag that no call in the ledger has.
     """
     columns = [_column(name) for name in by]
-    if until < since:
-        raise Unusable(f"--until {until:%Y-%m-%d %H:%M} UTC is before --since")
-    bounds = {"since": _ms(since), "until": _ms(until)}
+    if end < start:
+        raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
+    bounds = {"since": _ms(start), "until": _ms(end)}
     tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
     with reading(path) as file:
         [total] = file.execute(_query(()), bounds)
@@ -118,20 +118,22 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
     day = by.index("day") if "day" in by else None
     lines.sort(key=lambda line: ((line.group[day] or "") if day is not None else "", *_rank(line)))
-    return Spent(by=tuple(by), since=since, until=until, lines=tuple(lines), total=_line((), total))
+    return SpendingReport(
+        by=tuple(by), start=start, end=end, lines=tuple(lines), total=_line((), total)
+    )
 
 
 def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
     """Return a group. A sum is unknown only if none of its parts has a known price."""
     *counted, losses, unknown = row
-    calls, tokens_in, tokens_out, cost, lost, saved, attempts, unpriced, estimated = counted
+    calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, unpriced, estimated = counted
     return SpendingLine(
         group=tuple(group),
         calls=calls,
         tokens_in=tokens_in,
         tokens_out=tokens_out,
         cost=None if unpriced and unpriced == attempts else cost,
-        lost=None if unknown and unknown == losses else lost,
+        lost_cost=None if unknown and unknown == losses else lost_cost,
         saved=saved,
         attempts=attempts,
         unpriced=unpriced,
@@ -144,9 +146,9 @@ def _column(name: str) -> str:
         return "json_extract(c.tags, :tag{})"
     if name not in COLUMNS:
         tag = f". For a tag, use tag.{name}" if name.isalnum() else ""
-        known = ", ".join(COLUMNS)
+        dimensions = ", ".join(COLUMNS)
         raise Unusable(
-            f"dimension {quoted(name)} does not exist. Available: {known}, tag.NAME{tag}"
+            f"dimension {quoted(name)} does not exist. Available: {dimensions}, tag.NAME{tag}"
         )
     return COLUMNS[name]
 

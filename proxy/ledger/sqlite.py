@@ -16,8 +16,8 @@ from pathlib import Path
 from proxy.ledger import call_counters
 from proxy.ledger.crashes import Crash, Position, crashes, mark, read_position, write_position
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import known, migrate, require_current, views
-from proxy.ledger.statements import AT_ONCE, Pruned, bound, insert, prune
+from proxy.ledger.schema import migrate, read_version, require_current, views
+from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
 from proxy.runtime.frozen import frozen
 
@@ -59,27 +59,27 @@ class ProcessRun:
 class SqliteStore:
     """Writes rows to SQLite.
 
-    ``crashed`` gets each dead run once. ``begun_anew`` is called when the file is another one than
-    before, with the new path of the previous one's write-ahead log.
+    ``on_crash`` gets each dead run once. ``on_new_file`` is called when the path has another file
+    than before, with the new path of the previous file's write-ahead log.
     """
 
     def __init__(
         self,
         path: Path,
         run: ProcessRun,
-        crashed: Callable[[Crash], None],
-        begun_anew: Callable[[Path | None], None],
+        on_crash: Callable[[Crash], None],
+        on_new_file: Callable[[Path | None], None],
     ) -> None:
         self._path = path
         self._run = run
-        self._crashed = crashed
-        self._begun_anew = begun_anew
+        self._on_crash = on_crash
+        self._on_new_file = on_new_file
         self._id = 0
         self._written = 0
         self._has_marked = False
         self._prune_at = 0
         self._file: sqlite3.Connection | None = None
-        self._node: tuple[int, int] | None = None
+        self._file_identity: tuple[int, int] | None = None
         self.dead: frozenset[str] = frozenset()
 
     def open(self) -> None:
@@ -97,22 +97,22 @@ class SqliteStore:
         self.dead = frozenset(dead)
         write_position(self._path, Position(self._run.name, self._written))
         if is_new:
-            self._begun_anew(None)
+            self._on_new_file(None)
         for name, crash in dead.items():
             call_counters.forget(self._run.folder, name)
-            self._crashed(crash)
+            self._on_crash(crash)
 
     def write(self, rows: Rows, counts: Counts) -> None:
         self.open()
         with self._writing() as file:
-            new = insert(file, self._id, rows)
-            self._note(file, counts, self._written + len(rows.calls), new)
+            new_calls = insert(file, self._id, rows)
+            self._update_run(file, counts, self._written + len(rows.calls), new_calls)
             position = self._position(file)
         write_position(self._path, position)
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
-        if self._node is not None and self._is_another():
+        if self._file_identity is not None and self._is_another():
             with self._writing():  # creates the file again without a call
                 pass
         now, keep = self._run.now_ms(), self._run.keep_ms
@@ -120,8 +120,8 @@ class SqliteStore:
             return False
         self._prune_at = now + PRUNE_EVERY_MS
         with self._writing() as file:
-            pruned = prune(file, bound(now - keep, now))
-        if pruned.calls < AT_ONCE:
+            pruned = prune(file, prune_limit_ms(now - keep, now))
+        if pruned.calls < PRUNE_BATCH:
             return False
         self._prune_at = now
         return True
@@ -129,14 +129,14 @@ class SqliteStore:
     def close(self, counts: Counts) -> None:
         self.open()
         with self._writing() as file:
-            self._note(file, counts, self._written, 0)
+            self._update_run(file, counts, self._written, 0)
             file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
         self._disconnect()
 
     def _is_another(self) -> bool:
         """Return True if the path has another file than before, False if that is unknown."""
         try:
-            return self._node != identity(self._path)
+            return self._file_identity != identity(self._path)
         except OSError:
             return False
 
@@ -144,7 +144,7 @@ class SqliteStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Run a transaction. After a failure the next one gets a new connection."""
         try:
-            if self._file is None or self._node != identity(self._path):
+            if self._file is None or self._file_identity != identity(self._path):
                 self._file = self._opened()
             self._file.execute("BEGIN IMMEDIATE")
             require_current(self._file)
@@ -157,7 +157,7 @@ class SqliteStore:
             raise
         except sqlite3.Error as error:
             self._disconnect()
-            raise translated(error) from None
+            raise to_ledger_error(error) from None
         except OSError as error:
             self._disconnect()
             raise failed(error) from None
@@ -167,15 +167,15 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         """Open the file at the path. SQLite would continue to write to a moved or deleted one."""
-        node, log = identity(self._path), None
-        is_another = self._node is not None and self._node != node
+        file_identity, log = identity(self._path), None
+        is_another = self._file_identity is not None and self._file_identity != file_identity
         self._disconnect()  # after `identity`: a freed inode number could be reused
-        if is_another and node is None:
+        if is_another and file_identity is None:
             log = _preserve_log(self._path, self._run.now_ms())
         file = _connect(self._path, self._run.folder)
-        self._node = identity(self._path)
+        self._file_identity = identity(self._path)
         if is_another:
-            self._begun_anew(log)
+            self._on_new_file(log)
         return file
 
     def _begin(self, file: sqlite3.Connection) -> None:
@@ -189,21 +189,23 @@ class SqliteStore:
         )
         [self._id] = file.execute("SELECT id FROM runs WHERE name = ?", [run.name]).fetchone()
 
-    def _note(self, file: sqlite3.Connection, counts: Counts, written: int, here: int) -> None:
-        """Update the row of the run. ``written`` counts all its calls, ``here`` those that are new
-        in this file, which may be another one than before."""
+    def _update_run(
+        self, file: sqlite3.Connection, counts: Counts, written: int, new_calls: int
+    ) -> None:
+        """Update the row of the run. ``written`` counts all its calls, ``new_calls`` those that
+        are new in this file, which may be another one than before."""
         file.execute(
             "UPDATE runs SET seen_ms = :now, begun = :begun, ended = :ended, settled = :settled, "
-            "dropped = :dropped, failures = :failures, written = written + :here, "
+            "dropped = :dropped, failures = :failures, written = written + :new_calls, "
             "crashed_ms = NULL, exact = NULL WHERE id = :run",
             {
                 "now": self._run.now_ms(),
-                "begun": counts.begun,
+                "begun": counts.started,
                 "ended": counts.ended,
                 "settled": written + counts.dropped,
                 "dropped": counts.dropped,
                 "failures": counts.failures,
-                "here": here,
+                "new_calls": new_calls,
                 "run": self._id,
             },
         )
@@ -262,7 +264,7 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
     return file
 
 
-def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
+def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
     """Prune all rows that started before a moment, except those that budgets may need.
 
     A proxy may write meanwhile. Raises ``Unwritten``; rows that were pruned before stay pruned.
@@ -275,18 +277,18 @@ def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
-                batch = prune(file, bound(before_ms, now_ms))
+                batch = prune(file, prune_limit_ms(before_ms, now_ms))
                 file.execute("COMMIT")
                 total += batch
-                if batch.calls < AT_ONCE:
+                if batch.calls < PRUNE_BATCH:
                     query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
-                    [held] = file.execute(query, [before_ms]).fetchone()
-                    return replace(total, held=held)
+                    [retained] = file.execute(query, [before_ms]).fetchone()
+                    return replace(total, retained=retained)
     except sqlite3.Error as error:
-        raise translated(error) from None
+        raise to_ledger_error(error) from None
 
 
-def translated(error: sqlite3.Error) -> Unwritten:
+def to_ledger_error(error: sqlite3.Error) -> Unwritten:
     """Return the error for an error of SQLite: ``Unusable``, ``RowsRefused``, or ``Unwritten`` for
     one that may pass, such as a full disk or a lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -310,7 +312,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         try:
             file.row_factory = sqlite3.Row
             file.execute("BEGIN")
-            version = known(file)
+            version = read_version(file)
             if version is None:
                 raise Unusable("the file is not a Headrace ledger")
             for view in views(version):
@@ -319,6 +321,6 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         finally:
             file.close()
     except sqlite3.Error as error:
-        raise Unusable(f"{path} cannot be read: {translated(error).reason}") from None
+        raise Unusable(f"{path} cannot be read: {to_ledger_error(error).reason}") from None
     except Unusable as error:
         raise Unusable(f"{path} cannot be read: {error.reason}") from None

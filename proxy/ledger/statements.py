@@ -18,10 +18,10 @@ from proxy.runtime.frozen import frozen
 from proxy.types.windows import Calendar, Unit
 
 MAX_PARAMETERS = 30_000
-AT_ONCE = 500
-UNITS: tuple[Unit, ...] = ("week", "month")  # they include all shorter ones
-LAST = "Etc/GMT+12"  # the time zone where a day ends last
-FURTHEST_MS = 26 * 3_600_000  # between the start of a day in the first zone and in the last
+PRUNE_BATCH = 500
+LONGEST_UNITS: tuple[Unit, ...] = ("week", "month")  # they include all shorter ones
+LAST_ZONE = "Etc/GMT+12"  # the time zone where a day ends last
+ZONE_SPREAD_MS = 26 * 3_600_000  # between the start of a day in the first zone and in the last
 _STARTED = itemgetter(CHARGE.index("started_ms"))
 
 
@@ -29,8 +29,8 @@ def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
     """Insert the rows of a run. Return the number of new calls."""
     new = _insert(file, "calls", CALL, run, rows.calls)
     _insert(file, "attempts", ATTEMPT, run, rows.attempts)
-    for some in _parts(rows.charges, len(CHARGE)):
-        _charge(file, run, some)
+    for batch in _batches(rows.charges, len(CHARGE)):
+        _charge(file, run, batch)
     return new
 
 
@@ -38,11 +38,11 @@ def _insert(
     file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
 ) -> int:
     new = 0
-    for some in _parts(rows, len(columns)):
+    for batch in _batches(rows, len(columns)):
         new += file.execute(
             f"INSERT INTO {table} (run, {', '.join(columns)}) "  # noqa: S608  # our own names
-            f"SELECT ?, * FROM {_values(some)} WHERE true ON CONFLICT DO NOTHING",
-            [run, *_flat(some)],
+            f"SELECT ?, * FROM {_values(batch)} WHERE true ON CONFLICT DO NOTHING",
+            [run, *_flatten(batch)],
         ).rowcount
     return new
 
@@ -51,34 +51,34 @@ def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
     """Insert charges, new budgets, and the start of each budget's first charge, which saves a query
     over all its counters."""
     budgets: dict[Row, None] = {}  # without repetitions
-    since: dict[Value, Value] = {}
+    first_charge_ms: dict[Value, Value] = {}
     for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
         budgets[name, scope] = None
-        since[name] = started_ms  # of the earliest charge at the end
+        first_charge_ms[name] = started_ms  # of the earliest charge at the end
     file.execute(
         "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
         f"FROM {_values([*budgets])} WHERE true ON CONFLICT DO NOTHING",
-        _flat([*budgets]),
+        _flatten([*budgets]),
     )
     file.execute(
         "INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd) "  # noqa: S608
         f"SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {_values(rows)} AS v "
         "CROSS JOIN budgets b ON b.name = v.column2 AND b.scope = v.column3 WHERE true "
         "ON CONFLICT DO NOTHING",
-        [run, *_flat(rows)],
+        [run, *_flatten(rows)],
     )
     file.execute(
         "INSERT INTO charged_since (name, since_ms) SELECT * "  # noqa: S608  # our own names
-        f"FROM {_values([*since.items()])} WHERE true "
+        f"FROM {_values([*first_charge_ms.items()])} WHERE true "
         "ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms "
         "WHERE excluded.since_ms < charged_since.since_ms",
-        _flat([*since.items()]),
+        _flatten([*first_charge_ms.items()]),
     )
 
 
-def _parts(rows: Sequence[Row], columns: int) -> Iterator[Sequence[Row]]:
-    most = MAX_PARAMETERS // columns
-    return (rows[start : start + most] for start in range(0, len(rows), most))
+def _batches(rows: Sequence[Row], columns: int) -> Iterator[Sequence[Row]]:
+    batch_size = MAX_PARAMETERS // columns
+    return (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
 
 
 def _values(rows: Sequence[Row]) -> str:
@@ -86,48 +86,48 @@ def _values(rows: Sequence[Row]) -> str:
     return f"(VALUES {', '.join([marks] * len(rows))})"
 
 
-def _flat(rows: Sequence[Row]) -> list[str | int | None]:
+def _flatten(rows: Sequence[Row]) -> list[str | int | None]:
     return [value for row in rows for value in row]
 
 
 @frozen
 class Pruned:
-    """Number of pruned calls and their known cost. ``held`` calls are old enough too, and stay for
-    budgets."""
+    """Number of pruned calls and their known cost. ``retained`` calls are old enough too, and
+    stay for budgets."""
 
     calls: int = 0
     nano_usd: int = 0
-    held: int = 0
+    retained: int = 0
 
     def __add__(self, other: Pruned) -> Pruned:
-        held = self.held + other.held
-        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd, held)
+        retained = self.retained + other.retained
+        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd, retained)
 
 
-def bound(before_ms: int, now_ms: int) -> int:
+def prune_limit_ms(before_ms: int, now_ms: int) -> int:
     """Return the moment before which rows may be pruned.
 
     A budget may need its whole window, so the moment is at most the start of the oldest week or
     month that is current in any time zone.
     """
-    starts = [Calendar(unit, LAST).window_bounds(now_ms)[1] for unit in UNITS]
-    return min(before_ms, *(start - FURTHEST_MS for start in starts))
+    starts = [Calendar(unit, LAST_ZONE).window_bounds(now_ms)[1] for unit in LONGEST_UNITS]
+    return min(before_ms, *(start - ZONE_SPREAD_MS for start in starts))
 
 
 def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
-    """Delete about ``AT_ONCE`` of the oldest calls that started before a moment. Fewer mean that
-    there are no more."""
+    """Delete about ``PRUNE_BATCH`` of the oldest calls that started before a moment. A smaller
+    number means that there are no more."""
     [last_ms] = file.execute(
         "SELECT MAX(started_ms) FROM "
         "(SELECT started_ms FROM calls WHERE started_ms < ? ORDER BY started_ms LIMIT ?)",
-        [before_ms, AT_ONCE],
+        [before_ms, PRUNE_BATCH],
     ).fetchone()
     if last_ms is None:
         return Pruned()
-    last = {"last": last_ms}  # includes all calls of that millisecond
+    bounds = {"last": last_ms}  # includes all calls of that millisecond
     [calls, nano_usd] = file.execute(
         "SELECT COUNT(*), COALESCE(SUM(cost_nano_usd), 0) FROM calls WHERE started_ms <= :last",
-        last,
+        bounds,
     ).fetchone()
     file.execute(
         "UPDATE runs SET pruned = pruned + gone.calls, "
@@ -135,18 +135,18 @@ def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
         "FROM (SELECT run, COUNT(*) AS calls, COALESCE(SUM(cost_nano_usd), 0) AS nano_usd "
         "      FROM calls WHERE started_ms <= :last GROUP BY run) AS gone "
         "WHERE runs.id = gone.run",
-        last,
+        bounds,
     )
     for table in ("attempts", "charges"):
         file.execute(
             f"DELETE FROM {table} WHERE (run, seq) IN "  # noqa: S608  # our own names
             "(SELECT run, seq FROM calls WHERE started_ms <= :last)",
-            last,
+            bounds,
         )
-    if calls < AT_ONCE:
+    if calls < PRUNE_BATCH:
         file.execute(
             "DELETE FROM budgets WHERE NOT EXISTS (SELECT 1 FROM charges WHERE budget = budgets.id)"
         )
         file.execute("DELETE FROM charged_since WHERE name NOT IN (SELECT name FROM budgets)")
-    file.execute("DELETE FROM calls WHERE started_ms <= :last", last)
+    file.execute("DELETE FROM calls WHERE started_ms <= :last", bounds)
     return Pruned(calls, nano_usd)

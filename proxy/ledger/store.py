@@ -30,9 +30,9 @@ class Unusable(Unwritten):
 
 @frozen
 class Counts:
-    """Counts of a process: calls begun and ended, rows dropped, writes that failed."""
+    """Counts of a process: calls started and ended, rows dropped, writes that failed."""
 
-    begun: int
+    started: int
     ended: int
     dropped: int
     failures: int

@@ -19,7 +19,7 @@ from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 
 MAX_CALLS = 10_000
 SLICE = 32  # calls in a transaction: 2 ms of work
-FEW = MAX_CALLS // 10  # waiting calls up to which batches are sliced
+MAX_SLICED = MAX_CALLS // 10  # waiting calls up to which batches are sliced
 GATHER_S = 0.2
 IDLE_S = 60.0
 BREATH_S = 0.002
@@ -90,7 +90,7 @@ class Writer:
     def _write(self, batch: list[CallEntry]) -> None:
         """Write slices with pauses: a busy thread makes the event loop wait for the interpreter's
         lock and for the processor."""
-        size = SLICE if self._spool.waiting <= FEW else len(batch)
+        size = SLICE if self._spool.waiting <= MAX_SLICED else len(batch)
         for start in range(0, len(batch), size):
             if self._spool.given_up:
                 break
@@ -144,11 +144,11 @@ class Writer:
         if self._spool.closing:
             return IDLE_S
         try:
-            more = self._store.prune()
+            has_more = self._store.prune()
         except Unwritten as failure:
-            more = False
+            has_more = False
             self._log.warning("ledger.unpruned", reason=failure.reason)
-        return GATHER_S if more else IDLE_S
+        return GATHER_S if has_more else IDLE_S
 
     def _build(self, entries: list[CallEntry]) -> list[Rows]:
         rows: list[Rows] = []
@@ -186,5 +186,5 @@ class Writer:
         dropped = self._spool.lost
         ended = self._counters.ended
         return Counts(
-            begun=self._counters.begun, ended=ended, dropped=dropped, failures=self._failures
+            started=self._counters.started, ended=ended, dropped=dropped, failures=self._failures
         )

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import orjson
 
 from proxy import dialects
-from proxy.app import Rooms, assembled
+from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, TraceIds
 from proxy.dialects import Received, writing
@@ -129,8 +129,8 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     limiter = Limiter(store, lambda state: None)
     emitters = Emitters((), _raise)
     guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
-    rooms = Rooms(limits=limiter, guards=guards, cache=NullCache(), upstreams=upstreams)
-    pipeline = assembled(policies, rooms, emitters, lambda: record)
+    stages = Stages(limits=limiter, guards=guards, cache=NullCache(), upstreams=upstreams)
+    pipeline = build_pipeline(policies, stages, emitters, lambda: record)
     exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
     claims = await _claims(policies, exchange)
     used = [replace(claim, amount=_used(setup, claim.limit)) for claim in claims]

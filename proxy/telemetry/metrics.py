@@ -129,7 +129,7 @@ class Metrics:
         names = (target.upstream.name, target.model, endpoint)
         self._child("headrace_circuit_state", *names).value = float(CIRCUITS[state])
 
-    def held(self, store: str, entries: int, size: int) -> None:
+    def set_cache_size(self, store: str, entries: int, size: int) -> None:
         """Show the entries and bytes of a cache store."""
         self._child("headrace_cache_entries", store).value = float(entries)
         self._child("headrace_cache_bytes", store).value = float(size)

@@ -18,7 +18,7 @@ from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.ledger.audit import audit
-from proxy.ledger.spending import spent
+from proxy.ledger.spending import read_spending
 from proxy.money.usage import usd_text
 from proxy.telemetry.log import canonical
 from tests.conftest import Proxy
@@ -390,8 +390,8 @@ def check_money(event: Told, lines: list[dict[str, Any]], expected: tuple[Row, .
         dearest = max(record.billing.cost for record in event.records)
         assert f"{usd_text(dearest)} USD" in event.explained
     now = datetime.now(UTC)
-    total = spent(event.path, ["loss"], now - timedelta(days=1), now + timedelta(days=1))
-    assert (total.total.cost or 0, total.total.lost or 0) == (cost, lost_count)
+    total = read_spending(event.path, ["loss"], now - timedelta(days=1), now + timedelta(days=1))
+    assert (total.total.cost or 0, total.total.lost_cost or 0) == (cost, lost_count)
     by_cause = {line.group[0]: line.cost or 0 for line in total.lines}
     for row in expected:
         assert by_cause[row.loss] == sum(e.cost or 0 for e in expected if e.loss == row.loss)

@@ -17,11 +17,11 @@ class Told:
         self.files: list[tuple[str, str]] = []
         self.broken: list[BaseException] = []
 
-    def held(self, store: str, entries: int, size: int) -> None:
+    def set_cache_size(self, store: str, entries: int, size: int) -> None:
         self.entries, self.size = entries, size
 
-    def evicted(self, why: str, count: int) -> None:
-        self.gone[why] += count
+    def evicted(self, reason: str, count: int) -> None:
+        self.gone[reason] += count
 
     def failed(self, store: str) -> None:
         self.failures += 1

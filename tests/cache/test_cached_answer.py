@@ -13,12 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cache.cached_answer import (
+    MAX_ANSWERS,
+    MAX_BYTES,
     PLAIN_VERSION,
     SHORT_BYTES,
     VERSION,
     AnswerMetadata,
     CachedAnswer,
+    DecodedAnswers,
     dump,
+    for_call,
     inflate,
     parse,
 )
@@ -27,7 +31,8 @@ from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import WriteOptions
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import Tokens
-from proxy.types import Call, RequestHead
+from proxy.types import Call, Json, RequestHead
+from proxy.types.events import Frame, Start
 from proxy.types.guard import GuardResult
 from tests.doubles import chat_events, legacy
 from tests.for_each import for_each
@@ -59,7 +64,7 @@ def test_what_was_stored_is_read_again() -> None:
     answer = read(VALUE)
 
     assert answer is not None
-    assert (answer.about, raws(answer)) == (ABOUT, LINES)
+    assert (answer.metadata, raws(answer)) == (ABOUT, LINES)
 
 
 @for_each(
@@ -186,7 +191,7 @@ def test_no_text_is_readable_in_what_is_stored() -> None:
 
 
 def test_a_short_answer_that_nobody_else_can_read_is_stored_as_it_is() -> None:
-    value = dump(KEY, ABOUT, LINES, short_as_is=True)
+    value = dump(KEY, ABOUT, LINES, skip_short=True)
 
     assert value.endswith(b"\n".join(LINES))
     assert raws(read(value)) == LINES
@@ -196,7 +201,7 @@ def test_a_short_answer_that_nobody_else_can_read_is_stored_as_it_is() -> None:
 @pytest.mark.parametrize("length", [SHORT_BYTES // 2, SHORT_BYTES, 3 * SHORT_BYTES])
 def test_a_long_answer_is_compressed_wherever_it_is_stored(length: int) -> None:
     line = orjson.dumps(legacy("a" * length))
-    value = dump(KEY, ABOUT, [line], short_as_is=True)
+    value = dump(KEY, ABOUT, [line], skip_short=True)
 
     is_short = length < SHORT_BYTES
     assert value.startswith(PLAIN_VERSION if is_short else VERSION)
@@ -206,3 +211,78 @@ def test_a_long_answer_is_compressed_wherever_it_is_stored(length: int) -> None:
 def test_what_is_as_it_is_and_not_short_is_none() -> None:
     assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * SHORT_BYTES, ROOM) is not None
     assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * (SHORT_BYTES + 1), ROOM) is None
+
+
+def decoded_answer(size: int = 10) -> CachedAnswer:
+    return CachedAnswer(ABOUT, (), size)
+
+
+def test_an_answer_is_found_by_its_name_and_its_value() -> None:
+    decoded, kept = DecodedAnswers(), decoded_answer()
+    decoded.add((KEY, 100), b"value", kept)
+
+    assert decoded.find((KEY, 100), b"value") is kept
+    assert decoded.find((KEY, 100), b"another value") is None
+    assert decoded.find((KEY, 99), b"value") is None
+
+
+def test_a_later_value_takes_the_place_of_one_before() -> None:
+    decoded, later = DecodedAnswers(), decoded_answer()
+    decoded.add(KEY, b"value", decoded_answer())
+    decoded.add(KEY, b"later", later)
+
+    assert decoded.find(KEY, b"value") is None
+    assert decoded.find(KEY, b"later") is later
+
+
+def test_large_answers_are_not_held() -> None:
+    decoded, most = DecodedAnswers(), decoded_answer(MAX_BYTES)
+    decoded.add(KEY, b"value", decoded_answer(MAX_BYTES + 1))
+    decoded.add(b"j" * 32, b"value", most)
+
+    assert decoded.find(KEY, b"value") is None
+    assert decoded.find(b"j" * 32, b"value") is most
+
+
+def test_what_nobody_asked_for_longest_goes_first() -> None:
+    decoded = DecodedAnswers()
+    keys = [bytes([number]) * 32 for number in range(MAX_ANSWERS + 1)]
+    for key in keys[:-1]:
+        decoded.add(key, b"value", decoded_answer())
+    assert decoded.find(keys[0], b"value") is not None
+
+    decoded.add(keys[-1], b"value", decoded_answer())
+
+    assert [decoded.find(key, b"value") is None for key in keys[:3]] == [False, True, False]
+
+
+ANNA: Json = {"user": "anna", "metadata": {"for": "anna"}, "safety_identifier": "safe-anna"}
+BERTHA: Json = {"user": "bertha", "metadata": {"for": "bertha"}, "safety_identifier": "safe-bertha"}
+NOBODY: Json = {"user": None, "metadata": {}, "safety_identifier": None}
+RESPONSE: Json = {"id": "resp_1", "object": "response", "output": []}
+
+
+def responses_call(body: Json) -> Call:
+    return Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), body)
+
+
+@for_each(("body", "repeated"), [(BERTHA, BERTHA), ({}, NOBODY)])
+def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) -> None:
+    whole = Frame((Start("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
+    event = whole._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
+
+    assert for_call(whole, responses_call(body)) == whole._replace(
+        doc=RESPONSE | repeated, raw=None
+    )
+    changed = {"type": "response.created", "response": RESPONSE | repeated}
+    assert for_call(event, responses_call(body)) == whole._replace(doc=changed, raw=None)
+
+
+def test_events_without_the_response_stay() -> None:
+    delta = Frame((), "responses", {"type": "response.output_text.delta", "delta": "a"}, b"raw")
+
+    assert for_call(delta, responses_call(BERTHA)) is delta
+    assert (
+        for_call(Frame((), "chat", {"object": "response"}), responses_call(BERTHA)).doc is not None
+    )
+    assert for_call(Frame(()), responses_call(BERTHA)) == Frame(())

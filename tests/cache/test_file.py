@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import MAGIC, ForeignFile, UnreadableFile, identity, open_file, set_aside
+from proxy.cache.file import MAGIC, ForeignFile, UnreadableFile, identity, move_damaged, open_file
 
 
 def test_a_new_file_is_for_its_owner_alone_and_carries_our_number(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_is_put_aside_with_the_log_that_belongs_to_it(tmp_path: Path) -> 
     for suffix in ("", "-wal", "-shm"):
         Path(f"{file}{suffix}").write_text(suffix)
 
-    kept = set_aside(file)
+    kept = move_damaged(file)
 
     assert identity(file) is None
     assert identity(kept) is not None

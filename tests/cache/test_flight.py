@@ -20,8 +20,8 @@ CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [Frame((STOP,), "chat
 
 
 async def heard(flight: Flight) -> list[Frame]:
-    with flight.joined() as place:
-        return await rest(place)
+    with flight.listen() as listener:
+        return await rest(listener)
 
 
 async def turns(count: int = 10) -> None:
@@ -47,10 +47,10 @@ async def test_an_error_comes_after_what_was_said_before_it() -> None:
     await flight.add(CHUNKS[0])
     flight.close(UpstreamInvalid("broken"))
 
-    with flight.joined() as place:
-        assert await place.next() == [CHUNKS[0]]
+    with flight.listen() as listener:
+        assert await listener.next() == [CHUNKS[0]]
         with pytest.raises(UpstreamInvalid, match="broken"):
-            await place.next()
+            await listener.next()
 
 
 async def test_an_end_without_a_word_is_an_error_too() -> None:
@@ -71,20 +71,20 @@ async def test_only_the_first_to_close_it_says_why() -> None:
 
 async def test_it_shows_something_from_the_first_chunk_until_it_breaks() -> None:
     flight, whole = Flight(), Flight()
-    seen = [flight.shows]
+    seen = [flight.can_listen]
     await flight.add(CHUNKS[0])
-    seen.append(flight.shows)
+    seen.append(flight.can_listen)
     flight.close()
     await whole.add(CHUNKS[-1])
     whole.close()
 
-    assert [*seen, flight.shows, whole.shows] == [False, True, False, True]
+    assert [*seen, flight.can_listen, whole.can_listen] == [False, True, False, True]
 
 
 async def test_it_is_begun_once_there_is_a_chunk_or_will_be_none() -> None:
     flight, empty = Flight(), Flight()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        waiting = [group.create_task(each.begun()) for each in (flight, empty)]
+        waiting = [group.create_task(each.wait_started()) for each in (flight, empty)]
         await turns()
         assert not any(task.done() for task in waiting)
         await flight.add(CHUNKS[0])
@@ -94,8 +94,8 @@ async def test_it_is_begun_once_there_is_a_chunk_or_will_be_none() -> None:
 async def test_it_is_unneeded_once_nobody_listens_or_it_is_closed() -> None:
     flight = Flight()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        with flight.joined(), flight.joined():
-            waiting = group.create_task(flight.unneeded())
+        with flight.listen(), flight.listen():
+            waiting = group.create_task(flight.wait_unneeded())
             await turns()
             assert not waiting.done()
 
@@ -104,7 +104,7 @@ async def test_a_whole_one_is_needed_until_it_is_closed() -> None:
     flight = Flight()
     await flight.add(CHUNKS[-1])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        waiting = group.create_task(flight.unneeded())
+        waiting = group.create_task(flight.wait_unneeded())
         await turns()
         assert not waiting.done()
         flight.close()
@@ -115,15 +115,15 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
 
     async def fill() -> None:
         for number, frame in enumerate(CHUNKS):
-            flight.oversize = number >= 2
+            flight.is_oversize = number >= 2
             await flight.add(frame)
 
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        with flight.joined() as slow:
+        with flight.listen() as slow:
             group.create_task(heard(flight))
             filling = group.create_task(fill())
             await turns()
-            assert not flight.joinable
+            assert not flight.is_joinable
             assert len(flight.frames) == 3
             said = [*await slow.next(), *await slow.next(), *await slow.next()]
             await turns()
@@ -134,18 +134,18 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
     assert len(flight.frames) <= 1
 
 
-async def rest(place: Listener) -> list[Frame]:
-    frames = await place.next()
+async def rest(listener: Listener) -> list[Frame]:
+    frames = await listener.next()
     while not frames[-1].last:
-        frames += await place.next(2)
+        frames += await listener.next(2)
     return frames
 
 
 async def test_who_leaves_holds_up_nobody() -> None:
     flight = Flight()
-    flight.oversize = True
+    flight.is_oversize = True
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        with flight.joined():
+        with flight.listen():
             adding = group.create_task(flight.add(CHUNKS[0]))
             await turns()
             assert not adding.done()
@@ -172,15 +172,15 @@ class Straight:
 async def shown(flight: Flight, to: Straight, call: Call | None = None) -> int:
     """Show an answer, and return how often its listener had to be woken."""
     woken = 0
-    with flight.joined(call) as place:
-        frames = await place.next(64)
-        place.straight = to
+    with flight.listen(call) as listener:
+        frames = await listener.next(64)
+        listener.sink = to
         while True:
             woken += 1
             await to.send(frames)
             if frames[-1].last:
                 return woken
-            frames = await place.next(64)
+            frames = await listener.next(64)
 
 
 async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
@@ -191,7 +191,7 @@ async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
         hearing = group.create_task(heard(flight))
         await turns()
         for frame in CHUNKS[1:-1]:
-            flight.add_at_once(frame)
+            flight.add_nowait(frame)
         assert to.frames == CHUNKS[:-1]  # at once: nobody had a turn
         await flight.add(CHUNKS[-1])
 
@@ -199,17 +199,17 @@ async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
     assert showing.result() == 2
 
 
-@for_each("place", range(1, 5))
-async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(place: int) -> None:
+@for_each("position", range(1, 5))
+async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(position: int) -> None:
     flight, to = Flight(), Straight()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(shown(flight, to))
         await turns()
         for number, frame in enumerate(CHUNKS[1:-1], 1):
-            to.ready = number != place
-            flight.add_at_once(frame)
-            assert to.frames == CHUNKS[: number + 1 if number < place else place]
+            to.ready = number != position
+            flight.add_nowait(frame)
+            assert to.frames == CHUNKS[: number + 1 if number < position else position]
         await turns()
         assert to.frames == CHUNKS[:-1]
         await flight.add(CHUNKS[-1])
@@ -232,14 +232,14 @@ async def test_who_cannot_show_a_chunk_for_a_bug_has_it_alone() -> None:
         showing = asyncio.ensure_future(shown(flight, to))
         await turns()
         for frame in CHUNKS[1:-1]:
-            flight.add_at_once(frame)
+            flight.add_nowait(frame)
         await flight.add(CHUNKS[-1])
         with pytest.raises(KeyError):
             await breaking
         await showing
 
     assert to.frames == CHUNKS
-    assert flight.places == set()
+    assert flight.listeners == set()
 
 
 def repeating(user: str, n: int) -> Frame:
@@ -258,7 +258,7 @@ async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_r
         leading = asyncio.ensure_future(heard(flight))
         await turns()
         for frame in said[1:-1]:
-            flight.add_at_once(frame)
+            flight.add_nowait(frame)
         await flight.add(said[-1])
         await showing
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, digest, secret_of
+from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, derive_secret, digest
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
@@ -175,8 +175,8 @@ def test_two_parts_never_run_into_each_other() -> None:
 
 
 def test_a_configured_secret_may_have_any_length() -> None:
-    assert len(secret_of("x" * 1000)) == len(secret_of("x")) == BYTES
-    assert secret_of("x") != secret_of("y")
+    assert len(derive_secret("x" * 1000)) == len(derive_secret("x")) == BYTES
+    assert derive_secret("x") != derive_secret("y")
 
 
 def test_calls_that_share_a_plan_have_the_keys_that_each_has_alone() -> None:

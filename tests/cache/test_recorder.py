@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from proxy.cache.recorder import AnswerRecorder, choices_wanted
+from proxy.cache.recorder import AnswerRecorder, count_choices
 from proxy.dialects.wire import sse
 from proxy.types import CacheRule, Call, Endpoint, RequestHead
 from proxy.types.events import (
@@ -45,14 +45,14 @@ class EventsAsJson:
     media_type = "text/event-stream"
 
     def __init__(self, *, whole: bool = False) -> None:
-        self.whole = whole
+        self.is_complete = whole
 
     def weight(self, frame: Frame) -> int:
         return frame.size
 
     def feed(self, frame: Frame) -> bytes:
         document = frame.raw or orjson.dumps(frame.doc or [repr(each) for each in frame.events])
-        if self.whole:
+        if self.is_complete:
             return document
         end = sse.event(sse.DONE) if frame.last else b""
         return sse.KEEPALIVE + sse.named_event("e", document) + end
@@ -126,7 +126,7 @@ def test_complete_answers_are_recorded(name: str) -> None:
 
     record = recorded(*events, rule=rule, expected=expected)
 
-    assert record.whole
+    assert record.is_complete
     assert [orjson.loads(line) for line in record.lines[:-1]] == [{"n": str(e)} for e in events]
 
 
@@ -134,19 +134,19 @@ def test_complete_answers_are_recorded(name: str) -> None:
 def test_other_answers_are_not_recorded(name: str) -> None:
     events, rule, expected = INCOMPLETE[name]
 
-    assert not recorded(*events, rule=rule, expected=expected).whole
+    assert not recorded(*events, rule=rule, expected=expected).is_complete
 
 
 def test_an_answer_without_its_last_frame_is_not_recorded() -> None:
-    assert not recorded(START, *text(), end=False).whole
+    assert not recorded(START, *text(), end=False).is_complete
 
 
 def test_an_answer_that_the_head_calls_flagged_is_not_recorded() -> None:
     record, _ = recorder()
-    record.flagged = True
+    record.is_flagged = True
     record.feed(Frame((START, *text(), STOP), "chat", last=True))
 
-    assert not record.whole
+    assert not record.is_complete
 
 
 @for_each("vectors", [1, 2, 3])
@@ -154,7 +154,7 @@ def test_as_many_vectors_as_texts_are_expected(vectors: int) -> None:
     record, _ = recorder(expected=2, streamed=False)
     record.feed(Frame((Native(),), "chat", {"data": [{}] * vectors}, last=True))
 
-    assert record.whole is (vectors >= 2)
+    assert record.is_complete is (vectors >= 2)
 
 
 def test_the_first_frame_with_events_decides_the_family() -> None:
@@ -177,7 +177,7 @@ def test_whole_answers_are_recorded_byte_for_byte() -> None:
     record, _ = recorder(streamed=False)
     record.feed(Frame((START, *text(), STOP), "messages", {"a": 1}, raw, last=True))
 
-    assert (record.whole, record.lines) == (True, [raw])
+    assert (record.is_complete, record.lines) == (True, [raw])
 
 
 @for_each("streamed", [False, True])
@@ -190,14 +190,14 @@ def test_answers_above_the_bound_take_no_memory(streamed: bool) -> None:
     size = record.size
     record.feed(Frame((Delta(part, "a"),), "chat", {"content": "x" * 300}))
 
-    assert (record.oversize, record.lines, record.size) == (True, [], size)
+    assert (record.is_oversize, record.lines, record.size) == (True, [], size)
     assert opened == ["chat"]
 
 
 def test_what_was_written_before_is_recorded_as_it_is() -> None:
     record, opened = recorder()
     frame = Frame((START,), "chat", {"a": 1})
-    written = record.write(frame)
+    written = record.encode(frame)
     record.feed(frame, written)
 
     assert (record.lines, opened) == ([b'{"a":1}'], ["chat"])
@@ -220,7 +220,7 @@ def test_what_was_written_before_is_recorded_as_it_is() -> None:
 def test_as_many_choices_are_wanted_as_were_asked_for(
     endpoint: Endpoint, body: Any, wanted: int
 ) -> None:
-    assert choices_wanted(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == wanted
+    assert count_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == wanted
 
 
 def test_recorded_documents_take_no_more_memory_than_is_counted() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.redis import CONNECTIONS, PREFIX, WAITING_BYTES, Redis
+from proxy.cache.redis import CONNECTIONS, MAX_PENDING_BYTES, PREFIX, Redis
 from proxy.runtime.redis import connect
 from tests.cache.stores import Clock, Told
 from tests.doubles import PATIENCE_S
@@ -127,7 +127,7 @@ async def test_more_than_may_wait_is_dropped(server: Server) -> None:
     told = Told()
     async with store(server, told, Clock()) as opened:
         for number in range(20):
-            opened.put(number.to_bytes(32, "big"), bytes(WAITING_BYTES // 10), 60)
+            opened.put(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
         await opened.written()
 
     assert told.gone["dropped"] == 10

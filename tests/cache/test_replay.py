@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.cache.cached_answer import AnswerMetadata, CachedAnswer, dump, inflate, parse
-from proxy.cache.recorder import recorder_of
+from proxy.cache.recorder import open_recorder
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.money.usage import Tokens
@@ -50,10 +50,10 @@ def shown(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
 
 def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> bytes | None:
     """Return what the cache stores of an answer to a client."""
-    recorder = recorder_of(ResponseHead(stream), call_of(client, stream=stream), RULE, 1)
+    recorder = open_recorder(ResponseHead(stream), call_of(client, stream=stream), RULE, 1)
     for frame in frames:
         recorder.feed(frame)
-    if not recorder.whole:
+    if not recorder.is_complete:
         return None
     about = AnswerMetadata(1.0, stream, "openai", "m", Tokens(), recorder.family)
     return dump(KEY, about, recorder.lines)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cache.file import MAGIC, ForeignFile
-from proxy.cache.sqlite import WAITING_BYTES, Sqlite
+from proxy.cache.sqlite import MAX_PENDING_BYTES, Sqlite
 from tests.cache.stores import Clock, Told
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -66,7 +66,7 @@ async def test_the_file_stays_near_the_bound(tmp_path: Path) -> None:
 
     assert told.size <= ROOM
     assert told.gone["full"] > 400
-    assert (tmp_path / "cache.db").stat().st_size < ROOM + 30 * 22_000 + WAITING_BYTES / 10
+    assert (tmp_path / "cache.db").stat().st_size < ROOM + 30 * 22_000 + MAX_PENDING_BYTES / 10
 
 
 async def test_a_file_that_somebody_holds_is_told_and_written_later(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ async def test_a_batch_that_cannot_be_written_is_told_and_the_next_is_written(
 
 async def test_more_than_may_wait_is_dropped(tmp_path: Path) -> None:
     told = Told()
-    async with store(tmp_path, told, room=10 * WAITING_BYTES) as opened:
+    async with store(tmp_path, told, room=10 * MAX_PENDING_BYTES) as opened:
         for number in range(20):
-            opened.put(number.to_bytes(32, "big"), bytes(WAITING_BYTES // 10), 60)
+            opened.put(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
 
     assert told.gone["dropped"] == 11
 

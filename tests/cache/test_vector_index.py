@@ -74,7 +74,7 @@ def test_a_response_has_exactly_one_embedding(document: Any) -> None:
 )
 def test_vectors_match_by_cosine(other: Vector, threshold: float, is_match: bool) -> None:
     vectors = index()
-    vectors.put(SPACE, KEY, vector(1, 0))
+    vectors.add(SPACE, KEY, vector(1, 0))
 
     assert vectors.find(SPACE, other, threshold) == ([KEY] if is_match else [])
     assert vectors.find("other space", other, threshold) == []
@@ -84,10 +84,10 @@ def test_the_nearest_of_many_is_found_first() -> None:
     draw = random.Random(7)  # noqa: S311
     vectors = index()
     for number in range(MAX_VECTORS):
-        vectors.put(SPACE, b"%d" % number, vector(*(draw.gauss(0, 1) for _ in range(256))))
+        vectors.add(SPACE, b"%d" % number, vector(*(draw.gauss(0, 1) for _ in range(256))))
     numbers = [draw.gauss(0, 1) for _ in range(256)]
     for noise, key in ((0.05, b"near"), (0.2, b"further")):
-        vectors.put(SPACE, key, vector(*(each + draw.gauss(0, noise) for each in numbers)))
+        vectors.add(SPACE, key, vector(*(each + draw.gauss(0, noise) for each in numbers)))
 
     found = vectors.find(SPACE, vector(*numbers), 0.95)
 
@@ -97,7 +97,7 @@ def test_the_nearest_of_many_is_found_first() -> None:
 def test_at_most_so_many_are_multiplied() -> None:
     vectors = index()
     for number in range(2 * CANDIDATES):
-        vectors.put(SPACE, b"%d" % number, vector(1, number))
+        vectors.add(SPACE, b"%d" % number, vector(1, number))
 
     assert len(vectors.find(SPACE, vector(1, 1), -1)) == CANDIDATES
 
@@ -106,8 +106,8 @@ def test_a_key_has_one_vector_and_a_space_a_bounded_number() -> None:
     sizes: list[tuple[int, int]] = []
     vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
     for number in range(MAX_VECTORS + 5):
-        vectors.put(SPACE, b"%d" % number, vector(1, number))
-        vectors.put(SPACE, b"%d" % number, vector(1, number))
+        vectors.add(SPACE, b"%d" % number, vector(1, number))
+        vectors.add(SPACE, b"%d" % number, vector(1, number))
 
     assert sizes[-1] == (MAX_VECTORS, MAX_VECTORS * vector(1, 0).size)
     assert vectors.find(SPACE, vector(1, 0), 1.0) == []
@@ -120,14 +120,14 @@ def test_a_key_has_one_vector_and_a_space_a_bounded_number() -> None:
 def test_the_least_recently_used_space_goes_first() -> None:
     vectors = index(2 * vector(1, 0).size)
     for space in ("one", "two"):
-        vectors.put(space, KEY, vector(1, 0))
+        vectors.add(space, KEY, vector(1, 0))
     vectors.find("one", vector(1, 0), 0.9)
 
-    vectors.put("three", KEY, vector(1, 0))
+    vectors.add("three", KEY, vector(1, 0))
 
     found = [space for space in ("one", "two", "three") if vectors.find(space, vector(1, 0), 0.9)]
     assert found == ["one", "three"]
-    vectors.put("four", KEY, vector(*range(1, 1000)))  # more than there is room for
+    vectors.add("four", KEY, vector(*range(1, 1000)))  # more than there is room for
     assert vectors.find("four", vector(*range(1, 1000)), 0.9) == []
 
 
@@ -142,7 +142,7 @@ def test_the_index_takes_no_more_memory_than_it_counts(spaces: int, length: int)
         for number in range(300):
             numbers = [draw.gauss(0, 1) for _ in range(length)]
             space = ("memory", "vectors", draw.randbytes(32)) if spaces > 1 else SPACE
-            vectors.put(space, draw.randbytes(32), vector(*numbers, model=f"up/{number}"))
+            vectors.add(space, draw.randbytes(32), vector(*numbers, model=f"up/{number}"))
         taken = tracemalloc.get_traced_memory()[0] - before - 300 * 130  # of the list of sizes
     finally:
         tracemalloc.stop()

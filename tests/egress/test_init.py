@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.app import Rooms, assembled
+from proxy.app import Stages, build_pipeline
 from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
 from proxy.call.record import Record
@@ -80,13 +80,13 @@ async def inside(
     async with HttpClient(TRUST) as http:
         now = asyncio.get_running_loop().time
         health = Health(now, lambda target, endpoint, state: None)
-        rooms = Rooms(
+        stages = Stages(
             Limiter(MemoryStore(now, now), lambda standing: None),
             PolicyGuards(Engine(now)),
             NullCache(),
             Upstreams(http, "us", new_span_id, health),
         )
-        run = assembled(GuardPolicies(lambda: snapshot), rooms, Emitters((sink,), _raise)).run
+        run = build_pipeline(GuardPolicies(lambda: snapshot), stages, Emitters((sink,), _raise)).run
         yield HttpEgress(http, run, new_request_id).of(outer()), sink
 
 

@@ -77,7 +77,7 @@ class Told:
 
 def ledger_at(path: Path, told: Told, keep_days: int | None = None) -> Ledger:
     at = LedgerAt("sqlite", path, keep_days)
-    return ledger.opened(at, "1", told.dropped, told.failed, told.replaced, cast(Any, told))
+    return ledger.open_ledger(at, "1", told.dropped, told.failed, told.replaced, cast(Any, told))
 
 
 def book(keeping: Ledger, *records: Record) -> None:

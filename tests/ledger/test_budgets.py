@@ -12,7 +12,7 @@ import pytest
 
 from proxy.call.billing import BudgetCharge
 from proxy.call.record import Record
-from proxy.ledger.budgets import NEVER_MS, spent
+from proxy.ledger.budgets import NEVER_MS, read_budget_spend
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Unusable
 from proxy.limits.kinds import KINDS
@@ -92,7 +92,7 @@ async def test_calls_before_a_budget_was_heard_of_are_told_by_whose_they_were(
 
     per = tuple(part.partition(":")[0] for part in scope.split("|") if part)
     budget = BudgetQuery(MONTH, per, frozenset({"support-chat", "resilient"}))
-    found = await spent(path, budget, [scope], 0)
+    found = await read_budget_spend(path, budget, [scope], 0)
     assert found == (None if nano_usd is None else {scope: nano_usd})
 
 
@@ -109,7 +109,7 @@ async def of(
 ) -> Mapping[str, int] | None:
     before_ms = NEVER_MS if before_min is None else NOON_MS + before_min * 60_000
     scopes = (SUPPORT, SEARCH)
-    return await spent(path, budget, scopes, NOON_MS + since_min * 60_000, before_ms)
+    return await read_budget_spend(path, budget, scopes, NOON_MS + since_min * 60_000, before_ms)
 
 
 @pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
@@ -158,13 +158,15 @@ async def test_a_counter_of_any_name_is_found_again_and_none_is_another(tmp_path
     charges = [("month", name, number) for number, name in enumerate(names, 1)]
     path = written(tmp_path / "ledger", at(0, *charges))
 
-    assert await spent(path, RULED, names, NOON_MS) == {name: n for _, name, n in charges}
+    assert await read_budget_spend(path, RULED, names, NOON_MS) == {
+        name: n for _, name, n in charges
+    }
     assert max(len(row["scope"]) for row in kept(path, "budgets")) < 100
 
 
 async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
     with pytest.raises(Unusable):
-        await spent(tmp_path / "none.db", CALLED, [SUPPORT], 0)
+        await read_budget_spend(tmp_path / "none.db", CALLED, [SUPPORT], 0)
 
 
 async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None:
@@ -193,5 +195,7 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
 async def recall_s(path: Path) -> float:
     began = time.process_time()
     for _ in range(10):
-        assert await spent(path, CALLED, ["tag.team:1"], NOON_MS - 1) == {"tag.team:1": 7}
+        assert await read_budget_spend(path, CALLED, ["tag.team:1"], NOON_MS - 1) == {
+            "tag.team:1": 7
+        }
     return time.process_time() - began

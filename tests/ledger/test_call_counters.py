@@ -6,7 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from proxy.ledger.call_counters import CallCounters, Left, folder, forget, left_by
+from proxy.ledger.call_counters import (
+    CallCounters,
+    ProcessCounts,
+    folder,
+    forget,
+    read_process_counts,
+)
 
 NAME = "0123456789abcdef"
 
@@ -17,7 +23,7 @@ def test_a_living_process_is_seen_as_one(tmp_path: Path) -> None:
     counters.begin()
 
     counters.end()
-    assert left_by(tmp_path, NAME) == Left(2, 1, alive=True)
+    assert read_process_counts(tmp_path, NAME) == ProcessCounts(2, 1, alive=True)
     counters.close(settled=True)
 
 
@@ -27,8 +33,8 @@ def test_what_is_settled_leaves_nothing_and_what_is_not_stays(tmp_path: Path) ->
         counters.begin()
         counters.close(settled=settled)
 
-        left = left_by(tmp_path, NAME)
-        assert left == (None if settled else Left(1, 0, alive=False))
+        left = read_process_counts(tmp_path, NAME)
+        assert left == (None if settled else ProcessCounts(1, 0, alive=False))
 
     forget(tmp_path, NAME)
     assert list(tmp_path.iterdir()) == []
@@ -45,7 +51,7 @@ os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", script], check=False)
 
-    assert left_by(tmp_path, NAME) == Left(1000, 999, alive=False)
+    assert read_process_counts(tmp_path, NAME) == ProcessCounts(1000, 999, alive=False)
 
 
 def test_without_a_place_it_counts_for_itself(tmp_path: Path) -> None:
@@ -53,14 +59,14 @@ def test_without_a_place_it_counts_for_itself(tmp_path: Path) -> None:
         counters = CallCounters(place, NAME)
         counters.begin()
         counters.end()
-        assert (counters.ended, counters.begun) == (1, 1)
+        assert (counters.ended, counters.started) == (1, 1)
         counters.close(settled=True)
 
 
 def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:
     (tmp_path / "headrace-x").write_bytes(bytes(16))
 
-    assert left_by(tmp_path, "x") is None
+    assert read_process_counts(tmp_path, "x") is None
     forget(tmp_path, "x")
     assert (tmp_path / "headrace-x").exists()
 
@@ -68,7 +74,7 @@ def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:
 def test_a_file_of_something_else_says_nothing(tmp_path: Path) -> None:
     (tmp_path / f"headrace-{NAME}").write_bytes(b"odd")
 
-    assert left_by(tmp_path, NAME) is None
+    assert read_process_counts(tmp_path, NAME) is None
 
 
 def test_it_lies_in_memory_where_there_is_such_a_place(tmp_path: Path) -> None:

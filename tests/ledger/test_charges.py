@@ -16,7 +16,7 @@ from proxy.call.attempts import Attempt
 from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
-from proxy.ledger.budgets import spent
+from proxy.ledger.budgets import read_budget_spend
 from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
@@ -84,7 +84,7 @@ async def test_rule_recall(first: list[str], tmp_path: Path, upstream: ScriptedU
     assert audit(path).violations == ()
     known = budgets(read_folder(tmp_path / "policies", None))
     for name, nano in told[-1].items():
-        found = await spent(path, known[name], known[name].scopes, 0) or {}
+        found = await read_budget_spend(path, known[name], known[name].scopes, 0) or {}
         assert sum(found.values()) == nano
     assert {row["name"] for row in kept(path, "budgets")} == {"house", "research", "support-all"}
 
@@ -171,4 +171,6 @@ async def test_whatever_calls_meet_counters_and_ledger_agree(seed: int, tmp_path
     for query in queries:
         [scope] = query.scopes
         [standing] = house.store.check([Claim(query.limit, scope, 0)]).standings
-        assert await spent(house.path, query, [scope], 0) == {scope: standing.used}, query
+        assert await read_budget_spend(house.path, query, [scope], 0) == {scope: standing.used}, (
+            query
+        )

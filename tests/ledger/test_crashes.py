@@ -35,7 +35,7 @@ def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path, store: Stor
     store(path, crashes)[0].open()
     store(path, crashes)[0].open()
 
-    assert crashes == [Crash(1, lost=2, running=1, exact=True)]
+    assert crashes == [Crash(1, unwritten=2, running=1, exact=True)]
 
 
 def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> None:
@@ -46,7 +46,7 @@ def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> Non
 
     store(path, crashes)[0].open()
 
-    assert crashes == [Crash(1, lost=2, running=2, exact=False)]
+    assert crashes == [Crash(1, unwritten=2, running=2, exact=False)]
     found = audit(path, sleep=lambda seconds: None)
     assert "are not visible: at least 4 calls have no row (2 ended" in found.text()
     assert found.violations == ("4 calls have no row",)

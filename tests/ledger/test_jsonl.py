@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from proxy.call.billing import BudgetCharge
-from proxy.ledger.jsonl import JsonlStore, RefusedRows, aside_of
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.rows import entry_of, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from tests.for_each import for_each
@@ -134,7 +134,7 @@ def add(path: Path, status: int = 200, tag: str = "support") -> None:
 
 
 def test_what_no_store_can_hold_is_kept_for_a_person_to_read(tmp_path: Path) -> None:
-    path = aside_of(tmp_path / "ledger.db")
+    path = refused_path(tmp_path / "ledger.db")
     add(path, status=2**70, tag="\ud800")
     add(path)
 

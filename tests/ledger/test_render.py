@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 import pytest
 
 from proxy.ledger.render import BAR, FORMS, as_csv, as_json, table
-from proxy.ledger.spending import SpendingLine, Spent
+from proxy.ledger.spending import SpendingLine, SpendingReport
 
 SUPPORT = SpendingLine(("support",), 3, 1500, 900, 2_500_000_000, 22_000, 0, 3, 0, 1)
 SEARCH = SpendingLine(("search",), 2, 10, 6, 1_250_000_000, 0, 0, 2, 1, 0)
 UNKNOWN = SpendingLine((None,), 1, 0, 0, None, 0, 0, 1, 1, 1)
 TOTAL = SpendingLine((), 6, 1510, 906, 3_750_000_000, 22_000, 0, 6, 2, 2)
 SINCE, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
-SPENT = Spent(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
+SPENT = SpendingReport(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
 
 
 def test_a_table_has_a_line_for_each_group_a_bar_and_all_together() -> None:
@@ -45,20 +45,20 @@ def test_a_table_has_a_line_for_each_group_a_bar_and_all_together() -> None:
 
 
 def test_bars_go_by_calls_where_nothing_has_a_cost() -> None:
-    spent = Spent(("key",), SINCE, UNTIL, (UNKNOWN,), UNKNOWN)
+    report = SpendingReport(("key",), SINCE, UNTIL, (UNKNOWN,), UNKNOWN)
 
-    assert table(spent).splitlines()[2].endswith("█" * BAR)
+    assert table(report).splitlines()[2].endswith("█" * BAR)
 
 
 def test_without_groups_there_is_one_line() -> None:
-    assert len(table(Spent((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
-    assert len(as_csv(Spent((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 2
+    assert len(table(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
+    assert len(as_csv(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 2
 
 
 def test_what_a_terminal_would_obey_is_not_shown() -> None:
     odd = SpendingLine(("a\x1b[2J",), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 
-    assert "\x1b" not in table(Spent(("tag.feature",), SINCE, UNTIL, (odd,), odd))
+    assert "\x1b" not in table(SpendingReport(("tag.feature",), SINCE, UNTIL, (odd,), odd))
 
 
 def test_csv_leaves_what_is_unknown_empty() -> None:
@@ -74,9 +74,9 @@ def test_csv_leaves_what_is_unknown_empty() -> None:
 def test_csv_contains_no_formulas(first: str) -> None:
     name = f"{first}1+1"
     line = SpendingLine((name, "a=b"), 1, 2, 3, 4, 0, 0, 1, 0, 0)
-    spent = Spent(("tag.a", "key"), SINCE, UNTIL, (line,), line)
+    report = SpendingReport(("tag.a", "key"), SINCE, UNTIL, (line,), line)
 
-    [_, row] = csv.reader(io.StringIO(as_csv(spent), newline=""))
+    [_, row] = csv.reader(io.StringIO(as_csv(report), newline=""))
 
     assert row[0] in (f"'{name}", "?1+1")
     assert row[1:6] == ["a=b", "1", "2", "3", "0.000000004"]

@@ -13,9 +13,9 @@ from proxy.errors import ClientDisconnected
 from proxy.ledger import call_counters
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
-from proxy.ledger.jsonl import aside_of
+from proxy.ledger.jsonl import refused_path
 from proxy.ledger.schema import MIGRATIONS
-from proxy.ledger.sqlite import pruned
+from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
 from tests.ledger.conftest import Stores
 from tests.ledger.kept import PRICED, Told, as_version, book, finished, kept, ledger_at
@@ -122,7 +122,7 @@ def test_a_ledger_that_an_earlier_process_writes_is_left_alone(command: str, pat
 
     def migrate() -> None:
         if command == "prune":
-            pruned(path, 0, 0)
+            prune_ledger(path, 0, 0)
         else:
             ledger_at(path, Told()).close()
 
@@ -145,7 +145,7 @@ def test_rows_of_a_process_whose_ledger_was_brought_up_to_date_are_set_aside(pat
     book(keeping, *[finished(PRICED) for _ in range(3)])
     keeping.close()
 
-    lines = [json.loads(line) for line in aside_of(path).read_text().splitlines()]
+    lines = [json.loads(line) for line in refused_path(path).read_text().splitlines()]
     assert [line["call"]["cost_nano_usd"] for line in lines] == [22_000] * 3
     assert told.drops == {"refused": 3}
     assert told.failures == []

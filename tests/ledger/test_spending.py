@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.call.record import Record
-from proxy.ledger.spending import SpendingLine, Spent, spent
+from proxy.ledger.spending import SpendingLine, SpendingReport, read_spending
 from proxy.ledger.store import Unusable
 from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
 
@@ -25,8 +25,8 @@ def written(path: Path, *records: Record) -> Path:
     return path
 
 
-def summed(path: Path, *by: str, days: int = 30) -> Spent:
-    return spent(path, by, NOW - timedelta(days=days), NOW + timedelta(days=1))
+def summed(path: Path, *by: str, days: int = 30) -> SpendingReport:
+    return read_spending(path, by, NOW - timedelta(days=days), NOW + timedelta(days=1))
 
 
 def groups(lines: Sequence[SpendingLine]) -> list[tuple[Any, ...]]:
@@ -61,7 +61,11 @@ def test_a_call_of_two_groups_is_in_both_and_once_in_all(path: Path) -> None:
     by_money = summed(path, "money")
 
     assert groups(by_money.lines) == [("useful", 4, 66_000), ("retried", 1, 22_000)]
-    assert (by_money.total.calls, by_money.total.cost, by_money.total.lost) == (4, 88_000, 22_000)
+    assert (by_money.total.calls, by_money.total.cost, by_money.total.lost_cost) == (
+        4,
+        88_000,
+        22_000,
+    )
 
 
 @pytest.mark.parametrize("by", [("day", "model"), ("model", "day"), ("key", "model", "day")])
@@ -115,7 +119,7 @@ def test_only_calls_of_the_time_asked_for_count(tmp_path: Path) -> None:
 def test_nothing_at_all_is_nothing_and_not_unknown(tmp_path: Path) -> None:
     total = summed(written(tmp_path / "empty")).total
 
-    assert (total.calls, total.tokens_in, total.cost, total.lost) == (0, 0, 0, 0)
+    assert (total.calls, total.tokens_in, total.cost, total.lost_cost) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["team", "tag.", "tag.a'b", 'tag.a"', "c.key", ""])
@@ -139,4 +143,4 @@ def test_a_tag_that_no_row_has_is_told(path: Path) -> None:
 
 def test_a_time_that_ends_before_it_begins_is_told(path: Path) -> None:
     with pytest.raises(Unusable, match="is before --since"):
-        spent(path, (), NOW, NOW - timedelta(days=1))
+        read_spending(path, (), NOW, NOW - timedelta(days=1))

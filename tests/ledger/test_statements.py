@@ -17,8 +17,8 @@ from proxy.call.billing import BudgetCharge
 from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import CHARGE, Row, Rows, entry_of, joined, rows_of
-from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, pruned
-from proxy.ledger.statements import AT_ONCE, MAX_PARAMETERS, bound
+from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, prune_ledger
+from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
 from proxy.ledger.store import Counts, Unusable
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
@@ -151,14 +151,14 @@ def test_what_budgets_were_charged_goes_with_the_calls(path: Path, dying: Dying)
 
 
 def test_a_few_rows_go_at_a_time_and_the_rest_soon(path: Path, dying: Dying) -> None:
-    store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(AT_ONCE + 3)])
+    store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(PRUNE_BATCH + 3)])
 
     assert (store.prune(), len(kept(path))) == (True, 3)
     assert (store.prune(), len(kept(path))) == (False, 0)
 
 
 def test_rows_of_one_moment_go_together(path: Path, dying: Dying) -> None:
-    store = filled(dying, path, Clock(), [100.0] * (AT_ONCE + 3))
+    store = filled(dying, path, Clock(), [100.0] * (PRUNE_BATCH + 3))
 
     assert (store.prune(), len(kept(path))) == (True, 0)
 
@@ -195,8 +195,8 @@ def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
 def test_what_a_budget_may_have_to_recall_is_kept(now: str, begin: str) -> None:
     at = ms(datetime.fromisoformat(now).replace(tzinfo=UTC))
 
-    assert bound(at, at) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
-    assert bound(5, at) == 5
+    assert prune_limit_ms(at, at) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
+    assert prune_limit_ms(5, at) == 5
 
 
 async def test_the_writer_prunes_by_itself(path: Path) -> None:
@@ -219,7 +219,7 @@ async def test_the_command_prunes_what_nobody_needs(path: Path) -> None:
 
     first, said = await headrace("ledger", "prune", str(path), "--keep", "365d")
     second, more = await headrace("ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}")
-    third, held = await headrace("ledger", "prune", str(path), "--before", "1s")
+    third, retained = await headrace("ledger", "prune", str(path), "--before", "1s")
     fourth, none = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
 
     assert (first, second, third, fourth) == (0, 0, 0, 0)
@@ -228,7 +228,7 @@ async def test_the_command_prunes_what_nobody_needs(path: Path) -> None:
     assert re.fullmatch(
         r"0 calls pruned\nkept 1 call before .*, because budgets of this week or month may need "
         r"the data\n",
-        held,
+        retained,
     )
     assert none == "0 calls pruned: none started before 2020-01-31 00:00 UTC\n"
     assert (len(kept(path)), audit(path).violations) == (1, ())
@@ -241,7 +241,7 @@ async def test_the_command_says_what_is_no_ledger(tmp_path: Path) -> None:
     assert (code, (tmp_path / "empty").stat().st_size) == (1, 0)
     assert "is not a Headrace ledger" in said
     with pytest.raises(Unusable):
-        pruned(tmp_path / "empty", 1, now_ms())
+        prune_ledger(tmp_path / "empty", 1, now_ms())
 
 
 def test_a_ledger_of_before_can_be_checked_as_it_is(path: Path) -> None:

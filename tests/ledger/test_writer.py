@@ -14,10 +14,10 @@ import pytest
 from proxy.app.telemetry import writer_failed
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
-from proxy.ledger.jsonl import RefusedRows, aside_of
+from proxy.ledger.jsonl import RefusedRows, refused_path
 from proxy.ledger.rows import Row, Rows, entry_of
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
-from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer
+from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Writer
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at, ledgered, until
@@ -146,13 +146,13 @@ def test_calls_are_written_a_few_at_a_time_and_many_when_many_wait() -> None:
     store, told = Batches(), Told()
     store.go.clear()
     writer, tally = writing(store, told)
-    put(writer, tally, 2 * FEW)
+    put(writer, tally, 2 * MAX_SLICED)
     store.go.set()
     writer.close(5)
 
-    assert sum(store.sizes) == len(store.calls) == 2 * FEW
+    assert sum(store.sizes) == len(store.calls) == 2 * MAX_SLICED
     assert max(store.sizes) > SLICE
-    assert sum(size for size in store.sizes if size <= SLICE) >= FEW // 2
+    assert sum(size for size in store.sizes if size <= SLICE) >= MAX_SLICED // 2
     assert told.drops == {}
 
 
@@ -295,9 +295,9 @@ def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) 
 
     found = audit(path)
     assert [row["seq"] for row in kept(path)] == [1, 3]
-    assert json.loads(aside_of(path).read_text())["call"]["status"] == 2**70
+    assert json.loads(refused_path(path).read_text())["call"]["status"] == 2**70
     assert found.violations == ("1 call has no row",)
-    assert str(aside_of(path)) in found.text()
+    assert str(refused_path(path)) in found.text()
     assert audit(path, known_missing=1).violations == ()
 
 
@@ -308,11 +308,11 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
         body = {"model": "resilient", "prompt": "Hi"}
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
             assert response.status == 200
-        await until(aside_of(path).exists)
-        await until(lambda: aside_of(path).read_text().endswith("\n"))
+        await until(refused_path(path).exists)
+        await until(lambda: refused_path(path).read_text().endswith("\n"))
         metrics = await proxy.metrics()
 
-    line = json.loads(aside_of(path).read_text())
+    line = json.loads(refused_path(path).read_text())
     assert (line["reason"], line["attempts"][0]["cost_nano_usd"]) == ("SQLITE_ERROR", 22_000)
     assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 1.0' in metrics
 
