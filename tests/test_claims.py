@@ -17,7 +17,7 @@ from proxy.limits.stores.redis import RedisStore
 from proxy.runtime.redis import connect
 from proxy.settings import redis_at
 from proxy.telemetry import catalog
-from tests.cache.stores import Clock, Told
+from tests.cache.stores import Clock, StoreEventLog
 from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
 from tests.servers import Server, running_server
@@ -201,7 +201,7 @@ def logged_in(server: Server, rights: list[str]) -> str:
 
 
 async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
-    event = Told()
+    event = StoreEventLog()
     url = logged_in(server, allowed()[0])
 
     async with Redis(connect(redis_at(url).urls, 1.0), Clock(), event) as store:

@@ -37,7 +37,7 @@ from proxy.settings import (
 )
 from proxy.types.target import Secret
 from tests.for_each import for_each
-from tests.ledger.kept import PRICED, Told, finished, ledger_at
+from tests.ledger.kept import PRICED, FakeLog, finished, ledger_at
 from tests.ledger.test_jsonl import lines
 from tests.ledger.test_sqlite import batch
 from tests.test_door import SECRETS
@@ -87,7 +87,7 @@ def test_every_policy_of_a_page_passes_check(file: Path, block: str, tmp_path: P
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
-    opened = ledger_at(path, Told())
+    opened = ledger_at(path, FakeLog())
     record = finished(PRICED)
     opened.begin(record)
     opened.end(record)

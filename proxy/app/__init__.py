@@ -45,6 +45,7 @@ from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
+from proxy.telemetry.log import CallLog
 from proxy.telemetry.log_limits import LogLevel, Quota
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
@@ -122,7 +123,7 @@ async def running(
         context = replace(context, ledger=stores.open_ledger(context))
         all_sinks: tuple[RecordSink, ...] = (
             context.metrics,
-            telemetry.call_log(context),
+            CallLog(context.log, context.levels, settings.log.ratio),
             *telemetry.opentelemetry(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),

@@ -115,10 +115,10 @@ async def _counters(context: Context) -> CounterStore:
 
 def _ledger_run(context: Context) -> LedgerRun:
     """Return the identity of the ledger for shared counters."""
-    at, ledger = context.settings.ledger, context.ledger
-    if at is None or ledger is None:
+    location, ledger = context.settings.ledger, context.ledger
+    if location is None or ledger is None:
         return LedgerRun("none")
-    id = budgets.ledger_id(at.path) if at.kind == "sqlite" else None
+    id = budgets.ledger_id(location.path) if location.kind == "sqlite" else None
     return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
 
 
@@ -149,9 +149,9 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
     except ImportError:
         raise BadSetting("HEADRACE_REDIS_URL requires: pip install 'headrace[redis]'") from None
 
-    def connect_to(at: RedisAt, timeout_s: float) -> RedisServer:
+    def connect_to(location: RedisAt, timeout_s: float) -> RedisServer:
         try:
-            return connect(at.urls, timeout_s, cluster=at.cluster)
+            return connect(location.urls, timeout_s, cluster=location.cluster)
         except ValueError as error:
             raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from None
 
@@ -162,12 +162,12 @@ def drift(
     context: Context, store: PolicyStore, admission: Limiter
 ) -> AbstractAsyncContextManager[None]:
     """Compare budgets with the ledger in the background, if one process has all of both."""
-    at = context.settings.ledger
-    if at is None or at.kind != "sqlite" or context.settings.replicas > 1:
+    location = context.settings.ledger
+    if location is None or location.kind != "sqlite" or context.settings.replicas > 1:
         return nullcontext()
 
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
-        return await budgets.read_budget_spend(at.path, budget, budget.scopes, since_ms) or {}
+        return await budgets.read_budget_spend(location.path, budget, budget.scopes, since_ms) or {}
 
     in_force = ActiveBudgets(lambda: store.current).all
     comparing = Reconciler(
@@ -214,10 +214,10 @@ async def _spent_before(
 
 
 async def _window_spend(
-    at: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
+    location: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
     """Return the spend of a budget counter in its window by the ledger, None if it is unknown."""
-    if at is None or at.kind != "sqlite":
+    if location is None or location.kind != "sqlite":
         return None
     budget = (await in_force.all()).get(claim.limit.name)
     if budget is None:
@@ -225,7 +225,7 @@ async def _window_spend(
     since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
     until_ms = budgets.NEVER_MS if before_ms is None else before_ms
     spent_by_scope = await budgets.read_budget_spend(
-        at.path, budget, [claim.scope], since_ms, until_ms
+        location.path, budget, [claim.scope], since_ms, until_ms
     )
     return None if spent_by_scope is None else spent_by_scope[claim.scope]
 

@@ -19,16 +19,11 @@ from proxy.settings import Address, BadSetting, Settings
 from proxy.telemetry import RecordSink
 from proxy.telemetry.chain import BadChain
 from proxy.telemetry.decisions import Decisions
-from proxy.telemetry.log import CallLog
 from proxy.telemetry.log_limits import Quota
 from proxy.telemetry.metrics import Metrics
 from proxy.types.outcome import CounterState
 
 LOG_EVERY_S = 60.0
-
-
-def call_log(context: Context) -> CallLog:
-    return CallLog(context.log, context.levels, context.settings.log.ratio)
 
 
 def decisions(context: Context) -> tuple[Decisions, ...]:

@@ -60,7 +60,7 @@ class AnswerCache:
         if lookup is None:
             await forward(client)
         else:
-            visit = CacheCall(
+            cache_call = CacheCall(
                 lookup=lookup,
                 flights=self._flights,
                 record=record,
@@ -68,7 +68,7 @@ class AnswerCache:
                 forward=forward,
                 turns=self.turns,
             )
-            await visit.run()
+            await cache_call.run()
 
     async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
@@ -84,16 +84,11 @@ class AnswerCache:
             return None
 
         async def key_of(call: Call) -> bytes:
-            keyed = partial(
-                digest,
-                backend.secret,
-                call,
-                scope=plan.key,
-                plan=plan,
-                rule=rule,
-                namespace=control.namespace,
+            scope, namespace = plan.key, control.namespace
+            compute = partial(
+                digest, backend.secret, call, scope=scope, plan=plan, rule=rule, namespace=namespace
             )
-            return await self.offload.run(call.size, keyed, call.scheduling_key)
+            return await self.offload.run(call.size, compute, call.scheduling_key)
 
         semantic = None
         if self.semantic is not None and rule.semantic is not None and control.keep:

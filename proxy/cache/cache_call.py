@@ -137,12 +137,12 @@ class CacheLookup:
     def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a small, complete response with its bill."""
         metadata = self._metadata(recorder, bill)
-        self._put(dump(self.key, metadata, recorder.lines, skip_short=self.backend.is_own))
+        self._save(dump(self.key, metadata, recorder.lines, skip_short=self.backend.is_own))
 
     async def store_large(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a large, complete response, compressed outside the event loop."""
         encode = partial(dump, self.key, self._metadata(recorder, bill), recorder.lines)
-        self._put(await self.offload.run(recorder.size, encode, self.call.scheduling_key))
+        self._save(await self.offload.run(recorder.size, encode, self.call.scheduling_key))
 
     def _metadata(self, recorder: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
@@ -155,7 +155,7 @@ class CacheLookup:
             family=recorder.family,
         )
 
-    def _put(self, value: bytes) -> None:
+    def _save(self, value: bytes) -> None:
         self.backend.put(self.key, value, self.rule.ttl)
         if self.semantic is not None:
             self.semantic.keep(self.key)

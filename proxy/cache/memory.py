@@ -34,7 +34,9 @@ class Memory:
         if entry is None:
             return None
         if entry[0] <= self._now():
-            self._expire(key)
+            self._drop(key)
+            self._events.evicted("expired", 1)
+            self._events.set_cache_size(self._name, len(self._entries), self._size)
             return None
         self._entries.move_to_end(key)
         return entry[1]
@@ -58,11 +60,6 @@ class Memory:
 
     def _drop(self, key: bytes) -> None:
         self._size -= _cost(self._entries.pop(key)[1])
-
-    def _expire(self, key: bytes) -> None:
-        self._drop(key)
-        self._events.evicted("expired", 1)
-        self._events.set_cache_size(self._name, len(self._entries), self._size)
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import field
-from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 from proxy.runtime.frozen import frozen
 
@@ -16,7 +16,7 @@ TAGGED = b"\x02"
 TAG_BYTES = 32
 
 
-class AnswerStore(Protocol):
+class AnswerStore(AbstractAsyncContextManager[Any], Protocol):
     """Values by key, with an expiry. Entering opens the store; leaving writes what waits, then
     closes it."""
 
@@ -26,15 +26,6 @@ class AnswerStore(Protocol):
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """Store a value for ``ttl`` seconds, readable at once. Never waits or raises: a value
         that cannot be stored is dropped and reported."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class StoreEvents(Protocol):

@@ -35,11 +35,11 @@ class Vector:
     def size(self) -> int:
         return ENTRY_BYTES + len(self.numbers) * self.numbers.itemsize + len(self.numbers) // 8
 
-    def is_comparable(self, other: Vector) -> bool:
-        return self.model == other.model and len(self.numbers) == len(other.numbers)
+    def is_comparable(self, vector: Vector) -> bool:
+        return self.model == vector.model and len(self.numbers) == len(vector.numbers)
 
-    def cosine(self, other: Vector) -> float:
-        cosine: float = sum(map(mul, self.numbers, other.numbers))
+    def cosine(self, vector: Vector) -> float:
+        cosine: float = sum(map(mul, self.numbers, vector.numbers))
         return round(cosine, 6)
 
 
@@ -75,11 +75,11 @@ class VectorIndex:
             return []
         self._spaces.move_to_end(space)
         vectors = self._spaces[space].items()
-        comparable = ((key, other) for key, other in vectors if vector.is_comparable(other))
+        comparable = (pair for pair in vectors if vector.is_comparable(pair[1]))
         closest = nsmallest(
             CANDIDATES, comparable, key=lambda pair: (vector.signs ^ pair[1].signs).bit_count()
         )
-        cosines = sorted(((vector.cosine(other), key) for key, other in closest), reverse=True)
+        cosines = sorted(((vector.cosine(match), key) for key, match in closest), reverse=True)
         return [key for cosine, key in cosines if cosine >= threshold]
 
     def add(self, space: Hashable, key: bytes, vector: Vector) -> None:

@@ -34,7 +34,7 @@ def enforced(path: Path, kind: str) -> tuple[int, Metrics, Events]:
 
 
 @pytest.mark.parametrize("kind", ["policies", "candidate"])
-def test_enforcing_is_independent_of_the_folder_size(kind: str, tmp_path: Path) -> None:
+def test_activation_time_is_independent_of_folder_size(kind: str, tmp_path: Path) -> None:
     small = folder(tmp_path / "small", **SIZES)
     large = folder(tmp_path / "large", **{name: size * TIMES for name, size in SIZES.items()})
 
@@ -47,7 +47,7 @@ def test_enforcing_is_independent_of_the_folder_size(kind: str, tmp_path: Path) 
     assert b'rule="p59/a"' in metrics.render()[0]
 
 
-def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None:
+def test_labels_are_registered_before_activation(tmp_path: Path) -> None:
     metrics = Metrics("1")
     enforcement = Enforcement(lambda read: [metrics.admit(list_labels(read))])
 
@@ -59,27 +59,27 @@ def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None
     assert metrics.roster.revision == snapshot.revision
 
 
-async def test_a_loop_that_is_held_up_is_seen() -> None:
-    told: list[float] = []
-    seen = asyncio.Event()
+async def test_blocked_loop_is_reported() -> None:
+    lags: list[float] = []
+    is_reported = asyncio.Event()
 
-    def tell(late: float) -> None:
-        told.append(late)
-        seen.set()
+    def tell(lag: float) -> None:
+        lags.append(lag)
+        is_reported.set()
 
     async with LoopLag(tell):
-        until = time.monotonic() + LAG_EVERY_S + 0.1
-        while time.monotonic() < until:
+        blocked_until = time.monotonic() + LAG_EVERY_S + 0.1
+        while time.monotonic() < blocked_until:
             pass
-        await seen.wait()
+        await is_reported.wait()
 
-    assert told[0] >= 0.09
+    assert lags[0] >= 0.09
 
 
-async def test_nothing_is_asked_for_once_it_is_left() -> None:
-    told: list[float] = []
+async def test_reports_nothing_after_exit() -> None:
+    lags: list[float] = []
 
-    lag = LoopLag(told.append)
+    lag = LoopLag(lags.append)
     async with lag:
         timer = lag._timer
 

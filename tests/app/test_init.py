@@ -34,8 +34,8 @@ KEYS = [
     f"-----BEGIN RSA PRIVATE KEY----- {'aB3d' * 30} -----END RSA PRIVATE KEY-----",
     f"password = {'x8Kq02LmvQ77zz'!r}, key=AKIA{'J7Q2' * 4}; gsk_{'aB3' * 17}x",
 ]
-SAID = [*TEXTS, *KEYS, "You stupid idiot.", *(each["attacks"][0] for each in LANGUAGES.values())]
-MADE: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
+SAMPLES = [*TEXTS, *KEYS, "You stupid idiot.", *(each["attacks"][0] for each in LANGUAGES.values())]
+DETECTORS: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
     "secrets": Secrets,
     "pii": Pii,
     "languages": lambda: LanguageBook(LONGEST),
@@ -43,23 +43,23 @@ MADE: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
 }
 
 
-@for_each("kind", MADE)
-def test_a_text_is_judged_alike_whatever_is_loaded(kind: str) -> None:
-    loaded, first, half = MADE[kind](), MADE[kind](), MADE[kind]()
+@for_each("kind", DETECTORS)
+def test_findings_do_not_depend_on_loading(kind: str) -> None:
+    loaded, reference, half = DETECTORS[kind](), DETECTORS[kind](), DETECTORS[kind]()
     steps = sum(1 for _ in loaded.load_rest())
-    rest = half.load_rest()
+    remaining = half.load_rest()
     for _ in range(steps // 2):
-        next(rest)
+        next(remaining)
 
-    found = [list(loaded.find(text)) for text in SAID]
+    findings = [list(loaded.find(text)) for text in SAMPLES]
 
-    assert any(found)
-    assert [list(first.find(text)) for text in SAID] == found
-    assert [list(half.find(text)) for text in SAID] == found
-    assert sum(1 for _ in rest) == steps - steps // 2
+    assert any(findings)
+    assert [list(reference.find(text)) for text in SAMPLES] == findings
+    assert [list(half.find(text)) for text in SAMPLES] == findings
+    assert sum(1 for _ in remaining) == steps - steps // 2
 
 
-async def test_more_calls_are_welcome_once_all_is_loaded(tmp_path: Path) -> None:
+async def test_is_ready_after_loading(tmp_path: Path) -> None:
     readiness, ready_when_loaded = Readiness(), []
 
     def loaded() -> None:
@@ -82,13 +82,13 @@ async def test_a_stop_ends_what_is_being_loaded(tmp_path: Path) -> None:
     assert not readiness.ready
 
 
-async def test_a_reload_comes_into_force_while_guards_are_loaded(
+async def test_reload_is_activated_while_guards_load(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("On its way.")))
-    policies, here = world(upstream.url) + GUARDS, Address("127.0.0.1", 0)
+    policies, local_address = world(upstream.url) + GUARDS, Address("127.0.0.1", 0)
     (tmp_path / "p.yaml").write_text(policies)
-    settings = Settings(tmp_path, here, here, environ={"UPSTREAM_KEY": "k"})
+    settings = Settings(tmp_path, local_address, local_address, environ={"UPSTREAM_KEY": "k"})
     loaded = asyncio.Event()
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
         running_app = app.running(settings, log_fd=nowhere.fileno(), trust=TRUST, loaded=loaded.set)

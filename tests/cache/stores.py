@@ -8,26 +8,26 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 
-class Told:
+class StoreEventLog:
     """Remembers what stores tell."""
 
     def __init__(self) -> None:
         self.entries = self.size = self.failures = 0
-        self.gone: Counter[str] = Counter()
-        self.files: list[tuple[str, str]] = []
-        self.broken: list[BaseException] = []
+        self.evictions: Counter[str] = Counter()
+        self.replaced_files: list[tuple[str, str]] = []
+        self.write_errors: list[BaseException] = []
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None:
         self.entries, self.size = entries, size
 
     def evicted(self, reason: str, count: int) -> None:
-        self.gone[reason] += count
+        self.evictions[reason] += count
 
     def failed(self, store: str) -> None:
         self.failures += 1
 
     def replaced(self, reason: str, kept: Path | None) -> None:
-        self.files.append((reason, kept.name if kept else ""))
+        self.replaced_files.append((reason, kept.name if kept else ""))
 
 
 class Clock:

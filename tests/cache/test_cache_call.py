@@ -40,9 +40,9 @@ Answered = tuple[int, str, bytes]
 def gated(gate: asyncio.Event, script: Script) -> Script:
     """Say nothing until the gate opens."""
 
-    async def wait(asked: Asked, wire: Wire) -> None:
+    async def wait(request: Asked, wire: Wire) -> None:
         await gate.wait()
-        await script(asked, wire)
+        await script(request, wire)
 
     return wait
 
@@ -67,10 +67,10 @@ async def all_in(cached: Cached, calls: int) -> None:
 async def noticed(cached: Cached) -> None:
     """Wait until the proxy knows that a client has left."""
 
-    async def known() -> bool:
+    async def is_known() -> bool:
         return any(task.cancelling() for task in cached.calls._tasks)
 
-    await until(known)
+    await until(is_known)
 
 
 async def herd(
@@ -104,7 +104,7 @@ async def test_two_hundred_equal_calls_make_one_request(
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
 
-async def test_time_that_is_spent_on_anothers_upstream_is_not_the_proxys(
+async def test_waiting_for_a_shared_response_is_not_overhead(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -117,42 +117,40 @@ async def test_time_that_is_spent_on_anothers_upstream_is_not_the_proxys(
     assert cached.counted('headrace_overhead_seconds_sum{deployment="support-chat"}') < 0.4
 
 
-async def test_that_the_upstream_flagged_an_answer_is_told_to_all_who_share_it(
+async def test_flag_of_the_upstream_reaches_all_listeners(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
     upstream.answer_with(gated(gate, answer(legacy(), 246)))
     headers = {**ROUTES["portkey"].credential, "x-portkey-virtual-key": "via-portkey"}
     body = ROUTE.body(streamed=False)
-    both = asyncio.gather(*(cached.post(ROUTE.path, headers, body) for _ in range(2)))
+    responses = asyncio.gather(*(cached.post(ROUTE.path, headers, body) for _ in range(2)))
     await all_in(cached, 2)
     gate.set()
-    answers = [*await both, await cached.post(ROUTE.path, headers, body)]
+    answers = [*await responses, await cached.post(ROUTE.path, headers, body)]
 
     assert [status for status, _, _ in answers] == [246, 246, 246]
     assert sorted(result for _, result, _ in answers) == ["coalesced", "miss", "miss"]
 
 
-async def test_who_joins_late_sees_every_chunk_from_the_first(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(good(streamed=True, gate=gate))
     async with cached.client.post(
         ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
     ) as leader:
         first = await leader.content.readany()
-        late = asyncio.gather(ask(cached, streamed=True))
+        listener = asyncio.gather(ask(cached, streamed=True))
         await all_in(cached, 2)
         gate.set()
         whole = first + await leader.content.read()
 
-    [(status, result, body)] = await late
+    [(status, result, body)] = await listener
     assert (status, result, body) == (200, "coalesced", whole)
     assert texts(ROUTE, body, streamed=True) == " Paris."
 
 
-async def test_chunks_reach_those_who_share_them_as_they_come(
+async def test_listeners_get_chunks_without_delay(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -167,7 +165,7 @@ async def test_chunks_reach_those_who_share_them_as_they_come(
         gate.set()
 
 
-async def test_calls_with_less_time_or_in_another_form_go_their_own_way(
+async def test_calls_with_other_timeout_or_form_are_not_coalesced(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -175,8 +173,8 @@ async def test_calls_with_less_time_or_in_another_form_go_their_own_way(
     scale = ROUTES["scale-5"]
     bodies: list[dict[str, Any]] = [{}, {"inference_timeout": 5}, {"stream": True}]
     async with asyncio.TaskGroup() as group:
-        for more in bodies:
-            body = scale.body(streamed=False, **more)
+        for other_body in bodies:
+            body = scale.body(streamed=False, **other_body)
             group.create_task(cached.post(scale.path, scale.credential, body))
         await until_asked(upstream, 3)
         gate.set()
@@ -188,7 +186,7 @@ def long(counted: list[int]) -> Script:
     """Stream twenty megabytes, and count the pieces that went out."""
     said = [*[event(legacy_events("x" * 20_000)[0])] * 1000, event(legacy_events("")[-2])]
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for each in said:
             await wire.send(piece(each))
@@ -198,9 +196,7 @@ def long(counted: list[int]) -> Script:
     return script
 
 
-async def test_a_client_that_does_not_read_holds_nobody_up(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_slow_client_delays_no_other(cached: Cached, upstream: ScriptedUpstream) -> None:
     cached.rule(replace(RULE, max_bytes=100_000_000))
     upstream.answer_with(long([0]))
     async with aiohttp.ClientSession(base_url=cached.url, read_bufsize=1024) as slow:
@@ -212,25 +208,23 @@ async def test_a_client_that_does_not_read_holds_nobody_up(
     assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
 
 
-async def test_what_is_too_large_is_held_by_nobody_but_the_upstream(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_oversize_response_is_not_held(cached: Cached, upstream: ScriptedUpstream) -> None:
     cached.rule(replace(RULE, max_bytes=2_000_000))
     counted = [0]
     upstream.answer_with(long(counted))
     async with aiohttp.ClientSession(base_url=cached.url, read_bufsize=1024) as slow:
         stuck = await slow.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
-        other = asyncio.gather(ask(cached, streamed=True))
+        listener = asyncio.gather(ask(cached, streamed=True))
         await settled(lambda: counted[0])
         assert counted[0] < 900
         stuck.close()
-        [(status, result, raw)] = await other
+        [(status, result, raw)] = await listener
 
     assert (status, result) == (200, "coalesced")
     assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
 
 
-async def test_an_answer_that_becomes_too_large_cannot_be_joined_any_more(
+async def test_oversize_response_cannot_be_joined(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     cached.rule(replace(RULE, max_bytes=1000))
@@ -240,12 +234,12 @@ async def test_an_answer_that_becomes_too_large_cannot_be_joined_any_more(
         ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
     ) as leader:
         await leader.content.readany()
-        late = asyncio.gather(ask(cached, streamed=True))
+        listener = asyncio.gather(ask(cached, streamed=True))
         await until_asked(upstream, 2)
         gate.set()
         await leader.content.read()
 
-    assert [result for _, result, _ in await late] == ["miss"]
+    assert [result for _, result, _ in await listener] == ["miss"]
 
 
 async def test_a_stop_ends_them_all(cached: Cached, upstream: ScriptedUpstream) -> None:
@@ -262,7 +256,7 @@ async def test_a_stop_ends_them_all(cached: Cached, upstream: ScriptedUpstream) 
     assert len(upstream.requests) == 1
 
 
-async def test_who_wants_nothing_that_old_asks_anew_beside_those_who_take_it(
+async def test_max_age_refreshes_beside_older_hits(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(legacy("old")), answer(legacy("new")))
@@ -280,25 +274,25 @@ async def test_who_wants_nothing_that_old_asks_anew_beside_those_who_take_it(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_each_request_is_on_exactly_one_bill(
+async def test_each_request_is_billed_exactly_once(
     seed: int, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     """Clients leave at any moment, upstreams fail at any moment, answers are kept or not."""
     chance = random.Random(seed)  # noqa: S311  # it decides nothing but a test
 
-    async def moody(asked: Asked, wire: Wire) -> None:
+    async def moody(request: Asked, wire: Wire) -> None:
         mood = chance.random()
-        streamed = asked.json.get("stream") is True
+        streamed = request.json.get("stream") is True
         for _ in range(chance.randrange(20)):
             await asyncio.sleep(0.001)
         if mood < 0.2:
-            await answer({"error": {"message": "x"}}, 500)(asked, wire)
+            await answer({"error": {"message": "x"}}, 500)(request, wire)
         elif mood < 0.4 and streamed:
-            await stream(legacy_events(*"abcd"), cut_after=2)(asked, wire)
+            await stream(legacy_events(*"abcd"), cut_after=2)(request, wire)
         else:
-            await good(streamed=streamed)(asked, wire)
+            await good(streamed=streamed)(request, wire)
 
-    async def one(number: int) -> None:
+    async def run_call(number: int) -> None:
         streamed = chance.random() < 0.5
         patience = chance.choice([0.005, 0.02, 5, 5])
         headers = {**BEARER, "cache-control": chance.choice(["", "", "no-cache", "no-store"])}
@@ -312,7 +306,7 @@ async def test_whatever_happens_each_request_is_on_exactly_one_bill(
                     assert texts(ROUTE, raw, streamed=streamed) == " Paris."
 
     upstream.answer_with(moody)
-    await asyncio.gather(*(one(number) for number in range(150)))
+    await asyncio.gather(*(run_call(number) for number in range(150)))
     await all_in(cached, 0)
 
     records = cached.sink.records

@@ -31,18 +31,16 @@ from tests.for_each import for_each
         ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),
     ],
 )
-def test_headers_say_how_a_client_wants_to_be_answered(
-    headers: dict[str, str], control: CacheControl
-) -> None:
+def test_reads_cache_headers(headers: dict[str, str], control: CacheControl) -> None:
     assert read_cache_control(headers) == control
 
 
-def test_a_refresh_that_is_neither_true_nor_false_is_refused() -> None:
+def test_invalid_refresh_flag_is_rejected() -> None:
     with pytest.raises(BadRequest, match="force-refresh: must be true or false"):
         read_cache_control({"x-portkey-cache-force-refresh": "perhaps"})
 
 
-def test_who_may_not_refresh_keeps_the_other_wishes() -> None:
+def test_denied_refresh_keeps_other_directives() -> None:
     wish = CacheControl(no_cache=True, max_age=1, keep=False, namespace="trial")
 
     assert wish.bypasses_cache

@@ -38,11 +38,11 @@ from tests.doubles import chat_events, legacy
 from tests.for_each import for_each
 from tests.golden.pipeline import CLIENTS, call_of
 
-KEY, OTHER = b"k" * 32, b"o" * 32
-ABOUT = AnswerMetadata(1e9, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3), "chat")
-WHOLE = replace(ABOUT, streamed=False)
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+METADATA = AnswerMetadata(1e9, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3), "chat")
+BODY_METADATA = replace(METADATA, streamed=False)
 LINES = [orjson.dumps(event) for event in chat_events(" Par", "is.")]
-VALUE = dump(KEY, ABOUT, LINES)
+VALUE = dump(KEY, METADATA, LINES)
 ROOM = 10_000
 
 
@@ -60,17 +60,17 @@ def raws(answer: CachedAnswer | None) -> list[bytes | None]:
     return [frame.raw for frame in frames]
 
 
-def test_what_was_stored_is_read_again() -> None:
+def test_stored_response_is_read() -> None:
     answer = read(VALUE)
 
     assert answer is not None
-    assert (answer.metadata, raws(answer)) == (ABOUT, LINES)
+    assert (answer.metadata, raws(answer)) == (METADATA, LINES)
 
 
 @for_each(
     "value",
     [
-        dump(OTHER, ABOUT, LINES),
+        dump(OTHER_KEY, METADATA, LINES),
         b"\x02" + VALUE[1:],
         b"\x01" + VALUE[1:],
         VALUE[:-1],
@@ -86,19 +86,19 @@ def test_what_was_stored_is_read_again() -> None:
         *("about", "tokens", "no-lines", "not-json"),
     ],
 )
-def test_what_is_not_the_answer_to_this_question_is_none(value: bytes) -> None:
+def test_value_of_another_key_or_version_is_a_miss(value: bytes) -> None:
     assert read(value) is None
 
 
-def test_an_answer_larger_than_the_rule_allows_is_none_and_never_unpacked() -> None:
+def test_oversize_response_is_not_decompressed() -> None:
     bomb = VERSION + KEY + zlib.compress(b"[]\n" + b"0" * 100_000_000, 1)
 
     assert read(bomb) is None
-    assert read(dump(KEY, ABOUT, [b"0" * 9000] * 2)) is None
+    assert read(dump(KEY, METADATA, [b"0" * 9000] * 2)) is None
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_at_all_do_harm(noise: bytes) -> None:
+def test_arbitrary_bytes_are_a_miss(noise: bytes) -> None:
     assert read(VERSION + KEY + noise) is None
     assert read(noise) is None
 
@@ -126,11 +126,11 @@ kind = st.sampled_from(["chat.completion", "chat.completion.chunk", "text_comple
 event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choice, max_size=2))
 
 
-@given(st.lists(event, min_size=1, max_size=3), st.sampled_from([ABOUT, WHOLE]))
-def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
-    documents: list[Any], about: AnswerMetadata
+@given(st.lists(event, min_size=1, max_size=3), st.sampled_from([METADATA, BODY_METADATA]))
+def test_well_formed_documents_are_a_miss_or_replayable(
+    documents: list[Any], metadata: AnswerMetadata
 ) -> None:
-    value = dump(KEY, about, [orjson.dumps(each) for each in documents])
+    value = dump(KEY, metadata, [orjson.dumps(each) for each in documents])
 
     for client in CLIENTS:
         for stream in (False, True):
@@ -144,21 +144,24 @@ def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
 
 @for_each("name", [name for name in DIALECTS if name != "anthropic"])
 @for_each("stream", [False, True])
-@for_each("about", [ABOUT, WHOLE], ids=["stream", "whole"])
-def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
-    about: AnswerMetadata, stream: bool, name: str
+@for_each("metadata", [METADATA, BODY_METADATA], ids=["stream", "whole"])
+def test_replay_does_not_change_the_cached_response(
+    metadata: AnswerMetadata, stream: bool, name: str
 ) -> None:
     """Frames that were read once are shown to all who ask again, at the same time."""
-    found = {"enkrypt_policy_detections": {"output": {}}, "hook_results": {"after": [{"id": "x"}]}}
+    detections = {
+        "enkrypt_policy_detections": {"output": {}},
+        "hook_results": {"after": [{"id": "x"}]},
+    }
     used = {"usage": {"prompt_tokens": 5, "completion_tokens": 3}}
-    documents = [legacy(" Paris.")] if not about.streamed else [legacy(" Par"), legacy("is.")]
-    about = replace(about, family="completions")
+    documents = [legacy(" Paris.")] if not metadata.streamed else [legacy(" Par"), legacy("is.")]
+    metadata = replace(metadata, family="completions")
     head = RequestHead(name, "completions", "/", "req_1")
     call = Call(head, {"prompt": "p"}, requested_models=("m",), stream=stream, wants_usage=True)
-    lines = [orjson.dumps({**document, **found, **used}) for document in documents]
-    answer = read(dump(KEY, about, lines), call)
+    lines = [orjson.dumps({**document, **detections, **used}) for document in documents]
+    answer = read(dump(KEY, metadata, lines), call)
     assert answer is not None
-    before = orjson.dumps([frame.doc for frame in answer.frames])
+    frames_before = orjson.dumps([frame.doc for frame in answer.frames])
     verdict = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 10, 1, 0.1, kind="pii")
 
     for _ in range(2):
@@ -167,66 +170,66 @@ def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
         for frame in answer.frames:
             writer.feed(frame)
 
-    assert orjson.dumps([frame.doc for frame in answer.frames]) == before
+    assert orjson.dumps([frame.doc for frame in answer.frames]) == frames_before
 
 
 @for_each("lines", [[b"not json"], [b"[1, 2]"], [b"{}", b"1"], []])
-@for_each("about", [ABOUT, WHOLE], ids=["stream", "whole"])
-def test_what_is_no_answer_is_none(lines: list[bytes], about: AnswerMetadata) -> None:
-    assert read(dump(KEY, about, lines)) is None
+@for_each("metadata", [METADATA, BODY_METADATA], ids=["stream", "whole"])
+def test_incomplete_documents_are_a_miss(lines: list[bytes], metadata: AnswerMetadata) -> None:
+    assert read(dump(KEY, metadata, lines)) is None
 
 
 @for_each("count", [-1, 1.5, "1", True, 2**60])
-def test_tokens_that_are_no_counts_are_none(count: object) -> None:
-    about = orjson.dumps([0, False, "u", "m", {"input": count}, "chat"])
-    value = VERSION + KEY + zlib.compress(about + b"\n" + orjson.dumps(legacy()))
+def test_invalid_token_counts_are_a_miss(count: object) -> None:
+    metadata = orjson.dumps([0, False, "u", "m", {"input": count}, "chat"])
+    value = VERSION + KEY + zlib.compress(metadata + b"\n" + orjson.dumps(legacy()))
 
     assert read(value) is None
 
 
-def test_no_text_is_readable_in_what_is_stored() -> None:
+def test_stored_value_contains_no_readable_text() -> None:
     data: Any = legacy("a secret answer, a secret answer")
 
-    assert b"secret answer" not in dump(KEY, ABOUT, [orjson.dumps(data)])
+    assert b"secret answer" not in dump(KEY, METADATA, [orjson.dumps(data)])
 
 
-def test_a_short_answer_that_nobody_else_can_read_is_stored_as_it_is() -> None:
-    value = dump(KEY, ABOUT, LINES, skip_short=True)
+def test_short_response_in_memory_is_not_compressed() -> None:
+    value = dump(KEY, METADATA, LINES, skip_short=True)
 
     assert value.endswith(b"\n".join(LINES))
     assert raws(read(value)) == LINES
-    assert inflate(OTHER, value, ROOM) is None
+    assert inflate(OTHER_KEY, value, ROOM) is None
 
 
 @pytest.mark.parametrize("length", [SHORT_BYTES // 2, SHORT_BYTES, 3 * SHORT_BYTES])
-def test_a_long_answer_is_compressed_wherever_it_is_stored(length: int) -> None:
+def test_long_response_is_always_compressed(length: int) -> None:
     line = orjson.dumps(legacy("a" * length))
-    value = dump(KEY, ABOUT, [line], skip_short=True)
+    value = dump(KEY, METADATA, [line], skip_short=True)
 
     is_short = length < SHORT_BYTES
     assert value.startswith(PLAIN_VERSION if is_short else VERSION)
-    assert inflate(KEY, value, ROOM) == inflate(KEY, dump(KEY, ABOUT, [line]), ROOM)
+    assert inflate(KEY, value, ROOM) == inflate(KEY, dump(KEY, METADATA, [line]), ROOM)
 
 
-def test_what_is_as_it_is_and_not_short_is_none() -> None:
+def test_long_uncompressed_value_is_a_miss() -> None:
     assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * SHORT_BYTES, ROOM) is not None
     assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * (SHORT_BYTES + 1), ROOM) is None
 
 
 def decoded_answer(size: int = 10) -> CachedAnswer:
-    return CachedAnswer(ABOUT, (), size)
+    return CachedAnswer(METADATA, (), size)
 
 
-def test_an_answer_is_found_by_its_name_and_its_value() -> None:
-    decoded, kept = DecodedAnswers(), decoded_answer()
-    decoded.add((KEY, 100), b"value", kept)
+def test_decoded_response_requires_name_and_value() -> None:
+    decoded, stored = DecodedAnswers(), decoded_answer()
+    decoded.add((KEY, 100), b"value", stored)
 
-    assert decoded.find((KEY, 100), b"value") is kept
+    assert decoded.find((KEY, 100), b"value") is stored
     assert decoded.find((KEY, 100), b"another value") is None
     assert decoded.find((KEY, 99), b"value") is None
 
 
-def test_a_later_value_takes_the_place_of_one_before() -> None:
+def test_later_value_replaces_earlier() -> None:
     decoded, later = DecodedAnswers(), decoded_answer()
     decoded.add(KEY, b"value", decoded_answer())
     decoded.add(KEY, b"later", later)
@@ -235,16 +238,16 @@ def test_a_later_value_takes_the_place_of_one_before() -> None:
     assert decoded.find(KEY, b"later") is later
 
 
-def test_large_answers_are_not_held() -> None:
-    decoded, most = DecodedAnswers(), decoded_answer(MAX_BYTES)
+def test_large_responses_are_not_held_decoded() -> None:
+    decoded, largest = DecodedAnswers(), decoded_answer(MAX_BYTES)
     decoded.add(KEY, b"value", decoded_answer(MAX_BYTES + 1))
-    decoded.add(b"j" * 32, b"value", most)
+    decoded.add(b"j" * 32, b"value", largest)
 
     assert decoded.find(KEY, b"value") is None
-    assert decoded.find(b"j" * 32, b"value") is most
+    assert decoded.find(b"j" * 32, b"value") is largest
 
 
-def test_what_nobody_asked_for_longest_goes_first() -> None:
+def test_least_recently_used_response_goes_first() -> None:
     decoded = DecodedAnswers()
     keys = [bytes([number]) * 32 for number in range(MAX_ANSWERS + 1)]
     for key in keys[:-1]:

@@ -14,7 +14,7 @@ NAMES = [name for name in ROUTES if "azure" not in name]  # whose credential is 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-async def test_portkeys_words_are_read_beside_openais_paths_and_told_to_its_clients_alone(
+async def test_portkey_headers_are_read_on_openai_paths(
     name: str, streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]

@@ -15,28 +15,30 @@ from proxy.cache.redis import Redis
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import AnswerStore
 from proxy.runtime.redis import connect
-from tests.cache.stores import Clock, Told, until
+from tests.cache.stores import Clock, StoreEventLog, until
 from tests.servers import running_cluster, running_server
 
 KINDS = ("memory", "sqlite", "redis", "cluster")
-KEY, OTHER = b"k" * 32, b"\0\n'\xff" * 8
+KEY, OTHER_KEY = b"k" * 32, b"\0\n'\xff" * 8
 ROOM = 1_000_000
 
 
 @asynccontextmanager
-async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIterator[AnswerStore]:
+async def opened(
+    kind: str, folder: Path, clock: Clock, events: StoreEventLog
+) -> AsyncIterator[AnswerStore]:
     if kind == "memory":
-        async with Memory(ROOM, clock, told) as memory:
+        async with Memory(ROOM, clock, events) as memory:
             yield memory
     elif kind == "sqlite":
         async with Sqlite(
-            folder / "cache.db", ROOM, clock, told, told.replaced, told.broken.append
+            folder / "cache.db", ROOM, clock, events, events.replaced, events.write_errors.append
         ) as sqlite:
             yield sqlite
     else:
         with running_server(folder) if kind == "redis" else running_cluster(folder) as server:
             async with Redis(
-                connect(server.at.urls, 2, cluster=server.at.cluster), clock, told
+                connect(server.at.urls, 2, cluster=server.at.cluster), clock, events
             ) as redis:
                 yield redis
 
@@ -54,8 +56,8 @@ async def kind(request: pytest.FixtureRequest) -> str:
 
 
 async def test_what_was_put_is_found_at_once_and_later(kind: str, tmp_path: Path) -> None:
-    values = {KEY: os.urandom(70_000), OTHER: b""}
-    async with opened(kind, tmp_path, Clock(), Told()) as store:
+    values = {KEY: os.urandom(70_000), OTHER_KEY: b""}
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
             store.put(key, value, 60)
 
@@ -66,7 +68,7 @@ async def test_what_was_put_is_found_at_once_and_later(kind: str, tmp_path: Path
 
 
 async def test_a_new_value_takes_the_place_of_the_old(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, tmp_path, Clock(), Told()) as store:
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
         store.put(KEY, b"old", 60)
         await written(store)
         store.put(KEY, b"new, and longer", 60)
@@ -76,24 +78,24 @@ async def test_a_new_value_takes_the_place_of_the_old(kind: str, tmp_path: Path)
         assert await store.get(KEY) == b"new, and longer"
 
 
-async def test_a_value_lives_as_long_as_it_was_told(kind: str, tmp_path: Path) -> None:
+async def test_value_expires_after_its_ttl(kind: str, tmp_path: Path) -> None:
     clock = Clock()
-    async with opened(kind, tmp_path, clock, Told()) as store:
+    async with opened(kind, tmp_path, clock, StoreEventLog()) as store:
         store.put(KEY, b"short", 0.1)
-        store.put(OTHER, b"long", 60)
+        store.put(OTHER_KEY, b"long", 60)
         await written(store)
         clock.now += 0.1
 
-        async def gone() -> bool:  # Redis has a clock of its own
+        async def is_gone() -> bool:  # Redis has a clock of its own
             return await store.get(KEY) is None
 
-        await until(gone)
-        assert await store.get(OTHER) == b"long"
+        await until(is_gone)
+        assert await store.get(OTHER_KEY) == b"long"
 
 
-async def test_many_callers_get_each_its_own(kind: str, tmp_path: Path) -> None:
+async def test_concurrent_reads_return_their_own_values(kind: str, tmp_path: Path) -> None:
     values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(200)}
-    async with opened(kind, tmp_path, Clock(), Told()) as store:
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
             store.put(key, value, 60)
         await written(store)
@@ -114,7 +116,7 @@ async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> N
             await asking
         return await store.get(key) in (values[key], None)
 
-    async with opened(kind, tmp_path, Clock(), Told()) as store:
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
         for key, value in values.items():
             store.put(key, value, 60)
         await written(store)
@@ -125,9 +127,9 @@ async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("bounded", ["memory", "sqlite"])
-async def test_what_was_used_longest_ago_makes_room(bounded: str, tmp_path: Path) -> None:
-    clock, told = Clock(), Told()
-    async with opened(bounded, tmp_path, clock, told) as store:
+async def test_least_recently_used_entry_is_evicted(bounded: str, tmp_path: Path) -> None:
+    clock, events = Clock(), StoreEventLog()
+    async with opened(bounded, tmp_path, clock, events) as store:
         store.put(KEY, os.urandom(10_000), 600)
         for number in range(300):
             clock.now += 1
@@ -140,8 +142,8 @@ async def test_what_was_used_longest_ago_makes_room(bounded: str, tmp_path: Path
         assert await store.get(KEY) is not None
         assert await store.get((0).to_bytes(32, "big")) is None
         assert await store.get((299).to_bytes(32, "big")) is not None
-    assert 0 < told.size <= ROOM
-    assert told.gone["full"] == 301 - told.entries
+    assert 0 < events.size <= ROOM
+    assert events.evictions["full"] == 301 - events.entries
 
 
 async def used(store: AnswerStore) -> None:
@@ -152,19 +154,19 @@ async def used(store: AnswerStore) -> None:
 
 
 @pytest.mark.parametrize("bounded", ["memory", "sqlite"])
-async def test_what_is_larger_than_the_store_is_dropped(bounded: str, tmp_path: Path) -> None:
-    told = Told()
-    async with opened(bounded, tmp_path, Clock(), told) as store:
+async def test_value_larger_than_store_is_dropped(bounded: str, tmp_path: Path) -> None:
+    events = StoreEventLog()
+    async with opened(bounded, tmp_path, Clock(), events) as store:
         store.put(KEY, b"small", 60)
-        store.put(OTHER, b"x" * ROOM, 60)
+        store.put(OTHER_KEY, b"x" * ROOM, 60)
 
-        assert await store.get(OTHER) is None
+        assert await store.get(OTHER_KEY) is None
         assert await store.get(KEY) == b"small"
-    assert told.gone["dropped"] == 1
+    assert events.evictions["dropped"] == 1
 
 
 async def test_no_text_is_in_what_a_store_keeps_on_disk(tmp_path: Path) -> None:
-    async with opened("sqlite", tmp_path, Clock(), Told()) as store:
+    async with opened("sqlite", tmp_path, Clock(), StoreEventLog()) as store:
         store.put(KEY, b"value", 60)
 
     files = list(tmp_path.iterdir())

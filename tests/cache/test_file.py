@@ -10,7 +10,7 @@ import pytest
 from proxy.cache.file import MAGIC, ForeignFile, UnreadableFile, identity, move_damaged, open_file
 
 
-def test_a_new_file_is_for_its_owner_alone_and_carries_our_number(tmp_path: Path) -> None:
+def test_new_file_is_private_and_has_the_application_id(tmp_path: Path) -> None:
     file = tmp_path / "cache.db"
 
     open_file(file).close()
@@ -20,7 +20,7 @@ def test_a_new_file_is_for_its_owner_alone_and_carries_our_number(tmp_path: Path
     assert file.read_bytes()[68:72] == b"HdCa"
 
 
-def test_a_file_of_ours_from_before_files_had_a_number_is_taken_over(tmp_path: Path) -> None:
+def test_file_without_application_id_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "cache.db"
     database = open_file(file)
     database.executescript("PRAGMA application_id = 0; PRAGMA user_version = 0;")
@@ -34,7 +34,7 @@ def test_a_file_of_ours_from_before_files_had_a_number_is_taken_over(tmp_path: P
     database.close()
 
 
-def test_what_cannot_be_read_is_told_from_what_is_not_ours(tmp_path: Path) -> None:
+def test_unreadable_and_foreign_files_differ(tmp_path: Path) -> None:
     damaged, foreign = tmp_path / "damaged.db", tmp_path / "foreign.db"
     damaged.write_bytes(MAGIC + b"\xa5" * 5000)
     database = sqlite3.connect(foreign)
@@ -47,7 +47,7 @@ def test_what_cannot_be_read_is_told_from_what_is_not_ours(tmp_path: Path) -> No
         open_file(foreign)
 
 
-def test_a_file_that_is_no_database_is_somebody_elses(tmp_path: Path) -> None:
+def test_other_file_is_foreign(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not ours\n")
 
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_database_is_somebody_elses(tmp_path: Path) -> None:
     assert notes.read_text() == "not ours\n"
 
 
-def test_a_file_is_put_aside_with_the_log_that_belongs_to_it(tmp_path: Path) -> None:
+def test_damaged_file_is_renamed_with_its_log(tmp_path: Path) -> None:
     file = tmp_path / "cache.db"
     for suffix in ("", "-wal", "-shm"):
         Path(f"{file}{suffix}").write_text(suffix)

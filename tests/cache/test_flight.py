@@ -19,9 +19,9 @@ CALL = Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), {"user
 CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [Frame((STOP,), "chat", last=True)]
 
 
-async def heard(flight: Flight) -> list[Frame]:
+async def collect(flight: Flight) -> list[Frame]:
     with flight.listen() as listener:
-        return await rest(listener)
+        return await collect_rest(listener)
 
 
 async def turns(count: int = 10) -> None:
@@ -30,19 +30,19 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def test_all_who_listen_hear_everything_from_the_first_chunk_on() -> None:
+async def test_all_listeners_get_all_frames() -> None:
     flight = Flight()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(heard(flight))]
+        tasks = [group.create_task(collect(flight))]
         for frame in CHUNKS:
             await flight.add(frame)
-            tasks.append(group.create_task(heard(flight)))
+            tasks.append(group.create_task(collect(flight)))
             await turns(1)
 
     assert [task.result() for task in tasks] == [CHUNKS] * 7
 
 
-async def test_an_error_comes_after_what_was_said_before_it() -> None:
+async def test_error_follows_earlier_frames() -> None:
     flight = Flight()
     await flight.add(CHUNKS[0])
     flight.close(UpstreamInvalid("broken"))
@@ -53,15 +53,15 @@ async def test_an_error_comes_after_what_was_said_before_it() -> None:
             await listener.next()
 
 
-async def test_an_end_without_a_word_is_an_error_too() -> None:
+async def test_end_without_last_frame_is_an_error() -> None:
     flight = Flight()
     flight.close()
 
     with pytest.raises(UpstreamUnavailable):
-        await heard(flight)
+        await collect(flight)
 
 
-async def test_only_the_first_to_close_it_says_why() -> None:
+async def test_first_error_wins() -> None:
     flight = Flight()
     flight.close(ProxyError("first"))
     flight.close(ProxyError("second"))
@@ -69,29 +69,29 @@ async def test_only_the_first_to_close_it_says_why() -> None:
     assert flight.failure().message == "first"
 
 
-async def test_it_shows_something_from_the_first_chunk_until_it_breaks() -> None:
-    flight, whole = Flight(), Flight()
-    seen = [flight.can_listen]
+async def test_can_listen_from_first_frame_until_failure() -> None:
+    flight, complete = Flight(), Flight()
+    states = [flight.can_listen]
     await flight.add(CHUNKS[0])
-    seen.append(flight.can_listen)
+    states.append(flight.can_listen)
     flight.close()
-    await whole.add(CHUNKS[-1])
-    whole.close()
+    await complete.add(CHUNKS[-1])
+    complete.close()
 
-    assert [*seen, flight.can_listen, whole.can_listen] == [False, True, False, True]
+    assert [*states, flight.can_listen, complete.can_listen] == [False, True, False, True]
 
 
-async def test_it_is_begun_once_there_is_a_chunk_or_will_be_none() -> None:
+async def test_start_waits_for_frame_or_end() -> None:
     flight, empty = Flight(), Flight()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        waiting = [group.create_task(each.wait_started()) for each in (flight, empty)]
+        waiting = [group.create_task(pending.wait_started()) for pending in (flight, empty)]
         await turns()
         assert not any(task.done() for task in waiting)
         await flight.add(CHUNKS[0])
         empty.close()
 
 
-async def test_it_is_unneeded_once_nobody_listens_or_it_is_closed() -> None:
+async def test_flight_without_listeners_is_unneeded() -> None:
     flight = Flight()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         with flight.listen(), flight.listen():
@@ -100,7 +100,7 @@ async def test_it_is_unneeded_once_nobody_listens_or_it_is_closed() -> None:
             assert not waiting.done()
 
 
-async def test_a_whole_one_is_needed_until_it_is_closed() -> None:
+async def test_complete_flight_is_needed_until_closed() -> None:
     flight = Flight()
     await flight.add(CHUNKS[-1])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
@@ -110,7 +110,7 @@ async def test_a_whole_one_is_needed_until_it_is_closed() -> None:
         flight.close()
 
 
-async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -> None:
+async def test_oversize_flight_waits_for_slowest_listener() -> None:
     flight = Flight()
 
     async def fill() -> None:
@@ -120,28 +120,28 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
 
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         with flight.listen() as slow:
-            group.create_task(heard(flight))
+            group.create_task(collect(flight))
             filling = group.create_task(fill())
             await turns()
             assert not flight.is_joinable
             assert len(flight.frames) == 3
-            said = [*await slow.next(), *await slow.next(), *await slow.next()]
+            received = [*await slow.next(), *await slow.next(), *await slow.next()]
             await turns()
             assert not filling.done()  # until it comes back for more
-            said += await rest(slow)
+            received += await collect_rest(slow)
 
-    assert said == CHUNKS
+    assert received == CHUNKS
     assert len(flight.frames) <= 1
 
 
-async def rest(listener: Listener) -> list[Frame]:
+async def collect_rest(listener: Listener) -> list[Frame]:
     frames = await listener.next()
     while not frames[-1].last:
         frames += await listener.next(2)
     return frames
 
 
-async def test_who_leaves_holds_up_nobody() -> None:
+async def test_leaving_listener_blocks_nobody() -> None:
     flight = Flight()
     flight.is_oversize = True
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
@@ -169,7 +169,7 @@ class Straight:
         return self.ready
 
 
-async def shown(flight: Flight, to: Straight, call: Call | None = None) -> int:
+async def play(flight: Flight, to: Straight, call: Call | None = None) -> int:
     """Show an answer, and return how often its listener had to be woken."""
     woken = 0
     with flight.listen(call) as listener:
@@ -183,12 +183,12 @@ async def shown(flight: Flight, to: Straight, call: Call | None = None) -> int:
             frames = await listener.next(64)
 
 
-async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
+async def test_waiting_listener_gets_frames_directly() -> None:
     flight, to = Flight(), Straight()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        showing = group.create_task(shown(flight, to))
-        hearing = group.create_task(heard(flight))
+        showing = group.create_task(play(flight, to))
+        hearing = group.create_task(collect(flight))
         await turns()
         for frame in CHUNKS[1:-1]:
             flight.add_nowait(frame)
@@ -200,11 +200,11 @@ async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
 
 
 @for_each("position", range(1, 5))
-async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(position: int) -> None:
+async def test_busy_listener_is_woken_and_misses_nothing(position: int) -> None:
     flight, to = Flight(), Straight()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        group.create_task(shown(flight, to))
+        group.create_task(play(flight, to))
         await turns()
         for number, frame in enumerate(CHUNKS[1:-1], 1):
             to.ready = number != position
@@ -224,12 +224,12 @@ class Breaking(Straight):
         raise KeyError("inside")
 
 
-async def test_who_cannot_show_a_chunk_for_a_bug_has_it_alone() -> None:
+async def test_sink_error_affects_one_listener() -> None:
     flight, to = Flight(), Straight()
     await flight.add(CHUNKS[0])
     async with asyncio.timeout(PATIENCE_S):
-        breaking = asyncio.ensure_future(shown(flight, Breaking()))
-        showing = asyncio.ensure_future(shown(flight, to))
+        breaking = asyncio.ensure_future(play(flight, Breaking()))
+        showing = asyncio.ensure_future(play(flight, to))
         await turns()
         for frame in CHUNKS[1:-1]:
             flight.add_nowait(frame)
@@ -249,18 +249,18 @@ def repeating(user: str, n: int) -> Frame:
     return Frame((), "responses", {"type": "response.created", "response": response}, raw)
 
 
-async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_read() -> None:
+async def test_listener_gets_its_own_request_echoed() -> None:
     flight, to = Flight(), Straight()
-    said = [*(repeating("anna", n) for n in range(3)), CHUNKS[-1]]
-    await flight.add(said[0])
+    received = [*(repeating("anna", n) for n in range(3)), CHUNKS[-1]]
+    await flight.add(received[0])
     async with asyncio.timeout(PATIENCE_S):
-        showing = asyncio.ensure_future(shown(flight, to, CALL))
-        leading = asyncio.ensure_future(heard(flight))
+        showing = asyncio.ensure_future(play(flight, to, CALL))
+        leading = asyncio.ensure_future(collect(flight))
         await turns()
-        for frame in said[1:-1]:
+        for frame in received[1:-1]:
             flight.add_nowait(frame)
-        await flight.add(said[-1])
+        await flight.add(received[-1])
         await showing
 
-    assert await leading == said
+    assert await leading == received
     assert to.frames == [*(repeating("bertha", n) for n in range(3)), CHUNKS[-1]]

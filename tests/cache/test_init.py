@@ -40,24 +40,24 @@ async def ask(
     *,
     streamed: bool = False,
 ) -> tuple[int, str, bytes]:
-    said = {**route.credential, **(headers or {})}
-    return await cached.post(route.path, said, route.body(streamed=streamed))
+    sent_headers = {**route.credential, **(headers or {})}
+    return await cached.post(route.path, sent_headers, route.body(streamed=streamed))
 
 
 @every_route
-async def test_the_second_to_ask_gets_what_the_first_was_shown(
+async def test_second_call_gets_the_same_response(
     route: Route, streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(good(route, streamed=streamed))
 
-    _, first, shown = await ask(cached, route, streamed=streamed)
-    status, second, again = await ask(cached, route, streamed=streamed)
+    _, first_result, first_body = await ask(cached, route, streamed=streamed)
+    status, second_result, second_body = await ask(cached, route, streamed=streamed)
 
-    assert (status, first, second) == (200, "miss", "hit")
+    assert (status, first_result, second_result) == (200, "miss", "hit")
     assert len(upstream.requests) == 1
-    assert texts(route, again, streamed=streamed) == " Paris."
+    assert texts(route, second_body, streamed=streamed) == " Paris."
     if route.path != "/v1/completion":  # whose answers are numbered and dated anew
-        assert again == shown
+        assert second_body == first_body
 
 
 BOTH_FORMS = [
@@ -77,15 +77,15 @@ async def test_either_form_serves_the_other(
     upstream.answer_with(good(route, streamed=streamed))
 
     await ask(cached, route, streamed=streamed)
-    status, result, again = await ask(cached, route, streamed=not streamed)
+    status, result, second_body = await ask(cached, route, streamed=not streamed)
 
     assert (status, result) == (200, "hit")
     assert len(upstream.requests) == 1
-    assert texts(route, again, streamed=not streamed) == " Paris."
+    assert texts(route, second_body, streamed=not streamed) == " Paris."
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_answer_with_fewer_choices_than_were_asked_for_is_not_kept(
+async def test_response_with_missing_choices_is_not_cached(
     streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(good(ROUTE, streamed=streamed))
@@ -97,20 +97,20 @@ async def test_an_answer_with_fewer_choices_than_were_asked_for_is_not_kept(
     assert len(upstream.requests) == 2
 
 
-async def test_a_hit_counts_as_a_call_costs_nothing_and_says_what_it_saved(
+async def test_hit_costs_nothing_and_reports_savings(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     await ask(cached)
     async with cached.client.post(
         ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)
     ) as response:
-        said = response.headers
+        response_headers = response.headers
 
     miss, hit = await cached.sink.wait(2)
     assert (miss.billing.cost, miss.saved) == (COST, None)
     assert (hit.outcome, hit.status, hit.billing.cost, hit.attempts) == ("success", 200, 0, [])
     assert (hit.saved.cost, hit.saved.tokens) == (COST, miss.billing.tokens)
-    assert said["x-headrace-cost-usd"] == "0"
+    assert response_headers["x-headrace-cost-usd"] == "0"
     assert cached.counted('headrace_cache_lookups_total{result="hit"}') == 1
     assert cached.counted('headrace_cache_lookups_total{result="miss"}') == 1
     assert cached.counted("headrace_cache_saved_usd_total") == pytest.approx(COST / 1e9)
@@ -126,7 +126,7 @@ async def test_without_a_rule_nothing_is_kept(cached: Cached, upstream: Scripted
     assert cached.counted('headrace_cache_lookups_total{result="bypass"}') == 0
 
 
-async def test_a_rule_whose_store_is_not_there_keeps_nothing(
+async def test_rule_without_its_store_caches_nothing(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     cached.rule(replace(RULE, store="redis"))
@@ -146,18 +146,18 @@ async def test_several_models_in_one_call_pass_by(
     assert len(upstream.requests) == 4
 
 
-async def test_embeddings_are_kept(cached: Cached, upstream: ScriptedUpstream) -> None:
+async def test_embeddings_are_cached(cached: Cached, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "model": "m"}
     upstream.answer_with(answer(vectors))
     body = {"model": "gpt-4o-mini", "input": "Paris"}
 
-    found = [await cached.post("/v1/embeddings", BEARER, body) for _ in range(2)]
+    responses = [await cached.post("/v1/embeddings", BEARER, body) for _ in range(2)]
 
-    assert [result for _, result, _ in found] == ["miss", "hit"]
-    assert found[0][2] == found[1][2]
+    assert [result for _, result, _ in responses] == ["miss", "hit"]
+    assert responses[0][2] == responses[1][2]
 
 
-async def test_equal_bodies_of_two_callers_never_meet(
+async def test_equal_calls_of_two_keys_share_no_response(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(chat("for support")), answer(chat("for search")))
@@ -165,17 +165,17 @@ async def test_equal_bodies_of_two_callers_never_meet(
     callers = [{"authorization": f"Bearer {key}", **where} for key in (KEY, SEARCH_KEY)]
     route = ROUTES["openai-chat"]
 
-    found = [
+    responses = [
         await cached.post(route.path, caller, route.body(streamed=False))
         for caller in (*callers, *callers)
     ]
 
-    assert [result for _, result, _ in found] == ["miss", "miss", "hit", "hit"]
-    said = [json.loads(body)["choices"][0]["message"]["content"] for *_, body in found]
-    assert said == ["for support", "for search"] * 2
+    assert [result for _, result, _ in responses] == ["miss", "miss", "hit", "hit"]
+    contents = [json.loads(body)["choices"][0]["message"]["content"] for *_, body in responses]
+    assert contents == ["for support", "for search"] * 2
 
 
-async def test_equal_bodies_of_two_callers_do_not_meet_under_way_either(
+async def test_equal_calls_of_two_keys_are_not_coalesced(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -227,27 +227,27 @@ class Masking(Unguarded):
         return (frame._replace(events=tuple(events), doc=doc, raw=None),)
 
 
-async def test_what_is_kept_is_what_was_shown_and_is_not_inspected_again(
+async def test_cached_response_is_not_inspected_again(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     guard = Masking()
     async with cached_proxy(tmp_path / "policies", upstream, guards=guard) as cached:
-        shown = [await ask(cached) for _ in range(2)]
+        responses = [await ask(cached) for _ in range(2)]
 
-    assert [result for _, result, _ in shown] == ["miss", "hit"]
-    assert shown[0][2] == shown[1][2]
-    assert b"[city]" in shown[1][2]
+    assert [result for _, result, _ in responses] == ["miss", "hit"]
+    assert responses[0][2] == responses[1][2]
+    assert b"[city]" in responses[1][2]
     assert guard.seen == 1
 
 
-async def test_what_was_blocked_is_not_kept(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_blocked_response_is_not_cached(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(stream(legacy_events(" The", " city", " of Paris.", ".")))
     guard = Masking(RequestError("blocked"))
     async with cached_proxy(tmp_path / "policies", upstream, guards=guard) as cached:
-        shown = [await ask(cached, streamed=True) for _ in range(2)]
+        responses = [await ask(cached, streamed=True) for _ in range(2)]
 
-    assert [result for _, result, _ in shown] == ["miss"] * 2
-    assert all(b"blocked" in body and b"Paris" not in body for *_, body in shown)
+    assert [result for _, result, _ in responses] == ["miss"] * 2
+    assert all(b"blocked" in body and b"Paris" not in body for *_, body in responses)
     assert len(upstream.requests) == 2
 
 
@@ -266,22 +266,20 @@ BAD: dict[str, tuple[Script, bool, int]] = {
 
 
 @pytest.mark.parametrize(("script", "streamed", "status"), BAD.values(), ids=BAD.keys())
-async def test_what_is_no_whole_answer_is_shown_but_not_kept(
+async def test_incomplete_response_is_sent_but_not_cached(
     script: Script, streamed: bool, status: int, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     cached.rule(replace(RULE, max_bytes=2000))
     upstream.answer_with(script)
 
-    found = [(await ask(cached, streamed=streamed))[:2] for _ in range(2)]
+    responses = [(await ask(cached, streamed=streamed))[:2] for _ in range(2)]
 
-    assert found == [(status, "miss")] * 2
+    assert responses == [(status, "miss")] * 2
     assert len(upstream.requests) == 2
     assert cached.counted('headrace_cache_entries{store="memory"}') == 0
 
 
-async def test_an_answer_is_kept_for_as_long_as_the_rule_says(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_response_is_cached_for_the_ttl(cached: Cached, upstream: ScriptedUpstream) -> None:
     results = []
     for seconds in (0, 59, 1.5, 0):
         cached.clock.now += seconds
@@ -290,7 +288,7 @@ async def test_an_answer_is_kept_for_as_long_as_the_rule_says(
     assert results == ["miss", "hit", "miss", "hit"]
 
 
-async def test_a_rule_that_became_shorter_holds_for_what_was_kept_before(
+async def test_shorter_ttl_applies_to_earlier_entries(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     await ask(cached)
@@ -318,7 +316,7 @@ WISHES = pytest.mark.parametrize(
 
 
 @WISHES
-async def test_a_client_may_say_how_it_wants_to_be_answered(
+async def test_client_headers_control_the_cache(
     headers: dict[str, str], result: str, without: str, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     await ask(cached, SCALE)
@@ -329,7 +327,7 @@ async def test_a_client_may_say_how_it_wants_to_be_answered(
 
 
 @WISHES
-async def test_who_may_not_refresh_cannot_have_an_answer_paid_for_again(
+async def test_refresh_requires_permission(
     headers: dict[str, str], result: str, without: str, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     cached.rule(may_refresh=False)
@@ -338,13 +336,13 @@ async def test_who_may_not_refresh_cannot_have_an_answer_paid_for_again(
 
     assert (await ask(cached, SCALE, headers))[1] == without
     _, record = await cached.sink.wait(2)
-    told = record.warnings == ["cache refresh ignored: this key may not refresh the cache"]
-    assert told == (
+    is_warned = record.warnings == ["cache refresh ignored: this key may not refresh the cache"]
+    assert is_warned == (
         "no-cache" in str(headers) or "refresh" in str(headers) or "max" in str(headers)
     )
 
 
-async def test_a_refreshed_answer_takes_the_place_of_the_old(
+async def test_refresh_replaces_the_cached_response(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(legacy("old")), answer(legacy("new")))
@@ -375,23 +373,23 @@ async def test_a_wish_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "status"),
     [("", "HIT"), ("x-portkey-cache-force-refresh", "REFRESH"), ("cache-control", "DISABLED")],
 )
-async def test_portkeys_clients_are_told_in_their_own_words(
-    name: str, said: str, cached: Cached, upstream: ScriptedUpstream
+async def test_portkey_clients_get_portkey_cache_status(
+    name: str, status: str, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     body = ROUTES["portkey"].body(streamed=False)
     wish = {name: "no-cache, no-store" if name == "cache-control" else "true"} if name else {}
-    told = []
+    statuses = []
     for headers in (PORTKEY, {**PORTKEY, **wish}):
         async with cached.client.post("/v1/completions", headers=headers, json=body) as response:
-            told.append(response.headers["x-portkey-cache-status"])
+            statuses.append(response.headers["x-portkey-cache-status"])
 
-    assert told == ["MISS", said]
+    assert statuses == ["MISS", status]
 
 
-async def test_tool_calls_are_asked_for_each_time_unless_the_rule_says_otherwise(
+async def test_tool_calls_are_cached_only_by_rule(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -42,14 +42,14 @@ CALL = Call(HEAD, BODY, ("gpt-4o-mini",))
 
 
 def key(
-    call: Call = CALL, plan: Plan = PLAN, rule: CacheRule = RULE, namespace: str = "", **more: Any
+    call: Call = CALL, plan: Plan = PLAN, rule: CacheRule = RULE, namespace: str = "", **fields: Any
 ) -> bytes:
-    asked = {"scope": plan.key, "secret": SECRET, **more}
-    secret = asked.pop("secret")
-    return digest(secret, plan=plan, call=call, rule=rule, namespace=namespace, **asked)
+    options = {"scope": plan.key, "secret": SECRET, **fields}
+    secret = options.pop("secret")
+    return digest(secret, plan=plan, call=call, rule=rule, namespace=namespace, **options)
 
 
-def said(**fields: Any) -> Call:
+def call_with(**fields: Any) -> Call:
     return replace(CALL, body={**BODY, **fields})
 
 
@@ -66,16 +66,16 @@ FIELDS = {
 }
 
 
-OTHERS: dict[str, Callable[[], bytes]] = {
+DIFFERENT_KEYS: dict[str, Callable[[], bytes]] = {
     "tenant": lambda: key(scope="search-box"),
     "deployment": lambda: key(plan=replace(PLAN, deployment="search-answers")),
     "endpoint": lambda: key(replace(CALL, head=replace(HEAD, endpoint="chat"))),
     "dialect": lambda: key(replace(CALL, head=replace(HEAD, dialect="scale"))),
     "client's namespace": lambda: key(namespace="trial"),
     "rule's namespace": lambda: key(rule=replace(RULE, namespace="trial")),
-    "unknown field": lambda: key(said(novelty=1)),
-    "null": lambda: key(said(seed=None)),
-    "order within a field": lambda: key(said(response_format={"b": 1, "a": 2})),
+    "unknown field": lambda: key(call_with(novelty=1)),
+    "null": lambda: key(call_with(seed=None)),
+    "order within a field": lambda: key(call_with(response_format={"b": 1, "a": 2})),
     "the model that policy names": lambda: key(plan=planned(model="gpt-4o")),
     "the rules that apply": lambda: key(plan=planned(rules=("house/cheap",))),
     "what rules set": lambda: key(
@@ -96,9 +96,13 @@ OTHERS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@for_each("other", OTHERS.values(), ids=OTHERS.keys())
-def test_what_may_change_the_answer_makes_another_question(other: Callable[[], bytes]) -> None:
-    first = key(said(response_format={"a": 2, "b": 1})) if other is OTHERS[_ORDER] else key()
+@for_each("other", DIFFERENT_KEYS.values(), ids=DIFFERENT_KEYS.keys())
+def test_relevant_fields_change_the_key(other: Callable[[], bytes]) -> None:
+    first = (
+        key(call_with(response_format={"a": 2, "b": 1}))
+        if other is DIFFERENT_KEYS[_ORDER]
+        else key()
+    )
 
     assert other() != first
     assert len(other()) == BYTES
@@ -109,12 +113,12 @@ RESPONSES = replace(CALL, head=replace(HEAD, endpoint="responses"))
 
 
 @pytest.mark.parametrize("call", [ANTHROPIC, RESPONSES], ids=["messages", "responses"])
-def test_a_stream_of_another_form_is_kept_apart_from_a_whole_answer(call: Call) -> None:
+def test_stream_and_body_have_separate_keys(call: Call) -> None:
     assert key(replace(call, stream=True)) != key(call)
 
 
 @pytest.mark.parametrize("name", ["anthropic-beta", "anthropic-version"])
-def test_a_header_that_reaches_the_upstream_is_a_part_of_the_question(name: str) -> None:
+def test_forwarded_headers_change_the_key(name: str) -> None:
     def saying(value: str) -> Call:
         return replace(ANTHROPIC, head=replace(ANTHROPIC.head, headers={name: value}))
 
@@ -125,13 +129,13 @@ def test_a_header_that_reaches_the_upstream_is_a_part_of_the_question(name: str)
 
 
 _ORDER = "order within a field"
-SAME: dict[str, Callable[[], bytes]] = {
+EQUAL_KEYS: dict[str, Callable[[], bytes]] = {
     "order of the fields": lambda: key(replace(CALL, body=dict(reversed(BODY.items())))),
     "request id": lambda: key(replace(CALL, head=replace(HEAD, request_id="req_2", call_id="n"))),
-    "streaming": lambda: key(replace(said(stream=True, stream_options={}), stream=True)),
+    "streaming": lambda: key(replace(call_with(stream=True, stream_options={}), stream=True)),
     "the user's header": lambda: key(replace(CALL, head=replace(HEAD, user="anna"))),
     "the caller's tags": lambda: key(replace(CALL, head=replace(HEAD, tags=(("team", "x"),)))),
-    "the time allowed": lambda: key(replace(said(inference_timeout=9), timeout_s=9.0)),
+    "the time allowed": lambda: key(replace(call_with(inference_timeout=9), timeout_s=9.0)),
     "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
     "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
@@ -145,22 +149,22 @@ SAME: dict[str, Callable[[], bytes]] = {
 }
 
 
-@for_each("same", SAME.values(), ids=SAME.keys())
-def test_what_changes_no_answer_makes_the_same_question(same: Callable[[], bytes]) -> None:
+@for_each("same", EQUAL_KEYS.values(), ids=EQUAL_KEYS.keys())
+def test_irrelevant_fields_do_not_change_the_key(same: Callable[[], bytes]) -> None:
     assert same() == key()
 
 
 @for_each("name", sorted(FIELDS | TRANSPORT_AND_CALLER))
-def test_each_field_of_a_dialect_counts_unless_it_is_listed(name: str) -> None:
-    one, two = said(**{name: "one"}), said(**{name: "two"})
+def test_every_unlisted_field_changes_the_key(name: str) -> None:
+    first_call, second_call = call_with(**{name: "one"}), call_with(**{name: "two"})
     by_user = replace(RULE, by_user=True)
 
     assert name in FIELDS
-    assert (key(one) == key(two)) == (name in TRANSPORT_AND_CALLER)
-    assert (key(one, rule=by_user) == key(two, rule=by_user)) == (name in TRANSPORT)
+    assert (key(first_call) == key(second_call)) == (name in TRANSPORT_AND_CALLER)
+    assert (key(first_call, rule=by_user) == key(second_call, rule=by_user)) == (name in TRANSPORT)
 
 
-def test_a_rule_may_make_the_users_header_a_part_of_the_question() -> None:
+def test_rule_by_user_adds_the_user_to_the_key() -> None:
     by_user = replace(RULE, by_user=True)
     anna = replace(CALL, head=replace(HEAD, user="anna"))
 
@@ -179,11 +183,11 @@ def test_a_configured_secret_may_have_any_length() -> None:
     assert derive_secret("x") != derive_secret("y")
 
 
-def test_calls_that_share_a_plan_have_the_keys_that_each_has_alone() -> None:
+def test_shared_plan_does_not_change_keys() -> None:
     shared = replace(PLAN, cache=RULE)
     calls = [
         CALL,
-        said(seed=1),
+        call_with(seed=1),
         replace(CALL, head=replace(HEAD, endpoint="chat")),
         replace(CALL, head=replace(HEAD, dialect="scale")),
     ]
@@ -195,7 +199,7 @@ def test_calls_that_share_a_plan_have_the_keys_that_each_has_alone() -> None:
     assert len({key(call, shared, RULE) for call in calls}) == len(calls)
 
 
-def test_users_that_share_a_plan_have_keys_of_their_own_where_the_rule_says_so() -> None:
+def test_rule_by_user_separates_users_of_a_plan() -> None:
     by_user = replace(RULE, by_user=True)
     shared = replace(PLAN, cache=by_user)
     users = [replace(CALL, head=replace(HEAD, user=name)) for name in ("a", "b", "a")]

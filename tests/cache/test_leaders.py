@@ -28,7 +28,7 @@ from tests.cache.test_cache_call import (
     herd,
     noticed,
 )
-from tests.cache.test_order_of_keeping import Order, asked
+from tests.cache.test_order_of_keeping import Order, capture_call
 from tests.cache.world import Cached, until_asked
 from tests.doubles import (
     PATIENCE_S,
@@ -44,7 +44,7 @@ from tests.test_pipeline import texts
 
 @FORMS
 @pytest.mark.parametrize("when", ["before", "midway"])
-async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
+async def test_listeners_get_response_after_leader_disconnects(
     when: str, streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -52,7 +52,7 @@ async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
     upstream.answer_with(script if when == "midway" and streamed else gated(gate, script))
     leader = asyncio.gather(ask(cached, streamed=streamed))
     await until_asked(upstream, 1)
-    others = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(20)]
+    listeners = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(20)]
     await all_in(cached, 21)
 
     leader.cancel()
@@ -61,7 +61,7 @@ async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
     await noticed(cached)
     gate.set()
 
-    answers = [(await other)[0] for other in others]
+    answers = [(await listener)[0] for listener in listeners]
     assert {(status, result) for status, result, _ in answers} == {(200, "coalesced")}
     assert {texts(ROUTE, body, streamed=streamed) for *_, body in answers} == {" Paris."}
     assert len(upstream.requests) == 1
@@ -95,38 +95,38 @@ class Going:
         return False
 
 
-async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answer_from_nobody(
+async def test_listeners_get_response_after_write_to_leader_fails(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
-    plan, call = await asked(cached, upstream)
+    plan, call = await capture_call(cached, upstream)
     cache = AnswerCache({"memory": CacheBackend(Order(), b"s" * 32)}, cached.clock)
-    shown, gate = asyncio.Event(), asyncio.Event()
-    leader, other = Going(takes=1), Going()
+    was_sent, gate = asyncio.Event(), asyncio.Event()
+    leader, listener = Going(takes=1), Going()
 
     async def forward(to: Sink) -> None:
         await to.start(ResponseHead(streamed=True), new_record())
         await to.send([Frame((), "chat", {"choices": []})])
-        await shown.wait()
+        await was_sent.wait()
         await to.send([Frame((), "chat", {"choices": []})])
         await gate.wait()
         await to.send([Frame((STOP,), "chat", last=True)])
 
     leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
-    joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), other, forward))
-    await settled(lambda: len(other.frames))
-    shown.set()
-    await settled(lambda: len(other.frames))
+    joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), listener, forward))
+    await settled(lambda: len(listener.frames))
+    was_sent.set()
+    await settled(lambda: len(listener.frames))
     leading.cancel()
     gate.set()
 
     await joining
-    assert len(other.frames) == 3
+    assert len(listener.frames) == 3
     with pytest.raises(asyncio.CancelledError):
         await leading
 
 
 @FORMS
-async def test_the_upstream_is_freed_at_once_when_all_have_left(
+async def test_upstream_is_closed_when_all_disconnect(
     streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(hang())
@@ -147,7 +147,7 @@ async def test_the_upstream_is_freed_at_once_when_all_have_left(
 
 
 @FORMS
-async def test_when_a_leader_fails_one_other_asks_and_the_rest_notice_nothing(
+async def test_one_listener_retries_after_leader_fails(
     streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -159,11 +159,13 @@ async def test_when_a_leader_fails_one_other_asks_and_the_rest_notice_nothing(
     assert len(upstream.requests) == 2
     statuses = [status for status, *_ in answers]
     assert (statuses.count(502), statuses.count(200)) == (1, HERD - 1)
-    said = {texts(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200}
-    assert said == {" Paris."}
+    sent_texts = {
+        texts(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200
+    }
+    assert sent_texts == {" Paris."}
 
 
-async def test_an_upstream_that_keeps_failing_is_asked_twice_for_all(
+async def test_failing_upstream_gets_two_requests_in_total(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -175,7 +177,7 @@ async def test_an_upstream_that_keeps_failing_is_asked_twice_for_all(
     assert {status for status, *_ in answers} == {502}
 
 
-async def test_a_refusal_of_the_question_holds_for_all_who_ask_it(
+async def test_invalid_request_error_goes_to_all_listeners(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -188,7 +190,7 @@ async def test_a_refusal_of_the_question_holds_for_all_who_ask_it(
     assert all(b"not so" in body for *_, body in answers)
 
 
-async def test_a_stream_that_breaks_breaks_for_all_who_saw_its_beginning(
+async def test_broken_stream_breaks_for_all_listeners(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()

@@ -66,7 +66,7 @@ class Order:
     async def __aexit__(self, *exc_info: object) -> None: ...
 
 
-async def asked(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan, Call]:
+async def capture_call(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan, Call]:
     """Return what was decided of a call, and the call."""
     upstream.answer_with(good(streamed=False))
     await ask(cached, streamed=False)
@@ -83,7 +83,7 @@ async def served(
     changed: Callable[[], None] | None = None,
 ) -> None:
     """Serve a call that leads, whose answer has one frame."""
-    plan, call = await asked(cached, upstream)
+    plan, call = await capture_call(cached, upstream)
     cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32, changed)}, cached.clock)
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
@@ -95,7 +95,7 @@ async def served(
     await cache.serve(plan, call, new_record(), order, forward)
 
 
-async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
+async def test_small_response_is_sent_then_stored(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     order = Order()
@@ -107,7 +107,7 @@ async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
 
 
 @pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-read"])
-async def test_an_answer_can_be_read_only_where_nobody_else_reads(
+async def test_only_own_stores_skip_tags(
     changed: Callable[[], None] | None, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     order = Order()
@@ -117,7 +117,7 @@ async def test_an_answer_can_be_read_only_where_nobody_else_reads(
     assert [b"Hello." in value for value in order.values] == [changed is None]
 
 
-async def test_a_bug_in_keeping_an_answer_is_that_of_the_call_that_fetched_it(
+async def test_store_error_is_raised_by_the_leader(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     order = Order(KeyError("inside"))

@@ -121,7 +121,7 @@ INCOMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
 
 
 @for_each("name", COMPLETE)
-def test_complete_answers_are_recorded(name: str) -> None:
+def test_complete_responses_are_recorded(name: str) -> None:
     events, rule, expected = COMPLETE[name]
 
     record = recorded(*events, rule=rule, expected=expected)
@@ -131,17 +131,17 @@ def test_complete_answers_are_recorded(name: str) -> None:
 
 
 @for_each("name", INCOMPLETE)
-def test_other_answers_are_not_recorded(name: str) -> None:
+def test_incomplete_responses_are_not_recorded(name: str) -> None:
     events, rule, expected = INCOMPLETE[name]
 
     assert not recorded(*events, rule=rule, expected=expected).is_complete
 
 
-def test_an_answer_without_its_last_frame_is_not_recorded() -> None:
+def test_response_without_last_frame_is_not_recorded() -> None:
     assert not recorded(START, *text(), end=False).is_complete
 
 
-def test_an_answer_that_the_head_calls_flagged_is_not_recorded() -> None:
+def test_flagged_response_is_not_recorded() -> None:
     record, _ = recorder()
     record.is_flagged = True
     record.feed(Frame((START, *text(), STOP), "chat", last=True))
@@ -150,7 +150,7 @@ def test_an_answer_that_the_head_calls_flagged_is_not_recorded() -> None:
 
 
 @for_each("vectors", [1, 2, 3])
-def test_as_many_vectors_as_texts_are_expected(vectors: int) -> None:
+def test_expects_one_vector_per_text(vectors: int) -> None:
     record, _ = recorder(expected=2, streamed=False)
     record.feed(Frame((Native(),), "chat", {"data": [{}] * vectors}, last=True))
 
@@ -165,14 +165,14 @@ def test_the_first_frame_with_events_decides_the_family() -> None:
     assert (record.family, opened) == ("messages", ["messages"])
 
 
-def test_frames_of_no_family_become_documents_of_the_clients() -> None:
+def test_frames_without_family_use_the_clients() -> None:
     record, opened = recorder()
     record.feed(Frame((START,)))
 
     assert (record.family, opened) == ("chat", ["chat"])
 
 
-def test_whole_answers_are_recorded_byte_for_byte() -> None:
+def test_bodies_are_recorded_unchanged() -> None:
     raw = b'{\n  "a": 1\n}'
     record, _ = recorder(streamed=False)
     record.feed(Frame((START, *text(), STOP), "messages", {"a": 1}, raw, last=True))
@@ -181,7 +181,7 @@ def test_whole_answers_are_recorded_byte_for_byte() -> None:
 
 
 @for_each("streamed", [False, True])
-def test_answers_above_the_bound_take_no_memory(streamed: bool) -> None:
+def test_oversize_responses_take_no_memory(streamed: bool) -> None:
     record, opened = recorder(streamed=streamed)
     part = Part("text", 0)
     record.feed(Frame((START, Begin(part)), "chat"))
@@ -194,7 +194,7 @@ def test_answers_above_the_bound_take_no_memory(streamed: bool) -> None:
     assert opened == ["chat"]
 
 
-def test_what_was_written_before_is_recorded_as_it_is() -> None:
+def test_encoded_frame_is_recorded_unchanged() -> None:
     record, opened = recorder()
     frame = Frame((START,), "chat", {"a": 1})
     written = record.encode(frame)
@@ -217,9 +217,7 @@ def test_what_was_written_before_is_recorded_as_it_is() -> None:
         ("embeddings", {"input": "a"}, 1),
     ],
 )
-def test_as_many_choices_are_wanted_as_were_asked_for(
-    endpoint: Endpoint, body: Any, wanted: int
-) -> None:
+def test_counts_requested_choices(endpoint: Endpoint, body: Any, wanted: int) -> None:
     assert count_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == wanted
 
 

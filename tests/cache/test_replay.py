@@ -38,10 +38,10 @@ def is_shown(name: str, client: str) -> bool:
     return bool(call["outcome"] == "success" and call["models"] == [MODEL])
 
 
-SHOWN = [pair for pair in PAIRS if is_shown(*pair)]
+SENT_PAIRS = [pair for pair in PAIRS if is_shown(*pair)]
 
 
-def shown(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
+def sent_frames(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
     """Return the family of an upstream, and the frames that a client gets."""
     recording = read(name)
     pipeline = Pipeline(recording.family, client)
@@ -82,56 +82,56 @@ def texts_by_kind(frames: Iterable[Frame]) -> dict[tuple[int, Kind], list[str]]:
                 parts[event.part] = parts.get(event.part, "") + event.text
     texts: dict[tuple[int, Kind], list[str]] = {}
     for part, text in parts.items():
-        known = texts.setdefault((part.choice, part.kind), [])
+        kind_texts = texts.setdefault((part.choice, part.kind), [])
         if part.kind in ("arguments", "server_arguments"):
-            known.append(text.replace(" ", ""))  # Messages have it as JSON
+            kind_texts.append(text.replace(" ", ""))  # Messages have it as JSON
         else:
-            known[:] = ["".join([*known, text])]
+            kind_texts[:] = ["".join([*kind_texts, text])]
     return texts
 
 
-@pytest.mark.parametrize(("name", "client"), SHOWN)
-def test_a_replayed_stream_has_the_texts_that_were_shown(name: str, client: FamilyName) -> None:
-    family, frames = shown(name, client)
+@pytest.mark.parametrize(("name", "client"), SENT_PAIRS)
+def test_replayed_stream_has_the_original_texts(name: str, client: FamilyName) -> None:
+    family, frames = sent_frames(name, client)
     value = stored(client, frames)
     assert (value is None) is (name in NOT_CACHED)
     if value is None:
         return
 
-    again = written(client, replayed(client, value).frames)
+    replayed_text = written(client, replayed(client, value).frames)
 
-    sent = written(client, frames)
-    assert texts_of(client, again) == texts_of(client, sent)
+    sent_text = written(client, frames)
+    assert texts_of(client, replayed_text) == texts_of(client, sent_text)
     if family == client:
-        assert again == sent
+        assert replayed_text == sent_text
 
 
-@pytest.mark.parametrize(("name", "client"), SHOWN)
-def test_a_stream_is_replayed_as_a_whole(name: str, client: FamilyName) -> None:
-    _, frames = shown(name, client)
+@pytest.mark.parametrize(("name", "client"), SENT_PAIRS)
+def test_stream_is_replayed_as_a_body(name: str, client: FamilyName) -> None:
+    _, frames = sent_frames(name, client)
     value = stored(client, frames)
     if value is None or name in UNTYPED:
         return
-    sent = documents_of([written(client, frames)])
+    sent_text = documents_of([written(client, frames)])
 
     [whole] = read_whole(
         client, written(client, replayed(client, value, stream=False).frames, stream=False)
     )
 
-    assert texts_by_kind([whole]) == texts_by_kind(Pipeline(client, client).frames(sent))
+    assert texts_by_kind([whole]) == texts_by_kind(Pipeline(client, client).frames(sent_text))
 
 
-@pytest.mark.parametrize("client", sorted({client for _, client in SHOWN}))
-def test_a_whole_answer_is_replayed_byte_for_byte_and_as_a_stream(client: FamilyName) -> None:
-    _, frames = shown(f"{client}-text", client)
+@pytest.mark.parametrize("client", sorted({client for _, client in SENT_PAIRS}))
+def test_body_is_replayed_unchanged_and_as_a_stream(client: FamilyName) -> None:
+    _, frames = sent_frames(f"{client}-text", client)
     raw = written(client, frames, stream=False)
     value = stored(client, read_whole(client, raw), stream=False)
     assert value is not None
 
-    again = replayed(client, value, stream=False).frames
+    replayed_text = replayed(client, value, stream=False).frames
     streamed = replayed(client, value).frames
 
-    assert written(client, again, stream=False) == raw
+    assert written(client, replayed_text, stream=False) == raw
     assert texts_by_kind(streamed) == texts_by_kind(frames)
     assert texts_of(client, written(client, streamed))
 

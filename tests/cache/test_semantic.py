@@ -31,10 +31,10 @@ from tests.doubles import (
 from tests.for_each import for_each
 
 OTHER_KEY = "hr-other-key"
-ASKED = "How do I reset my password?"
+PROMPT = "How do I reset my password?"
 SIMILAR = "What is the way to change my password?"
 FURTHER = "How do I reset my router?"
-DEGREES = {ASKED: 0, SIMILAR: 10, FURTHER: 40, "further still": 20}
+DEGREES = {PROMPT: 0, SIMILAR: 10, FURTHER: 40, "further still": 20}
 """Prompts and the angles of their embeddings. The cosine of 10 degrees is 0.985."""
 SEMANTIC = "embeddings: vectors, mode: serve, deadline: 60s"
 POLICIES = """
@@ -46,7 +46,7 @@ keys:
 policies:
   semantic:
     cache: {{ttl: 1h, {cache} semantic: {{{semantic}}}}}
-    {more}
+    {fields}
 deployments:
   support-chat: {{targets: [{{upstream: openai, model: smol}}], policy: semantic}}
   other-chat: {{targets: [{{upstream: openai, model: smol}}], policy: semantic}}
@@ -59,10 +59,10 @@ def embedding(*vectors: Any) -> dict[str, Any]:
     return {"object": "list", "data": items, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 
 
-async def embed(asked: Asked, wire: Wire) -> None:
+async def embed(request: Asked, wire: Wire) -> None:
     """Respond with the vector at the angle of the input."""
-    angle = math.radians(DEGREES.get(asked.json["input"], 90))
-    await answer(embedding([math.cos(angle), math.sin(angle), 0]))(asked, wire)
+    angle = math.radians(DEGREES.get(request.json["input"], 90))
+    await answer(embedding([math.cos(angle), math.sin(angle), 0]))(request, wire)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Client:
 
     async def ask(
         self,
-        prompt: Any = ASKED,
+        prompt: Any = PROMPT,
         *,
         key: str = KEY,
         headers: dict[str, str] | None = None,
@@ -89,8 +89,10 @@ class Client:
             "messages": [{"role": "user", "content": prompt}],
             **fields,
         }
-        sent = {"authorization": f"Bearer {key}", **(headers or {})}
-        async with self.http.post("/v1/chat/completions", headers=sent, json=body) as response:
+        request_headers = {"authorization": f"Bearer {key}", **(headers or {})}
+        async with self.http.post(
+            "/v1/chat/completions", headers=request_headers, json=body
+        ) as response:
             self.bodies.append(await response.read())
             assert response.status == status, self.bodies[-1]
             return response.headers["x-headrace-cache"]
@@ -98,7 +100,7 @@ class Client:
     @property
     def embedded(self) -> list[str]:
         requests = self.upstream.requests
-        return [each.json["input"] for each in requests if each.path == "/v1/embeddings"]
+        return [item.json["input"] for item in requests if item.path == "/v1/embeddings"]
 
     @property
     def chats(self) -> int:
@@ -118,7 +120,7 @@ async def asking(
     semantic: str = SEMANTIC,
     *,
     cache: str = "",
-    more: str = "",
+    fields: str = "",
     **settings: Any,
 ) -> AsyncIterator[Client]:
     upstream.answer_with(answer(chat()))
@@ -130,7 +132,7 @@ async def asking(
         other=next(digests),
         semantic=semantic,
         cache=cache,
-        more=more,
+        fields=fields,
     )
     async with (
         running_proxy(folder / "policies", policies, **settings) as proxy,
@@ -146,11 +148,11 @@ async def client(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Cl
 
 
 async def test_a_similar_prompt_gets_the_cached_response(client: Client) -> None:
-    results = [await client.ask(prompt) for prompt in (ASKED, SIMILAR, ASKED, FURTHER)]
+    results = [await client.ask(prompt) for prompt in (PROMPT, SIMILAR, PROMPT, FURTHER)]
 
     assert results == ["miss", "hit_semantic", "hit", "miss"]
     assert client.chats == 2
-    assert client.embedded == [ASKED, SIMILAR, FURTHER]
+    assert client.embedded == [PROMPT, SIMILAR, FURTHER]
     assert client.bodies[0] == client.bodies[1]
     assert [await client.counted(result) for result in ("hit", "miss")] == [1, 2]
 
@@ -164,7 +166,7 @@ async def test_an_embedding_is_a_call_of_its_own(client: Client) -> None:
 
     assert [record.plan.deployment for record in embeddings] == ["vectors", "vectors"]
     assert [record.billing.cost for record in embeddings] == [14_000, 14_000]
-    assert [each.ids.trace_id for each in embeddings] == [each.ids.trace_id for each in calls]
+    assert [item.ids.trace_id for item in embeddings] == [item.ids.trace_id for item in calls]
     assert [record.semantic_match for record in calls] == [False, True]
     assert calls[1].billing.cost == 0
     assert calls[1].saved is not None
@@ -180,7 +182,7 @@ async def test_either_form_serves_a_similar_prompt(client: Client) -> None:
     assert client.chats == 1
 
 
-async def test_a_portkey_client_reads_its_own_word_for_a_match(client: Client) -> None:
+async def test_portkey_client_gets_semantic_hit_status(client: Client) -> None:
     headers = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
     await client.ask(headers=headers)
     body = {"model": "support-chat", **messages(SIMILAR)}
@@ -189,12 +191,12 @@ async def test_a_portkey_client_reads_its_own_word_for_a_match(client: Client) -
         assert response.headers["x-portkey-cache-status"] == "SEMANTIC HIT"
 
 
-def messages(prompt: Any, *before: dict[str, str], **more: Any) -> dict[str, Any]:
-    return {"messages": [*before, {"role": "user", "content": prompt, **more}]}
+def messages(prompt: Any, *earlier: dict[str, str], **fields: Any) -> dict[str, Any]:
+    return {"messages": [*earlier, {"role": "user", "content": prompt, **fields}]}
 
 
 SYSTEM = {"role": "system", "content": "Be brief."}
-TURN = ({"role": "user", "content": ASKED}, {"role": "assistant", "content": "Press it."})
+TURN = ({"role": "user", "content": PROMPT}, {"role": "assistant", "content": "Press it."})
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "reset"}}
 DIFFERENCES: dict[str, dict[str, Any]] = {
@@ -224,18 +226,18 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", DIFFERENCES)
 async def test_only_the_last_prompt_may_differ(name: str, client: Client) -> None:
     await client.ask()
-    other = await client.ask(SIMILAR, **DIFFERENCES[name])
-    same = await client.ask(SIMILAR)
+    other_response = await client.ask(SIMILAR, **DIFFERENCES[name])
+    same_response = await client.ask(SIMILAR)
 
-    assert (other, same) == ("miss", "hit_semantic")
+    assert (other_response, same_response) == ("miss", "hit_semantic")
 
 
-async def test_equal_surroundings_match(client: Client) -> None:
-    more: dict[str, Any] = {"temperature": 0.2, "tools": [TOOL], "novelty": 1}
+async def test_equal_context_matches(client: Client) -> None:
+    fields: dict[str, Any] = {"temperature": 0.2, "tools": [TOOL], "novelty": 1}
 
-    await client.ask(**messages(ASKED, SYSTEM), **more)
+    await client.ask(**messages(PROMPT, SYSTEM), **fields)
 
-    assert await client.ask(**messages(SIMILAR, SYSTEM), **more) == "hit_semantic"
+    assert await client.ask(**messages(SIMILAR, SYSTEM), **fields) == "hit_semantic"
 
 
 INELIGIBLE: dict[str, dict[str, Any]] = {
@@ -249,7 +251,7 @@ INELIGIBLE: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_prompts_that_are_not_compared_are_not_embedded(client: Client) -> None:
+async def test_ineligible_prompts_are_not_embedded(client: Client) -> None:
     for fields in INELIGIBLE.values():
         assert await client.ask(**fields) == "miss"
 
@@ -258,13 +260,13 @@ async def test_prompts_that_are_not_compared_are_not_embedded(client: Client) ->
 
 
 @pytest.mark.parametrize("tools", ["tools", "functions"])
-async def test_responses_that_may_call_a_tool_are_not_compared(
+async def test_calls_with_tools_are_not_compared(
     tools: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with asking(tmp_path, upstream, cache="tool_calls: true,") as client:
         fields: dict[str, Any] = {tools: [TOOL if tools == "tools" else TOOL["function"]]}
-        results = [await client.ask(prompt, **fields) for prompt in (ASKED, SIMILAR)]
-        plain = [await client.ask(prompt) for prompt in (ASKED, SIMILAR)]
+        results = [await client.ask(prompt, **fields) for prompt in (PROMPT, SIMILAR)]
+        plain = [await client.ask(prompt) for prompt in (PROMPT, SIMILAR)]
 
     assert results == ["miss", "miss"]
     assert plain == ["miss", "hit_semantic"]
@@ -272,30 +274,30 @@ async def test_responses_that_may_call_a_tool_are_not_compared(
 
 @pytest.mark.parametrize("action", ["flag", "mask"])
 @pytest.mark.parametrize("mode", ["shadow", "enforce"])
-async def test_a_prompt_in_which_a_guard_finds_something_is_not_sent(
+async def test_prompt_with_findings_is_not_embedded(
     mode: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     guard = f"input: [{{guard: pii, action: {action}, mode: {mode}}}]"
-    async with asking(tmp_path, upstream, more=guard) as client:
-        for prompt in ("Who is mia@example.com?", "Tell me who mia@example.com is", ASKED):
+    async with asking(tmp_path, upstream, fields=guard) as client:
+        for prompt in ("Who is mia@example.com?", "Tell me who mia@example.com is", PROMPT):
             await client.ask(prompt)
         similar = await client.ask(SIMILAR)
 
-    assert client.embedded == [ASKED, SIMILAR]
+    assert client.embedded == [PROMPT, SIMILAR]
     assert similar == "hit_semantic"
 
 
-async def test_a_call_over_its_budget_only_gets_what_costs_nothing(
+async def test_call_over_budget_gets_only_free_responses(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     limit = "limits: [{name: minute, tokens: 30 per minute, per: key}]"
-    async with asking(tmp_path, upstream, more=limit) as client:
+    async with asking(tmp_path, upstream, fields=limit) as client:
         assert await client.ask(max_tokens=5) == "miss"
         exact = await client.ask(max_tokens=5)
         await client.ask(SIMILAR, max_tokens=5, status=429)
 
     assert exact == "hit"
-    assert client.embedded == [ASKED]
+    assert client.embedded == [PROMPT]
 
 
 async def test_clients_control_what_is_fetched_and_kept(client: Client) -> None:
@@ -316,11 +318,11 @@ async def test_equal_prompts_at_once_share_one_embedding(client: Client) -> None
     results = await asyncio.gather(*(client.ask(SIMILAR) for _ in range(20)))
 
     assert results == ["hit_semantic"] * 20
-    assert client.embedded == [ASKED, SIMILAR]
+    assert client.embedded == [PROMPT, SIMILAR]
 
 
 async def test_a_match_does_not_lead_to_further_matches(client: Client) -> None:
-    results = [await client.ask(prompt) for prompt in (ASKED, SIMILAR, "further still")]
+    results = [await client.ask(prompt) for prompt in (PROMPT, SIMILAR, "further still")]
 
     assert results == ["miss", "hit_semantic", "miss"]
 
@@ -339,11 +341,11 @@ async def test_a_response_that_is_gone_is_not_found(
 
 async def test_vectors_end_with_the_process(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     settings: dict[str, Any] = {"cache_file": tmp_path / "cache", "cache_secret": "s" * 32}
-    prompts = {"before": (ASKED, SIMILAR), "after": (ASKED, SIMILAR, SIMILAR)}
+    prompts = {"before": (PROMPT, SIMILAR), "after": (PROMPT, SIMILAR, SIMILAR)}
     results = {}
-    for run, asked in prompts.items():
+    for run, run_prompts in prompts.items():
         async with asking(tmp_path, upstream, cache="store: sqlite,", **settings) as client:
-            results[run] = [await client.ask(prompt) for prompt in asked]
+            results[run] = [await client.ask(prompt) for prompt in run_prompts]
 
     assert results == {"before": ["miss", "hit_semantic"], "after": ["hit", "miss", "hit"]}
 
@@ -401,13 +403,13 @@ async def test_shadow_mode_counts_without_delaying_the_call(
 ) -> None:
     gate = asyncio.Event()
 
-    async def slow(asked: Asked, wire: Wire) -> None:
+    async def slow(request: Asked, wire: Wire) -> None:
         await gate.wait()
-        await embed(asked, wire)
+        await embed(request, wire)
 
     async with asking(tmp_path, upstream, "embeddings: vectors, deadline: 60s") as client:
         upstream.by_model["embed"] = slow
-        results = [await client.ask(prompt) for prompt in (ASKED, FURTHER)]  # both without vectors
+        results = [await client.ask(prompt) for prompt in (PROMPT, FURTHER)]  # both without vectors
         gate.set()
         await client.proxy.sink.wait(4)
         results += [await client.ask(SIMILAR)]
@@ -415,6 +417,6 @@ async def test_shadow_mode_counts_without_delaying_the_call(
 
         assert results == ["miss"] * 3
         assert client.chats == 3
-        assert [await client.counted(each) for each in ("would_hit", "hit")] == [1, 0]
+        assert [await client.counted(item) for item in ("would_hit", "hit")] == [1, 0]
     calls = [record for record in records if record.key == "support"]
     assert [record.semantic_match for record in calls] == [False, False, True]

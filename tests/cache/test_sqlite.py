@@ -10,77 +10,87 @@ import pytest
 
 from proxy.cache.file import MAGIC, ForeignFile
 from proxy.cache.sqlite import MAX_PENDING_BYTES, Sqlite
-from tests.cache.stores import Clock, Told
+from tests.cache.stores import Clock, StoreEventLog
 
-KEY, OTHER = b"k" * 32, b"o" * 32
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 ROOM = 1_000_000
 
 
-def store(folder: Path, told: Told, room: int = ROOM, clock: Clock | None = None) -> Sqlite:
+def store(
+    folder: Path, events: StoreEventLog, room: int = ROOM, clock: Clock | None = None
+) -> Sqlite:
     return Sqlite(
-        folder / "cache.db", room, clock or Clock(), told, told.replaced, told.broken.append
+        folder / "cache.db",
+        room,
+        clock or Clock(),
+        events,
+        events.replaced,
+        events.write_errors.append,
     )
 
 
-async def test_answers_outlive_the_process(tmp_path: Path) -> None:
-    async with store(tmp_path, Told()) as first:
+async def test_responses_survive_a_restart(tmp_path: Path) -> None:
+    async with store(tmp_path, StoreEventLog()) as first:
         first.put(KEY, b"value", 60)
 
-    async with store(tmp_path, Told()) as second:
+    async with store(tmp_path, StoreEventLog()) as second:
         assert await second.get(KEY) == b"value"
 
 
 async def test_two_processes_share_a_file_and_its_bound(tmp_path: Path) -> None:
-    told = Told()
-    async with store(tmp_path, Told()) as one, store(tmp_path, told) as two:
-        one.put(KEY, b"one", 60)
-        two.put(OTHER, b"two", 60)
-        await one.written()
-        await two.written()
+    events = StoreEventLog()
+    async with (
+        store(tmp_path, StoreEventLog()) as first_store,
+        store(tmp_path, events) as second_store,
+    ):
+        first_store.put(KEY, b"one", 60)
+        second_store.put(OTHER_KEY, b"two", 60)
+        await first_store.written()
+        await second_store.written()
 
-        assert await two.get(KEY) == b"one"
-        assert await one.get(OTHER) == b"two"
-    async with store(tmp_path, told) as third:
+        assert await second_store.get(KEY) == b"one"
+        assert await first_store.get(OTHER_KEY) == b"two"
+    async with store(tmp_path, events) as third:
         third.put(b"x" * 32, b"three", 60)
-    assert told.entries == 3
+    assert events.entries == 3
 
 
-async def test_what_has_expired_is_removed_with_the_next_writing(tmp_path: Path) -> None:
-    clock, told = Clock(), Told()
-    async with store(tmp_path, told, clock=clock) as opened:
+async def test_expired_entries_are_removed_by_next_write(tmp_path: Path) -> None:
+    clock, events = Clock(), StoreEventLog()
+    async with store(tmp_path, events, clock=clock) as opened:
         opened.put(KEY, b"value", 10)
     clock.now += 10
 
-    async with store(tmp_path, told, clock=clock) as opened:
-        opened.put(OTHER, b"value", 10)
-    assert (told.entries, told.gone["expired"]) == (1, 1)
+    async with store(tmp_path, events, clock=clock) as opened:
+        opened.put(OTHER_KEY, b"value", 10)
+    assert (events.entries, events.evictions["expired"]) == (1, 1)
 
 
 async def test_the_file_stays_near_the_bound(tmp_path: Path) -> None:
-    told = Told()
-    async with store(tmp_path, told) as opened:
+    events = StoreEventLog()
+    async with store(tmp_path, events) as opened:
         for number in range(600):
             opened.put(number.to_bytes(32, "big"), bytes([number % 256]) * 20_000, 60)
             if number % 30 == 0:
                 await opened.written()
 
-    assert told.size <= ROOM
-    assert told.gone["full"] > 400
+    assert events.size <= ROOM
+    assert events.evictions["full"] > 400
     assert (tmp_path / "cache.db").stat().st_size < ROOM + 30 * 22_000 + MAX_PENDING_BYTES / 10
 
 
-async def test_a_file_that_somebody_holds_is_told_and_written_later(tmp_path: Path) -> None:
-    told = Told()
-    async with store(tmp_path, told) as opened:
-        other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+async def test_locked_file_is_reported_and_written_later(tmp_path: Path) -> None:
+    events = StoreEventLog()
+    async with store(tmp_path, events) as opened:
+        connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
         opened.put(KEY, b"value", 60)
         await opened.written()
-        other.close()
-        opened.put(OTHER, b"value", 60)
+        connection.close()
+        opened.put(OTHER_KEY, b"value", 60)
         await opened.written()
-        assert (await opened.get(KEY), await opened.get(OTHER)) == (None, b"value")
-    assert (told.failures, told.gone["dropped"], told.files) == (1, 1, [])
+        assert (await opened.get(KEY), await opened.get(OTHER_KEY)) == (None, b"value")
+    assert (events.failures, events.evictions["dropped"], events.replaced_files) == (1, 1, [])
 
 
 EDITS = {
@@ -107,11 +117,9 @@ EDITS = {
 
 @pytest.mark.parametrize("runs", [True, False], ids=["while it runs", "before a start"])
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
-async def test_a_file_that_somebody_has_edited_never_ends_the_keeping_of_answers(
-    edit: str, runs: bool, tmp_path: Path
-) -> None:
-    told = Told()
-    async with store(tmp_path, told) as opened:
+async def test_edited_file_does_not_stop_the_cache(edit: str, runs: bool, tmp_path: Path) -> None:
+    events = StoreEventLog()
+    async with store(tmp_path, events) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
         if runs:
@@ -119,17 +127,17 @@ async def test_a_file_that_somebody_has_edited_never_ends_the_keeping_of_answers
             await _keeps_on(opened)
     if not runs:
         _edit(tmp_path / "cache.db", edit)
-        async with store(tmp_path, told) as opened:
+        async with store(tmp_path, events) as opened:
             await _keeps_on(opened)
 
-    assert told.broken == []
-    assert told.files in ([], [("damaged", "cache.db.damaged")])
+    assert events.write_errors == []
+    assert events.replaced_files in ([], [("damaged", "cache.db.damaged")])
 
 
 def _edit(file: Path, edit: str) -> None:
-    other = sqlite3.connect(file, isolation_level=None)
-    other.executescript(edit)
-    other.close()
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.executescript(edit)
+    connection.close()
 
 
 async def _keeps_on(opened: Sqlite) -> None:
@@ -142,27 +150,27 @@ async def _keeps_on(opened: Sqlite) -> None:
     assert await opened.get(bytes([2] * 32)) == b"value"
 
 
-async def test_a_batch_that_cannot_be_written_is_told_and_the_next_is_written(
+async def test_failed_batch_is_reported_and_next_is_written(
     tmp_path: Path,
 ) -> None:
-    told = Told()
-    async with store(tmp_path, told) as opened:
+    events = StoreEventLog()
+    async with store(tmp_path, events) as opened:
         opened.put(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
         await opened.written()
-        opened.put(OTHER, b"value", 60)
+        opened.put(OTHER_KEY, b"value", 60)
         await opened.written()
-        assert await opened.get(OTHER) == b"value"
-    assert [type(each) for each in told.broken] == [UnicodeEncodeError]
-    assert (told.failures, told.gone["dropped"], told.entries) == (1, 1, 1)
+        assert await opened.get(OTHER_KEY) == b"value"
+    assert [type(error) for error in events.write_errors] == [UnicodeEncodeError]
+    assert (events.failures, events.evictions["dropped"], events.entries) == (1, 1, 1)
 
 
-async def test_more_than_may_wait_is_dropped(tmp_path: Path) -> None:
-    told = Told()
-    async with store(tmp_path, told, room=10 * MAX_PENDING_BYTES) as opened:
+async def test_drops_beyond_pending_bytes(tmp_path: Path) -> None:
+    events = StoreEventLog()
+    async with store(tmp_path, events, room=10 * MAX_PENDING_BYTES) as opened:
         for number in range(20):
             opened.put(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
 
-    assert told.gone["dropped"] == 11
+    assert events.evictions["dropped"] == 11
 
 
 def spoil(file: Path) -> None:
@@ -172,62 +180,60 @@ def spoil(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [MAGIC, MAGIC[:7], MAGIC + b"\xa5" * 5000, b"\0" * 4096])
-async def test_a_damaged_file_is_kept_aside_and_begun_anew(content: bytes, tmp_path: Path) -> None:
-    told = Told()
+async def test_damaged_file_is_renamed_and_replaced(content: bytes, tmp_path: Path) -> None:
+    events = StoreEventLog()
     (tmp_path / "cache.db").write_bytes(content)
     (tmp_path / "cache.db-wal").write_bytes(b"log")
 
-    async with store(tmp_path, told) as opened:
+    async with store(tmp_path, events) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
         assert await opened.get(KEY) == b"value"
 
-    assert told.files == [("damaged", "cache.db.damaged")]
+    assert events.replaced_files == [("damaged", "cache.db.damaged")]
     assert (tmp_path / "cache.db.damaged").read_bytes() == content
-    assert told.failures == 0
+    assert events.failures == 0
 
 
-async def test_two_processes_begin_a_damaged_file_anew_once(tmp_path: Path) -> None:
-    told = Told()
+async def test_two_processes_replace_a_damaged_file_once(tmp_path: Path) -> None:
+    events = StoreEventLog()
     (tmp_path / "cache.db").write_bytes(MAGIC + b"\xa5" * 5000)
 
-    async with store(tmp_path, told) as one, store(tmp_path, told) as two:
-        one.put(KEY, b"value", 60)
-        await one.written()
-        assert await two.get(KEY) == b"value"
+    async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
+        first_store.put(KEY, b"value", 60)
+        await first_store.written()
+        assert await second_store.get(KEY) == b"value"
 
-    assert len(told.files) == 1
+    assert len(events.replaced_files) == 1
 
 
 @pytest.mark.parametrize("noticed_by", ["reader", "writer"])
-async def test_a_file_that_is_damaged_while_it_is_used_is_begun_anew(
-    noticed_by: str, tmp_path: Path
-) -> None:
-    told = Told()
-    async with store(tmp_path, told) as filled:
+async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) -> None:
+    events = StoreEventLog()
+    async with store(tmp_path, events) as filled:
         for number in range(20):
             filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
     spoil(tmp_path / "cache.db")
 
-    async with store(tmp_path, told) as opened:
+    async with store(tmp_path, events) as opened:
         if noticed_by == "reader":
             assert await opened.get((1).to_bytes(32, "big")) is None
         opened.put(KEY, b"value", 60)
         await opened.written()
         assert await opened.get(KEY) == b"value"
 
-    assert told.files == [("damaged", "cache.db.damaged")]
+    assert events.replaced_files == [("damaged", "cache.db.damaged")]
 
 
-async def test_a_reader_that_could_not_open_the_new_file_once_opens_it_the_next_time(
+async def test_reader_retries_to_open_a_new_file(
     tmp_path: Path,
 ) -> None:
-    told, file, away = Told(), tmp_path / "cache.db", tmp_path / "away.db"
-    async with store(tmp_path, told) as filled:
+    events, file, away = StoreEventLog(), tmp_path / "cache.db", tmp_path / "away.db"
+    async with store(tmp_path, events) as filled:
         for number in range(20):
             filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
 
-    async with store(tmp_path, told) as opened:
+    async with store(tmp_path, events) as opened:
         spoil(file)
         assert await opened.get((1).to_bytes(32, "big")) is None
         opened.put(KEY, b"value", 60)
@@ -242,41 +248,39 @@ async def test_a_reader_that_could_not_open_the_new_file_once_opens_it_the_next_
         await opened.written()
         assert await opened.get(KEY) == b"value"
 
-    assert told.files == [("damaged", "cache.db.damaged")]
-    assert told.failures == 2
+    assert events.replaced_files == [("damaged", "cache.db.damaged")]
+    assert events.failures == 2
 
 
 @pytest.mark.parametrize("noticed_by", ["reader", "writer"])
-async def test_a_file_that_is_deleted_while_it_is_used_is_begun_anew(
-    noticed_by: str, tmp_path: Path
-) -> None:
-    told, other = Told(), b"o" * 32
-    async with store(tmp_path, told) as one, store(tmp_path, told) as two:
-        one.put(KEY, b"value", 60)
-        await one.written()
-        assert await two.get(KEY) == b"value"
+async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) -> None:
+    events, new_key = StoreEventLog(), b"o" * 32
+    async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
+        first_store.put(KEY, b"value", 60)
+        await first_store.written()
+        assert await second_store.get(KEY) == b"value"
         (tmp_path / "cache.db").unlink()
 
         if noticed_by == "reader":
-            assert await two.get(KEY) is None
-            await two.written()
-        one.put(other, b"other", 60)
-        await one.written()
-        assert await one.get(KEY) is None
-        await two.get(other)
-        await two.written()
-        assert await two.get(other) == b"other"
+            assert await second_store.get(KEY) is None
+            await second_store.written()
+        first_store.put(new_key, b"other", 60)
+        await first_store.written()
+        assert await first_store.get(KEY) is None
+        await second_store.get(new_key)
+        await second_store.written()
+        assert await second_store.get(new_key) == b"other"
 
-    assert told.files == [("gone", "")]
+    assert events.replaced_files == [("gone", "")]
     assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
-    async with store(tmp_path, told) as opened:
-        assert await opened.get(other) == b"other"
+    async with store(tmp_path, events) as opened:
+        assert await opened.get(new_key) == b"other"
 
 
-async def test_a_file_whose_folder_is_away_for_a_while_is_begun_anew(tmp_path: Path) -> None:
-    told, folder = Told(), tmp_path / "mounted"
+async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> None:
+    events, folder = StoreEventLog(), tmp_path / "mounted"
     folder.mkdir()
-    async with store(folder, told) as opened:
+    async with store(folder, events) as opened:
         shutil.rmtree(folder)
         for _ in range(2):
             opened.put(KEY, b"lost", 60)
@@ -288,74 +292,72 @@ async def test_a_file_whose_folder_is_away_for_a_while_is_begun_anew(tmp_path: P
         await opened.written()
         assert await opened.get(KEY) == b"value"
 
-    assert told.files == [("gone", "")]
+    assert events.replaced_files == [("gone", "")]
 
 
 @pytest.mark.parametrize(
     "made_by",
     ["CREATE TABLE invoices (id)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"],
 )
-async def test_another_programs_database_never_gets_our_tables(
-    made_by: str, tmp_path: Path
-) -> None:
+async def test_foreign_database_is_not_changed(made_by: str, tmp_path: Path) -> None:
     file = tmp_path / "cache.db"
-    other = sqlite3.connect(file)
-    other.execute(made_by)
-    other.close()
+    connection = sqlite3.connect(file)
+    connection.execute(made_by)
+    connection.close()
     before = file.read_bytes()
 
     with pytest.raises(ForeignFile):
-        async with store(tmp_path, told := Told()):
+        async with store(tmp_path, events := StoreEventLog()):
             pass
 
     assert file.read_bytes() == before
-    assert told.files == []
+    assert events.replaced_files == []
 
 
-async def test_a_file_of_another_version_of_ours_is_begun_anew(tmp_path: Path) -> None:
-    async with store(tmp_path, told := Told()):
+async def test_file_of_another_version_is_replaced(tmp_path: Path) -> None:
+    async with store(tmp_path, events := StoreEventLog()):
         pass
-    other = sqlite3.connect(tmp_path / "cache.db")
-    other.execute("PRAGMA user_version = 99")
-    other.close()
+    connection = sqlite3.connect(tmp_path / "cache.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
 
-    async with store(tmp_path, told) as opened:
+    async with store(tmp_path, events) as opened:
         opened.put(KEY, b"value", 60)
 
-    assert told.files == [("of another version", "cache.db.damaged")]
+    assert events.replaced_files == [("of another version", "cache.db.damaged")]
 
 
 @pytest.mark.parametrize("size", [10**15, -(10**15), "much", None])
 async def test_sums_that_are_wrong_are_counted_anew(size: object, tmp_path: Path) -> None:
-    async with store(tmp_path, told := Told()) as opened:
+    async with store(tmp_path, events := StoreEventLog()) as opened:
         opened.put(KEY, b"value", 60)
-    other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
-    other.execute("UPDATE held SET size = ?", (size,))
-    other.close()
+    connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+    connection.execute("UPDATE held SET size = ?", (size,))
+    connection.close()
 
-    async with store(tmp_path, told) as opened:
-        opened.put(OTHER, b"value", 60)
+    async with store(tmp_path, events) as opened:
+        opened.put(OTHER_KEY, b"value", 60)
         await opened.written()
         assert await opened.get(KEY) == b"value"
 
-    assert told.entries == 2
-    assert told.size < ROOM
+    assert events.entries == 2
+    assert events.size < ROOM
 
 
-async def test_sums_that_turn_wrong_while_it_runs_hold_up_nothing(tmp_path: Path) -> None:
-    async with store(tmp_path, told := Told()) as opened:
-        other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
-        other.execute("UPDATE held SET size = 1000000000000")
-        other.close()
+async def test_wrong_totals_do_not_block_writes(tmp_path: Path) -> None:
+    async with store(tmp_path, events := StoreEventLog()) as opened:
+        connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+        connection.execute("UPDATE held SET size = 1000000000000")
+        connection.close()
         opened.put(KEY, b"value", 60)
 
-    assert (told.entries, told.size) == (0, 0)
+    assert (events.entries, events.size) == (0, 0)
 
 
-async def test_a_folder_that_is_out_of_reach_is_a_miss(tmp_path: Path) -> None:
-    folder, told = tmp_path / "cache", Told()
+async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:
+    folder, events = tmp_path / "cache", StoreEventLog()
     folder.mkdir()
-    async with store(folder, told) as opened:
+    async with store(folder, events) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
         shutil.rmtree(folder)

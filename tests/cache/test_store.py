@@ -9,7 +9,7 @@ import pytest
 from proxy.cache.store import CacheBackend
 from tests.for_each import for_each
 
-KEY, OTHER, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
+KEY, OTHER_KEY, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
 
 
 class Open:
@@ -32,31 +32,31 @@ class Open:
 
 
 @for_each("at", [0, 1, 20, 33, -1])
-async def test_a_changed_value_is_a_miss_and_told(at: int) -> None:
-    store, told = Open(), list[str]()
-    backend = CacheBackend(store, SECRET, lambda: told.append("changed"))
+async def test_changed_value_is_a_miss_and_reported(at: int) -> None:
+    store, events = Open(), list[str]()
+    backend = CacheBackend(store, SECRET, lambda: events.append("changed"))
     backend.put(KEY, b"an answer", 60)
-    assert (await backend.get(KEY), told) == (b"an answer", [])
+    assert (await backend.get(KEY), events) == (b"an answer", [])
 
     value = bytearray(store.values[KEY])
     value[at] ^= 1
     store.values[KEY] = bytes(value)
 
-    assert (await backend.get(KEY), told) == (None, ["changed"])
+    assert (await backend.get(KEY), events) == (None, ["changed"])
 
 
-async def test_neither_another_secret_nor_another_key_makes_a_tag() -> None:
-    store, told = Open(), list[str]()
-    backend = CacheBackend(store, SECRET, lambda: told.append("changed"))
+async def test_tag_depends_on_secret_and_key() -> None:
+    store, events = Open(), list[str]()
+    backend = CacheBackend(store, SECRET, lambda: events.append("changed"))
     CacheBackend(store, b"x" * 32, lambda: None).put(KEY, b"forged", 60)
-    backend.put(OTHER, b"another answer", 60)
+    backend.put(OTHER_KEY, b"another answer", 60)
 
     assert await backend.get(KEY) is None
-    store.values[KEY] = store.values[OTHER]
+    store.values[KEY] = store.values[OTHER_KEY]
     assert await backend.get(KEY) is None
     store.values[KEY] = b""
     assert await backend.get(KEY) is None
-    assert told == ["changed"] * 3
+    assert events == ["changed"] * 3
 
 
 async def test_what_ends_with_its_process_has_no_tag() -> None:
@@ -65,9 +65,9 @@ async def test_what_ends_with_its_process_has_no_tag() -> None:
     backend.put(KEY, b"an answer", 60)
 
     assert store.values == {KEY: b"an answer"}
-    assert (await backend.get(KEY), await backend.get(OTHER)) == (b"an answer", None)
+    assert (await backend.get(KEY), await backend.get(OTHER_KEY)) == (b"an answer", None)
 
 
 @pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-write"])
-def test_what_nobody_else_can_read_is_the_process_own(changed: Callable[[], None] | None) -> None:
+def test_memory_store_is_own(changed: Callable[[], None] | None) -> None:
     assert CacheBackend(Open(), SECRET, changed).is_own == (changed is None)

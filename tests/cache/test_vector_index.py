@@ -80,7 +80,7 @@ def test_vectors_match_by_cosine(other: Vector, threshold: float, is_match: bool
     assert vectors.find("other space", other, threshold) == []
 
 
-def test_the_nearest_of_many_is_found_first() -> None:
+def test_nearest_vector_is_first() -> None:
     draw = random.Random(7)  # noqa: S311
     vectors = index()
     for number in range(MAX_VECTORS):
@@ -89,9 +89,9 @@ def test_the_nearest_of_many_is_found_first() -> None:
     for noise, key in ((0.05, b"near"), (0.2, b"further")):
         vectors.add(SPACE, key, vector(*(each + draw.gauss(0, noise) for each in numbers)))
 
-    found = vectors.find(SPACE, vector(*numbers), 0.95)
+    matches = vectors.find(SPACE, vector(*numbers), 0.95)
 
-    assert found == [b"near", b"further"]
+    assert matches == [b"near", b"further"]
 
 
 def test_at_most_so_many_are_multiplied() -> None:
@@ -102,7 +102,7 @@ def test_at_most_so_many_are_multiplied() -> None:
     assert len(vectors.find(SPACE, vector(1, 1), -1)) == CANDIDATES
 
 
-def test_a_key_has_one_vector_and_a_space_a_bounded_number() -> None:
+def test_space_has_a_bounded_number_of_vectors() -> None:
     sizes: list[tuple[int, int]] = []
     vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
     for number in range(MAX_VECTORS + 5):
@@ -125,8 +125,8 @@ def test_the_least_recently_used_space_goes_first() -> None:
 
     vectors.add("three", KEY, vector(1, 0))
 
-    found = [space for space in ("one", "two", "three") if vectors.find(space, vector(1, 0), 0.9)]
-    assert found == ["one", "three"]
+    matches = [space for space in ("one", "two", "three") if vectors.find(space, vector(1, 0), 0.9)]
+    assert matches == ["one", "three"]
     vectors.add("four", KEY, vector(*range(1, 1000)))  # more than there is room for
     assert vectors.find("four", vector(*range(1, 1000)), 0.9) == []
 
@@ -138,13 +138,15 @@ def test_the_index_takes_no_more_memory_than_it_counts(spaces: int, length: int)
     vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
+        bytes_before = tracemalloc.get_traced_memory()[0]
         for number in range(300):
             numbers = [draw.gauss(0, 1) for _ in range(length)]
             space = ("memory", "vectors", draw.randbytes(32)) if spaces > 1 else SPACE
             vectors.add(space, draw.randbytes(32), vector(*numbers, model=f"up/{number}"))
-        taken = tracemalloc.get_traced_memory()[0] - before - 300 * 130  # of the list of sizes
+        used_bytes = (
+            tracemalloc.get_traced_memory()[0] - bytes_before - 300 * 130
+        )  # of the list of sizes
     finally:
         tracemalloc.stop()
 
-    assert taken <= sizes[-1][1] <= 3 * taken
+    assert used_bytes <= sizes[-1][1] <= 3 * used_bytes

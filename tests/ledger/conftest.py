@@ -46,9 +46,9 @@ def store(dying: Dying) -> Stores:
         path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
     ) -> tuple[SqliteStore, CallCounters]:
         run = ProcessRun(f"{next(numbers):016x}", "1", path.parent, lambda: 1_700_000_000_000)
-        told = [] if crashes is None else crashes
+        found_crashes = [] if crashes is None else crashes
         begun_anew = [] if logs is None else logs
-        made = dying(SqliteStore(path, run, told.append, begun_anew.append))
-        return made, CallCounters(path.parent, run.name)
+        process_store = dying(SqliteStore(path, run, found_crashes.append, begun_anew.append))
+        return process_store, CallCounters(path.parent, run.name)
 
     return make

@@ -53,7 +53,7 @@ def finished(*targets: Target, team: str = "support", said: dict[str, Any] | Non
     return record
 
 
-class Told:
+class FakeLog:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.drops: dict[str, int] = {}
@@ -75,9 +75,11 @@ class Told:
         self.drops[reason] = self.drops.get(reason, 0) + count
 
 
-def ledger_at(path: Path, told: Told, keep_days: int | None = None) -> Ledger:
+def ledger_at(path: Path, fake_log: FakeLog, keep_days: int | None = None) -> Ledger:
     at = LedgerAt("sqlite", path, keep_days)
-    return ledger.open_ledger(at, "1", told.dropped, told.failed, told.replaced, cast(Any, told))
+    return ledger.open_ledger(
+        at, "1", fake_log.dropped, fake_log.failed, fake_log.replaced, cast(Any, fake_log)
+    )
 
 
 def book(keeping: Ledger, *records: Record) -> None:

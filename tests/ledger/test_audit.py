@@ -12,7 +12,7 @@ from proxy.call.billing import BudgetCharge
 from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
-from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
+from tests.ledger.kept import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
 from tests.ledger.test_spending import written
 
 MEDDLED = (
@@ -64,11 +64,11 @@ def path(tmp_path: Path) -> Path:
     return written(tmp_path / "ledger", *calls)
 
 
-def test_a_good_ledger_is_good(path: Path) -> None:
-    found = audit(path)
+def test_consistent_ledger_is_valid(path: Path) -> None:
+    report = audit(path)
 
-    assert (found.calls, found.attempts, found.runs, found.violations) == (4, 5, 1, ())
-    assert found.text().endswith("valid: every call has a row, and every row has a call")
+    assert (report.calls, report.attempts, report.runs, report.violations) == (4, 5, 1, ())
+    assert report.text().endswith("valid: every call has a row, and every row has a call")
 
 
 @pytest.mark.parametrize(("words", "script"), MEDDLED)
@@ -79,7 +79,7 @@ def test_each_kind_of_meddling_is_named(words: str, script: str, path: Path) -> 
     assert any(words in violation for violation in audit(path).violations)
 
 
-def test_counts_of_tokens_that_an_earlier_build_has_written_as_0_are_good(path: Path) -> None:
+def test_zero_token_counts_of_old_versions_are_valid(path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.executescript("""
             DELETE FROM charges WHERE seq = 1;
@@ -97,31 +97,31 @@ def test_there_is_a_case_for_every_check() -> None:
         assert any(words in check for words, _ in MEDDLED), check
 
 
-async def test_the_command_fails_on_a_violation_and_shows_where(path: Path) -> None:
+async def test_verify_command_reports_violations(path: Path) -> None:
     good, _ = await headrace("verify-ledger", str(path))
     with closing(sqlite3.connect(path)) as file:
         file.executescript("UPDATE calls SET tokens = 7")
-    bad, said = await headrace("verify-ledger", str(path))
+    bad, output = await headrace("verify-ledger", str(path))
 
     assert (good, bad) == (0, 1)
     assert (
         "violation: calls whose tokens differ from the tokens of their attempts: 4 (1/1, 1/2"
-        in said
+        in output
     )
 
 
-async def test_the_usage_command_sums_up(path: Path) -> None:
-    code, said = await headrace("usage", str(path), "--by", "money", "--since", "1h")
+async def test_usage_command_prints_totals(path: Path) -> None:
+    code, output = await headrace("usage", str(path), "--by", "money", "--since", "1h")
     wrong, why = await headrace("usage", str(path), "--by", "team")
-    early, _ = await headrace("usage", str(path), "--since", "2026-01-01", "--until", "1d")
+    early_code, _ = await headrace("usage", str(path), "--since", "2026-01-01", "--until", "1d")
 
     by_endpoint, rows = await headrace("usage", str(path), "--by", "endpoint")
-    late, forms = await headrace("usage", str(path), "--since", "yesterday")
+    default_code, forms = await headrace("usage", str(path), "--since", "yesterday")
 
-    assert (code, wrong, early, by_endpoint, late) == (0, 1, 0, 0, 2)
+    assert (code, wrong, early_code, by_endpoint, default_code) == (0, 1, 0, 0, 2)
     assert rows.splitlines()[1].split()[:2] == ["endpoint", "calls"]
     assert '"yesterday" must be an age such as 12h or 30d, or a UTC time' in forms
-    assert said.splitlines()[1].split()[:2] == ["money", "calls"]
+    assert output.splitlines()[1].split()[:2] == ["money", "calls"]
     assert "tag.NAME. For a tag, use tag.team" in why
 
 
@@ -132,19 +132,21 @@ def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
         audit(tmp_path / "empty")
 
 
-def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path: Path) -> None:
+def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
     """Its counts lie beside the ledger; the writing thread has not written for long."""
-    path, told = tmp_path / "ledger", Told()
-    keeping = ledger_at(path, told)
+    path, fake_log = tmp_path / "ledger", FakeLog()
+    keeping = ledger_at(path, fake_log)
     slept: list[float] = []
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         book(keeping, finished())
-        behind = audit(path, sleep=slept.append)
+        report_behind = audit(path, sleep=slept.append)
     keeping.close()
 
-    assert behind.violations == ("1 call has no row",)
-    assert behind.text().startswith("0 calls, 0 attempts, 1 run\n")
-    assert behind.text().endswith("to accept the missing calls: verify-ledger --known-missing 1")
+    assert report_behind.violations == ("1 call has no row",)
+    assert report_behind.text().startswith("0 calls, 0 attempts, 1 run\n")
+    assert report_behind.text().endswith(
+        "to accept the missing calls: verify-ledger --known-missing 1"
+    )
     assert len(slept) == CHECKS_OF_LAG
     assert audit(path).violations == ()

@@ -82,7 +82,7 @@ async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstr
         ("key:support-widget|user:somebody", None),
     ],
 )
-async def test_calls_before_a_budget_was_heard_of_are_told_by_whose_they_were(
+async def test_calls_before_a_budget_are_attributed_by_scope(
     scope: str, nano_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
@@ -92,8 +92,8 @@ async def test_calls_before_a_budget_was_heard_of_are_told_by_whose_they_were(
 
     per = tuple(part.partition(":")[0] for part in scope.split("|") if part)
     budget = BudgetQuery(MONTH, per, frozenset({"support-chat", "resilient"}))
-    found = await read_budget_spend(path, budget, [scope], 0)
-    assert found == (None if nano_usd is None else {scope: nano_usd})
+    spend = await read_budget_spend(path, budget, [scope], 0)
+    assert spend == (None if nano_usd is None else {scope: nano_usd})
 
 
 def at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
@@ -127,7 +127,7 @@ async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -
     assert await of(path, budget, before_min=2) == {SUPPORT: COST, SEARCH: 0}
 
 
-async def test_calls_before_the_first_charge_count_unless_rules_say_which(tmp_path: Path) -> None:
+async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
     calls = [at(0), at(1, team="search"), at(2, ("month", SUPPORT, COST)), at(3)]
     path = written(tmp_path / "ledger", *calls)
 
@@ -148,7 +148,7 @@ async def test_uncharged_rows_count_in_full(budget: BudgetQuery, tmp_path: Path)
     assert await of(path, budget) == {SUPPORT: COST + 7, SEARCH: COST}
 
 
-async def test_a_counter_of_any_name_is_found_again_and_none_is_another(tmp_path: Path) -> None:
+async def test_counter_names_are_distinct(tmp_path: Path) -> None:
     names = [
         "tag.team:" + "x" * 10_000,
         "tag.team:" + "x" * 10_001,

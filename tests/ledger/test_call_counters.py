@@ -27,14 +27,14 @@ def test_a_living_process_is_seen_as_one(tmp_path: Path) -> None:
     counters.close(settled=True)
 
 
-def test_what_is_settled_leaves_nothing_and_what_is_not_stays(tmp_path: Path) -> None:
+def test_counts_file_stays_unless_settled(tmp_path: Path) -> None:
     for settled in (True, False):
         counters = CallCounters(tmp_path, NAME)
         counters.begin()
         counters.close(settled=settled)
 
-        left = read_process_counts(tmp_path, NAME)
-        assert left == (None if settled else ProcessCounts(1, 0, alive=False))
+        counts = read_process_counts(tmp_path, NAME)
+        assert counts == (None if settled else ProcessCounts(1, 0, alive=False))
 
     forget(tmp_path, NAME)
     assert list(tmp_path.iterdir()) == []
@@ -77,5 +77,5 @@ def test_a_file_of_something_else_says_nothing(tmp_path: Path) -> None:
     assert read_process_counts(tmp_path, NAME) is None
 
 
-def test_it_lies_in_memory_where_there_is_such_a_place(tmp_path: Path) -> None:
+def test_counters_are_in_shared_memory(tmp_path: Path) -> None:
     assert folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only looked at

@@ -28,7 +28,7 @@ from proxy.types.limit import BudgetQuery, Claim, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
-from tests.ledger.kept import HEAD, PRICED, UNPRICED, Told, finished, kept, ledger_at
+from tests.ledger.kept import HEAD, PRICED, UNPRICED, FakeLog, finished, kept, ledger_at
 from tests.ledger.test_init import call
 from tests.limits.world import Clock
 from tests.test_pipeline import BEARER
@@ -69,23 +69,23 @@ async def test_rule_recall(first: list[str], tmp_path: Path, upstream: ScriptedU
         headers = {**BEARER, "x-team": team}
         return await call(client, model="support-chat", max_tokens=1, headers=headers)
 
-    told: list[dict[str, int]] = []
+    snapshots: list[dict[str, int]] = []
     for teams in (first, ["research", "support"]):
         async with running_proxy(
             tmp_path / "policies", world(upstream.url) + RULES, ledger=LedgerAt("sqlite", path)
         ) as proxy:
             assert [await asked(proxy.client, team) for team in teams] == [200] * len(teams)
-            told.append(await gauges(proxy, proxy.client))
+            snapshots.append(await gauges(proxy, proxy.client))
 
     teams = [*first, "research", "support"]
     sums = {team: costs[team] * teams.count(team) for team in costs}
     expected = {"house": sums["support"], "support-all": sums["support"]}
-    assert told[-1] == {**expected, "research": sums["research"]}
+    assert snapshots[-1] == {**expected, "research": sums["research"]}
     assert audit(path).violations == ()
     known = budgets(read_folder(tmp_path / "policies", None))
-    for name, nano in told[-1].items():
-        found = await read_budget_spend(path, known[name], known[name].scopes, 0) or {}
-        assert sum(found.values()) == nano
+    for name, nano in snapshots[-1].items():
+        spend = await read_budget_spend(path, known[name], known[name].scopes, 0) or {}
+        assert sum(spend.values()) == nano
     assert {row["name"] for row in kept(path, "budgets")} == {"house", "research", "support-all"}
 
 
@@ -110,7 +110,7 @@ class House:
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock.seconds, self.clock.seconds)
         self.admission = Limiter(self.store, lambda standing: None)
-        self.ledger = ledger_at(self.path, Told())
+        self.ledger = ledger_at(self.path, FakeLog())
 
     def drawn(self, number: int) -> tuple[Plan, Call, Record]:
         draw = self.draw
@@ -160,7 +160,7 @@ class House:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_whatever_calls_meet_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
+async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
     house = House(tmp_path / "ledger.db", random.Random(seed))  # noqa: S311  # to be had again
     refused = await house.run(120)
 

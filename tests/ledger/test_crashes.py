@@ -13,7 +13,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.crashes import Crash, position_file, read_position
 from proxy.ledger.store import Counts
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at
+from tests.ledger.kept import PRICED, FakeLog, book, finished, kept, ledger_at
 from tests.ledger.test_sqlite import batch, counted
 
 
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path, store: Stores) -> None:
+def test_crash_is_reported_once(path: Path, store: Stores) -> None:
     dead, tally = store(path)
     for _ in range(5):
         tally.begin()
@@ -47,12 +47,12 @@ def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> Non
     store(path, crashes)[0].open()
 
     assert crashes == [Crash(1, unwritten=2, running=2, exact=False)]
-    found = audit(path, sleep=lambda seconds: None)
-    assert "are not visible: at least 4 calls have no row (2 ended" in found.text()
-    assert found.violations == ("4 calls have no row",)
+    report = audit(path, sleep=lambda seconds: None)
+    assert "are not visible: at least 4 calls have no row (2 ended" in report.text()
+    assert report.violations == ("4 calls have no row",)
 
 
-def test_a_run_that_is_at_work_has_not_crashed(path: Path, store: Stores) -> None:
+def test_active_run_is_not_a_crash(path: Path, store: Stores) -> None:
     alive, tally = store(path)
     tally.begin()
     alive.write(batch(1), Counts(1, 1, 0, 0))
@@ -78,13 +78,13 @@ def restore(backup: Path, path: Path) -> None:
     shutil.move(backup, path)
 
 
-def run_once(path: Path, calls: int) -> Told:
+def run_once(path: Path, calls: int) -> FakeLog:
     """Let a process write so many calls, and return what it has told."""
-    told = Told()
-    keeping = ledger_at(path, told)
+    fake_log = FakeLog()
+    keeping = ledger_at(path, fake_log)
     book(keeping, *[finished(PRICED) for _ in range(calls)])
     keeping.close()
-    return told
+    return fake_log
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 3), (5, 2)])
@@ -101,19 +101,21 @@ def test_older_copy_is_reported(before: int, after: int, path: Path, store: Stor
     restore(backup, path)
     unseen = audit(path, sleep=lambda seconds: None)
 
-    told = run_once(path, 1)
+    fake_log = run_once(path, 1)
 
-    found = audit(path, sleep=lambda seconds: None)
-    assert unseen.missing == found.missing == after
-    assert len(unseen.violations) == len(found.violations) == 1
+    report = audit(path, sleep=lambda seconds: None)
+    assert unseen.missing == report.missing == after
+    assert len(unseen.violations) == len(report.violations) == 1
     run = 2 if before else 3  # this process has the next number
-    assert told.events == [("ledger.older_copy", {"run": run, "lost": after, "file": str(path)})]
-    assert told.drops == {"crash": after}
+    assert fake_log.events == [
+        ("ledger.older_copy", {"run": run, "lost": after, "file": str(path)})
+    ]
+    assert fake_log.drops == {"crash": after}
     assert run_once(path, 1).events == []
     assert audit(path, after).violations == ()
 
 
-def test_a_run_that_went_after_the_copy_has_a_row_of_its_own(path: Path) -> None:
+def test_run_missing_from_a_copy_gets_a_row(path: Path) -> None:
     run_once(path, 1)
     backup = copied(path)
     run_once(path, 1)
@@ -130,7 +132,7 @@ def test_a_run_that_went_after_the_copy_has_a_row_of_its_own(path: Path) -> None
     ]
 
 
-def test_a_new_file_in_the_place_of_a_ledger_is_told_of(path: Path) -> None:
+def test_replaced_ledger_is_reported(path: Path) -> None:
     run_once(path, 3)
     path.unlink()
     empty = run_once(path, 1)
@@ -152,7 +154,7 @@ def test_what_is_no_position_proves_nothing(text: str, path: Path) -> None:
     assert run_once(path, 1).events == []
 
 
-def test_a_position_that_cannot_be_written_hurts_no_call(path: Path) -> None:
+def test_unwritable_position_affects_no_call(path: Path) -> None:
     position_file(path).mkdir()
 
     assert run_once(path, 1).failures == []

@@ -32,9 +32,11 @@ Client = ClientSession
 Way = Callable[[Client, ScriptedUpstream], Awaitable[None]]
 
 
-async def call(client: Client, path: str = ROUTE.path, **said: Any) -> int:
-    headers = said.pop("headers", BEARER)
-    async with client.post(path, headers=headers, json={**ROUTE.body(streamed=False), **said}) as r:
+async def call(client: Client, path: str = ROUTE.path, **fields: Any) -> int:
+    headers = fields.pop("headers", BEARER)
+    async with client.post(
+        path, headers=headers, json={**ROUTE.body(streamed=False), **fields}
+    ) as r:
         with suppress(aiohttp.ClientError):
             await r.read()
         return r.status
@@ -66,26 +68,26 @@ async def test_no_text_and_no_key_is_kept(tmp_path: Path, upstream: ScriptedUpst
         assert secret.encode() not in raw
 
 
-async def test_lines_of_json_say_the_same(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_json_lines_have_the_same_data(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with ledgered(tmp_path, upstream, kind="jsonl") as (_, client, path):
         upstream.by_model = {"primary": answer({}, 500)}
         await call(client, model="resilient")
 
-    said = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["row"] for line in said] == ["call", "attempt", "attempt"]
-    assert len({line["request_id"] for line in said}) == 1
-    assert (said[0]["tags"]["team"], said[0]["cost_nano_usd"]) == ("support", 22_000)
-    assert [line["money"] for line in said[1:]] == ["retried", "useful"]
+    output = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["row"] for line in output] == ["call", "attempt", "attempt"]
+    assert len({line["request_id"] for line in output}) == 1
+    assert (output[0]["tags"]["team"], output[0]["cost_nano_usd"]) == ("support", 22_000)
+    assert [line["money"] for line in output[1:]] == ["retried", "useful"]
 
 
-async def test_it_is_read_while_it_is_written(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_ledger_is_readable_while_written(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with ledgered(tmp_path, upstream) as (_, client, path):
         seen = [0]
         while seen[-1] < 60:
             await asyncio.gather(*(call(client) for _ in range(20)))
-            found = await asyncio.to_thread(audit, path)
-            assert found.violations == ()
-            seen.append(found.calls)
+            report = await asyncio.to_thread(audit, path)
+            assert report.violations == ()
+            seen.append(report.calls)
         assert seen == sorted(seen)
 
 
@@ -97,14 +99,14 @@ async def stopped(served: Served) -> None:
     assert served.process.returncode == 0
 
 
-async def test_a_stop_loses_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_shutdown_loses_no_row(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     async with keeping(tmp_path / "p", upstream, path) as (served, client):
         await asyncio.gather(*(call(client) for _ in range(50)))
         await stopped(served)
 
-    code, said = await headrace("verify-ledger", str(path))
-    assert (code, said.splitlines()[0]) == (0, "50 calls, 50 attempts, 1 run")
+    code, output = await headrace("verify-ledger", str(path))
+    assert (code, output.splitlines()[0]) == (0, "50 calls, 50 attempts, 1 run")
     [run] = kept(path, "runs")
     assert (run["begun"], run["ended"], run["settled"], run["written"]) == (50, 50, 50, 50)
 
@@ -133,15 +135,15 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
     assert (crashed["lost"], crashed["running"], crashed["exact"]) == (7, 0, True)
     assert len(kept(path)) == 10 + 1
     assert known == 0
-    for code, said in (unmended, mended):
+    for code, output in (unmended, mended):
         assert code == 1
-        assert "violation: 7 calls have no row" in said
+        assert "violation: 7 calls have no row" in output
         counts = "7 ended, 0 running"
-        assert f"run 1 crashed: exactly 7 calls have no row ({counts})" in said
+        assert f"run 1 crashed: exactly 7 calls have no row ({counts})" in output
 
 
 @pytest.mark.parametrize(("answered", "under_way"), [(6, 0), (0, 3), (6, 3)])
-async def test_a_kill_right_after_an_answer_misses_no_call(
+async def test_kill_after_response_misses_no_call(
     answered: int, under_way: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """The process dies before it has told the ledger of the calls that ended last."""
@@ -159,13 +161,13 @@ async def test_a_kill_right_after_an_answer_misses_no_call(
             await served.process.wait()
             await asyncio.wait(waiting) if waiting else None
 
-    code, said = await headrace("verify-ledger", str(path))
+    code, output = await headrace("verify-ledger", str(path))
     known, _ = await headrace(
         "verify-ledger", str(path), "--known-missing", str(answered + under_way)
     )
     assert (code, known) == (1, 0)
-    assert f"crashed: exactly {answered + under_way} calls have no row (" in said
-    ended = int(said.partition(" no row (")[2].split()[0])
+    assert f"crashed: exactly {answered + under_way} calls have no row (" in output
+    ended = int(output.partition(" no row (")[2].split()[0])
     assert ended <= answered  # a call may be killed between its answer and its end
 
 
@@ -210,11 +212,11 @@ async def test_full_disk_delays(kind: str, tmp_path: Path, upstream: ScriptedUps
         assert (rows.count("call"), rows.count("attempt")) == (6, 6)
 
 
-async def test_a_locked_ledger_stops_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_locked_ledger_blocks_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     async with keeping(tmp_path / "p", upstream, path) as (served, client):
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
             assert await call(client) == 200
             failing = await served.line("ledger.failing")
             assert await call(client) == 200
@@ -226,8 +228,7 @@ async def test_a_locked_ledger_stops_no_call(tmp_path: Path, upstream: ScriptedU
 
 
 async def test_cache_hit_records_savings(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = "cache: {ttl: 1h}"
-    async with ledgered(tmp_path, upstream, said) as (proxy, client, path):
+    async with ledgered(tmp_path, upstream, "cache: {ttl: 1h}") as (proxy, client, path):
         for _ in range(3):
             await call(client, model="resilient")
         await proxy.sink.wait(3)

@@ -38,21 +38,21 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_call_and_its_attempts_are_lines_that_name_each_other(tmp_path: Path) -> None:
+def test_call_and_attempt_lines_share_the_request_id(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
     store.write(batch(1, 2), NOTHING)
     store.close(NOTHING)
 
-    said = lines(path)
-    assert [line["row"] for line in said] == ["call", "attempt", "attempt"] * 2
-    assert [(line["run"], line["seq"]) for line in said] == [("abc", 1)] * 3 + [("abc", 2)] * 3
-    assert (said[0]["tags"], said[0]["models"]) == ({"team": "support"}, ["gpt-4o-mini"])
-    assert (said[0]["stream"], said[2]["served"], said[1]["served"]) == (False, True, False)
-    assert said[0]["time"].endswith("+00:00")
+    output = lines(path)
+    assert [line["row"] for line in output] == ["call", "attempt", "attempt"] * 2
+    assert [(line["run"], line["seq"]) for line in output] == [("abc", 1)] * 3 + [("abc", 2)] * 3
+    assert (output[0]["tags"], output[0]["models"]) == ({"team": "support"}, ["gpt-4o-mini"])
+    assert (output[0]["stream"], output[2]["served"], output[1]["served"]) == (False, True, False)
+    assert output[0]["time"].endswith("+00:00")
 
 
-def test_the_line_of_a_call_says_what_budgets_it_was_charged_to(tmp_path: Path) -> None:
+def test_call_line_has_its_charges(tmp_path: Path) -> None:
     record = finished(PRICED)
     record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
     JsonlStore(tmp_path / "ledger", "abc").write(rows_of(entry_of(1, record)), NOTHING)
@@ -63,15 +63,15 @@ def test_the_line_of_a_call_says_what_budgets_it_was_charged_to(tmp_path: Path) 
     ]
 
 
-def test_a_line_that_a_full_disk_cut_is_finished_later(tmp_path: Path) -> None:
+def test_line_cut_by_full_disk_is_completed_later(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
-    same = batch(1)
+    rows_again = batch(1)
     with files_of_at_most(100), pytest.raises(Unwritten, match="EFBIG"):
-        store.write(same, NOTHING)
+        store.write(rows_again, NOTHING)
     assert path.stat().st_size == 100
 
-    store.write(same, NOTHING)
+    store.write(rows_again, NOTHING)
 
     assert [line["row"] for line in lines(path)] == ["call", "attempt", "attempt"]
 
@@ -83,18 +83,18 @@ def test_a_full_device_may_have_room_later() -> None:
         store.write(batch(1), NOTHING)
 
 
-def test_a_line_that_a_kill_cut_is_not_continued(tmp_path: Path) -> None:
+def test_line_cut_by_kill_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_text('{"row": "ca')
 
     JsonlStore(path, "abc").write(batch(1), NOTHING)
 
-    torn, *whole = path.read_text().splitlines()
+    torn, *complete_lines = path.read_text().splitlines()
     assert torn == '{"row": "ca'
-    assert [json.loads(line)["row"] for line in whole] == ["call", "attempt", "attempt"]
+    assert [json.loads(line)["row"] for line in complete_lines] == ["call", "attempt", "attempt"]
 
 
-def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
+def test_rotated_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
     store.write(batch(1), NOTHING)
@@ -110,7 +110,7 @@ def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
 
 
 @for_each("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])
-def test_a_file_that_is_none_of_ours_is_not_written_to(content: bytes, tmp_path: Path) -> None:
+def test_foreign_file_is_not_changed(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_bytes(content)
 
@@ -133,7 +133,7 @@ def add(path: Path, status: int = 200, tag: str = "support") -> None:
     RefusedRows(path, "run").add("SQLITE_CONSTRAINT", rows)
 
 
-def test_what_no_store_can_hold_is_kept_for_a_person_to_read(tmp_path: Path) -> None:
+def test_refused_rows_are_readable(tmp_path: Path) -> None:
     path = refused_path(tmp_path / "ledger.db")
     add(path, status=2**70, tag="\ud800")
     add(path)
@@ -146,7 +146,7 @@ def test_what_no_store_can_hold_is_kept_for_a_person_to_read(tmp_path: Path) -> 
     assert second["attempts"][0]["upstream"] == "openai"
 
 
-def test_a_place_that_can_never_be_written_is_told_from_a_full_disk(tmp_path: Path) -> None:
+def test_permanent_and_transient_errors_differ(tmp_path: Path) -> None:
     with pytest.raises(Unusable):
         add(tmp_path / "missing" / "file")
     with pytest.raises(Unwritten) as full:

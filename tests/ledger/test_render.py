@@ -17,11 +17,11 @@ SEARCH = SpendingLine(("search",), 2, 10, 6, 1_250_000_000, 0, 0, 2, 1, 0)
 UNKNOWN = SpendingLine((None,), 1, 0, 0, None, 0, 0, 1, 1, 1)
 TOTAL = SpendingLine((), 6, 1510, 906, 3_750_000_000, 22_000, 0, 6, 2, 2)
 SINCE, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
-SPENT = SpendingReport(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
+REPORT = SpendingReport(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
 
 
-def test_a_table_has_a_line_for_each_group_a_bar_and_all_together() -> None:
-    time, heads, support, search, unknown, total = table(SPENT).splitlines()
+def test_table_has_groups_bars_and_total() -> None:
+    time, heads, support, search, unknown, total = table(REPORT).splitlines()
 
     assert time == "2026-01-01 00:00 to 2026-01-31 00:00 UTC"
     assert heads.split("  ")[0] == "tag.team"
@@ -44,7 +44,7 @@ def test_a_table_has_a_line_for_each_group_a_bar_and_all_together() -> None:
     assert "$3.750000" in total
 
 
-def test_bars_go_by_calls_where_nothing_has_a_cost() -> None:
+def test_bars_show_calls_without_costs() -> None:
     report = SpendingReport(("key",), SINCE, UNTIL, (UNKNOWN,), UNKNOWN)
 
     assert table(report).splitlines()[2].endswith("█" * BAR)
@@ -62,7 +62,7 @@ def test_what_a_terminal_would_obey_is_not_shown() -> None:
 
 
 def test_csv_leaves_what_is_unknown_empty() -> None:
-    assert as_csv(SPENT).splitlines() == [
+    assert as_csv(REPORT).splitlines() == [
         "tag.team,calls,tokens_in,tokens_out,cost_usd,lost_cost_usd,saved_usd,attempts,unpriced,estimated",
         "support,3,1500,900,2.500000,0.000022,0.000000,3,0.0,0.3333",
         "search,2,10,6,1.250000,0.000000,0.000000,2,0.5,0.0",
@@ -82,12 +82,12 @@ def test_csv_contains_no_formulas(first: str) -> None:
     assert row[1:6] == ["a=b", "1", "2", "3", "0.000000004"]
 
 
-def test_json_says_the_same_with_nulls() -> None:
-    said = json.loads(as_json(SPENT))
+def test_json_has_nulls_for_unknown_values() -> None:
+    document = json.loads(as_json(REPORT))
 
-    assert said["groups"][0]["group"] == {"tag.team": "support"}
-    assert [each["cost_usd"] for each in said["groups"]] == ["2.500000", "1.250000", None]
-    assert (said["total"]["calls"], said["total"]["unpriced"]) == (6, 0.3333)
+    assert document["groups"][0]["group"] == {"tag.team": "support"}
+    assert [group["cost_usd"] for group in document["groups"]] == ["2.500000", "1.250000", None]
+    assert (document["total"]["calls"], document["total"]["unpriced"]) == (6, 0.3333)
 
 
 def test_all_forms_have_a_name() -> None:

@@ -24,11 +24,11 @@ from tests.ledger.kept import HEAD, PRICED, UNPRICED, finished
 
 def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     [call], attempts, _ = rows_of(entry_of(1, record))
-    named = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
-    return dict(zip(CALL, call, strict=True)), named
+    by_column = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
+    return dict(zip(CALL, call, strict=True)), by_column
 
 
-def test_a_good_call_is_one_row_with_its_sums_and_one_for_its_attempt() -> None:
+def test_call_has_a_row_and_each_attempt_has_one() -> None:
     call, [attempt] = rows(finished())
 
     assert (call["outcome"], call["attempts"], call["tokens"]) == ("success", 1, 8)
@@ -64,7 +64,7 @@ def test_what_is_not_known_is_null_and_never_zero() -> None:
         assert call[name] is None, name
 
 
-def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
+def test_attempt_without_response_has_no_usage() -> None:
     record = finished()
     record.attempts[0].response_at = None
     record.used_attempts.clear()
@@ -75,7 +75,7 @@ def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
     assert attempt["cost_nano_usd"] is call["cost_nano_usd"] is call["tokens"] is None
 
 
-def test_counts_of_which_nothing_is_known_are_null_each() -> None:
+def test_unknown_counts_are_null() -> None:
     record = finished()
     record.attempts[0].meter = Meter(estimates=False, unreported="unknown")
 
@@ -86,10 +86,10 @@ def test_counts_of_which_nothing_is_known_are_null_each() -> None:
     assert (attempt["usage_source"], call["tokens"]) == ("unknown", None)
 
 
-def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+def test_sum_with_unknown_part_is_unknown() -> None:
     call, attempts = rows(finished(UNPRICED, PRICED))
 
-    assert [each["cost_nano_usd"] for each in attempts] == [None, 22_000]
+    assert [row["cost_nano_usd"] for row in attempts] == [None, 22_000]
     assert (call["cost_nano_usd"], call["tokens"]) == (None, 16)
 
 
@@ -100,7 +100,7 @@ def test_a_cost_is_rounded_once_half_to_even(price: str, whole: int) -> None:
     assert rows(finished(target))[1][0]["cost_nano_usd"] == whole
 
 
-def test_what_is_reported_beyond_all_sense_is_estimated() -> None:
+def test_implausible_usage_is_estimated() -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(1000), output=Decimal(0)),))
 
     call, [attempt] = rows(finished(target, said={"usage": usage(2**53, 0)}))
@@ -109,7 +109,7 @@ def test_what_is_reported_beyond_all_sense_is_estimated() -> None:
     assert attempt["usage_source"] == "partial_estimate"
 
 
-def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned() -> None:
+def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
     left = finished()
     left.error = ClientDisconnected()
     beaten = finished(PRICED, PRICED)
@@ -142,7 +142,7 @@ def test_a_clients_words_are_cut_and_printable() -> None:
     assert orjson.loads(call["tags"]) == {"feature": "a?b"}
 
 
-def test_time_is_whole_milliseconds_since_the_epoch() -> None:
+def test_times_are_milliseconds_since_epoch() -> None:
     record = finished()
     record.started_at = datetime(2026, 1, 2, 3, 4, 5, 678999, tzinfo=UTC)
     record.ended = record.started + 1.5

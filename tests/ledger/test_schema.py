@@ -18,12 +18,12 @@ from proxy.ledger.schema import MIGRATIONS
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import PRICED, Told, as_version, book, finished, kept, ledger_at
+from tests.ledger.kept import PRICED, FakeLog, as_version, book, finished, kept, ledger_at
 from tests.ledger.test_jsonl import files_of_at_most
 from tests.ledger.test_spending import summed, written
 
 NAME = "0123456789abcdef"
-LAST = len(MIGRATIONS) - 1
+PREVIOUS_VERSION = len(MIGRATIONS) - 1
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path, store: Stores) -> None:
+def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
         versions = [row[0] for row in file.execute("SELECT version FROM migrations")]
@@ -47,8 +47,8 @@ def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path, store: Sto
 def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stores) -> None:
     left = finished(PRICED)
     left.error, left.attempts[0].finished = ClientDisconnected(), False
-    told = Told()
-    keeping = ledger_at(path, told)
+    fake_log = FakeLog()
+    keeping = ledger_at(path, fake_log)
     for record in (finished(PRICED, PRICED), left):
         book(keeping, record)
     keeping.close()
@@ -58,8 +58,8 @@ def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stor
     as_version(path, version)
     assert summed(path, "loss") == sums
     assert audit(path).violations == ()
-    before = {name: kept(path, name) for name in ("runs", "attempts")}
-    assert version > 4 or before != {name: now[name] for name in before}
+    rows_before = {name: kept(path, name) for name in ("runs", "attempts")}
+    assert version > 4 or rows_before != {name: now[name] for name in rows_before}
 
     store(path)[0].open()
     unknown = {"cache_write_1h_tokens": None, "web_searches": None} if version < 7 else {}
@@ -80,8 +80,8 @@ def backup_of(path: Path, version: int) -> Path:
     return path.with_name(f"{path.name}.v{version}.backup")
 
 
-@pytest.mark.parametrize("version", [1, LAST])
-def test_a_ledger_is_copied_before_it_is_brought_up_to_date(version: int, path: Path) -> None:
+@pytest.mark.parametrize("version", [1, PREVIOUS_VERSION])
+def test_ledger_is_backed_up_before_migration(version: int, path: Path) -> None:
     written(path, finished(PRICED), finished(PRICED, PRICED))
     as_version(path, version)
     rows = {table: kept(path, table) for table in ("runs", "calls", "attempts")}
@@ -97,22 +97,22 @@ def test_a_ledger_is_copied_before_it_is_brought_up_to_date(version: int, path: 
     assert not backup.exists()
 
 
-def test_a_ledger_that_cannot_be_copied_stays_as_it_is(path: Path, store: Stores) -> None:
+def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
     written(path, *[finished(PRICED)] * 200)
-    as_version(path, LAST)
+    as_version(path, PREVIOUS_VERSION)
 
     with files_of_at_most(64 * 1024), pytest.raises(Unwritten, match=r"FULL|IOERR"):
         store(path)[0].open()
 
-    assert versions(path) == LAST
+    assert versions(path) == PREVIOUS_VERSION
     store(path)[0].open()
     assert versions(path) == len(MIGRATIONS)
 
 
 @pytest.mark.parametrize("command", ["serve", "prune"])
-def test_a_ledger_that_an_earlier_process_writes_is_left_alone(command: str, path: Path) -> None:
+def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path) -> None:
     written(path, finished(PRICED))
-    as_version(path, LAST)
+    as_version(path, PREVIOUS_VERSION)
     with closing(sqlite3.connect(path)) as file:
         file.execute(
             "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, '0.9', 0, 0)", [NAME]
@@ -124,20 +124,20 @@ def test_a_ledger_that_an_earlier_process_writes_is_left_alone(command: str, pat
         if command == "prune":
             prune_ledger(path, 0, 0)
         else:
-            ledger_at(path, Told()).close()
+            ledger_at(path, FakeLog()).close()
 
     with pytest.raises(Unusable, match=r"a process of version 0\.9 writes it; stop that process"):
         migrate()
-    assert (versions(path), backup_of(path, LAST).exists()) == (LAST, False)
+    assert (versions(path), backup_of(path, PREVIOUS_VERSION).exists()) == (PREVIOUS_VERSION, False)
     earlier.close(settled=True)
     migrate()
     assert versions(path) == len(MIGRATIONS)
 
 
-def test_rows_of_a_process_whose_ledger_was_brought_up_to_date_are_set_aside(path: Path) -> None:
+def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
     """It cannot see that, where its counts cannot be seen, as from another container."""
-    told = Told()
-    keeping = ledger_at(path, told)
+    fake_log = FakeLog()
+    keeping = ledger_at(path, fake_log)
     with closing(sqlite3.connect(path)) as later:
         later.execute("ALTER TABLE calls RENAME COLUMN cost_nano_usd TO cost_pico_usd")
         later.execute("INSERT INTO migrations VALUES (?)", [len(MIGRATIONS) + 1])
@@ -147,8 +147,8 @@ def test_rows_of_a_process_whose_ledger_was_brought_up_to_date_are_set_aside(pat
 
     lines = [json.loads(line) for line in refused_path(path).read_text().splitlines()]
     assert [line["call"]["cost_nano_usd"] for line in lines] == [22_000] * 3
-    assert told.drops == {"refused": 3}
-    assert told.failures == []
-    [(event, fields)] = told.events
+    assert fake_log.drops == {"refused": 3}
+    assert fake_log.failures == []
+    [(event, fields)] = fake_log.events
     assert (event, fields["calls"]) == ("ledger.rows_refused", 3)
     assert fields["reasons"] == ["a later version of Headrace has changed the tables"]

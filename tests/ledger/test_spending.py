@@ -12,14 +12,14 @@ import pytest
 from proxy.call.record import Record
 from proxy.ledger.spending import SpendingLine, SpendingReport, read_spending
 from proxy.ledger.store import Unusable
-from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
+from tests.ledger.kept import PRICED, UNPRICED, FakeLog, book, finished, ledger_at
 
 NOW = datetime.now(UTC)
 
 
 def written(path: Path, *records: Record) -> Path:
-    told = Told()
-    opened = ledger_at(path, told)
+    fake_log = FakeLog()
+    opened = ledger_at(path, fake_log)
     book(opened, *records)
     opened.close()
     return path
@@ -57,7 +57,7 @@ def test_calls_are_summed_by_what_is_asked_for(path: Path) -> None:
         assert [line.calls for line in summed(path, name).lines] == [4]
 
 
-def test_a_call_of_two_groups_is_in_both_and_once_in_all(path: Path) -> None:
+def test_call_in_two_groups_counts_once_in_total(path: Path) -> None:
     by_money = summed(path, "money")
 
     assert groups(by_money.lines) == [("useful", 4, 66_000), ("retried", 1, 22_000)]
@@ -86,7 +86,7 @@ def test_usage_is_sorted_by_day(by: tuple[str, ...], tmp_path: Path) -> None:
         assert costs == sorted(costs, reverse=True)
 
 
-def test_what_has_no_price_is_unknown_alone_and_a_share_among_others(tmp_path: Path) -> None:
+def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
     path = written(
         tmp_path / "mixed",
         finished(team="search"),
@@ -94,10 +94,10 @@ def test_what_has_no_price_is_unknown_alone_and_a_share_among_others(tmp_path: P
         finished(UNPRICED, team="search"),
     )
 
-    found = {line.group[0]: line for line in summed(path, "tag.team").lines}
+    by_group = {line.group[0]: line for line in summed(path, "tag.team").lines}
 
-    assert (found["support"].cost, found["search"].cost) == (None, 22_000)
-    assert (found["search"].unpriced, found["search"].attempts) == (1, 2)
+    assert (by_group["support"].cost, by_group["search"].cost) == (None, 22_000)
+    assert (by_group["search"].unpriced, by_group["search"].attempts) == (1, 2)
 
 
 def test_what_was_estimated_is_told(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_only_calls_of_the_time_asked_for_count(tmp_path: Path) -> None:
     assert (summed(path).total.calls, summed(path, days=60).total.calls) == (1, 2)
 
 
-def test_nothing_at_all_is_nothing_and_not_unknown(tmp_path: Path) -> None:
+def test_empty_usage_is_zero(tmp_path: Path) -> None:
     total = summed(written(tmp_path / "empty")).total
 
     assert (total.calls, total.tokens_in, total.cost, total.lost_cost) == (0, 0, 0, 0)
@@ -141,6 +141,6 @@ def test_a_tag_that_no_row_has_is_told(path: Path) -> None:
         summed(path, "tag.nope")
 
 
-def test_a_time_that_ends_before_it_begins_is_told(path: Path) -> None:
+def test_period_must_not_end_before_its_start(path: Path) -> None:
     with pytest.raises(Unusable, match="is before --since"):
         read_spending(path, (), NOW, NOW - timedelta(days=1))

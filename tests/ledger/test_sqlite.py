@@ -53,13 +53,13 @@ def test_a_batch_of_any_size_is_kept(path: Path, store: Stores) -> None:
     assert len(kept(path, "attempts")) == 6000
 
 
-def test_a_batch_whose_commit_was_unsure_is_not_kept_twice(path: Path, store: Stores) -> None:
+def test_retried_batch_is_not_stored_twice(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
-    same = batch(1, 2)
-    kept_in.write(same, counted(2))
-    again, _ = store(path)
-    again._run = kept_in._run  # the same process, which did not learn that it had worked
-    again.write(same, counted(2))
+    rows = batch(1, 2)
+    kept_in.write(rows, counted(2))
+    reopened, _ = store(path)
+    reopened._run = kept_in._run  # the same process, which did not learn that it had worked
+    reopened.write(rows, counted(2))
 
     assert len(kept(path)) == 2
     [run] = kept(path, "runs")
@@ -71,8 +71,8 @@ def test_columns_are_those_of_the_tables(path: Path, store: Stores) -> None:
 
     with closing(sqlite3.connect(path)) as file:
         for table, columns in (("calls", CALL), ("attempts", ATTEMPT)):
-            found = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
-            assert found == ["run", *columns]
+            table_columns = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
+            assert table_columns == ["run", *columns]
 
 
 def test_moved_file_is_replaced_with_its_log(path: Path, store: Stores) -> None:
@@ -129,7 +129,7 @@ def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
     assert logs == [None]
 
 
-def test_what_is_no_ledger_is_not_touched(tmp_path: Path, store: Stores) -> None:
+def test_foreign_file_is_left_unchanged(tmp_path: Path, store: Stores) -> None:
     text, other, folder = tmp_path / "text", tmp_path / "other", tmp_path / "none" / "ledger"
     text.write_text("no database at all, but long enough to be told from an empty one" * 20)
     with closing(sqlite3.connect(other)) as file:
@@ -147,7 +147,7 @@ def test_what_is_no_ledger_is_not_touched(tmp_path: Path, store: Stores) -> None
         assert file.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
 
-def test_a_lock_passes(path: Path, store: Stores) -> None:
+def test_waits_for_a_lock(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.open()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -167,12 +167,12 @@ WORDS_OF_WHY = ", ".join(f"'{word}'" for word in get_args(AttemptReason))
 def made_as(path: Path, check: str) -> tuple[str, str]:
     """Rebuild a column's words as an older version made them; return old and new statements."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        [(made,)] = file.execute(ATTEMPTS_MADE).fetchall()
+        [(statement,)] = file.execute(ATTEMPTS_MADE).fetchall()
         file.execute("PRAGMA writable_schema = ON")
-        old = OF_WHY.sub(check, made)
+        old = OF_WHY.sub(check, statement)
         file.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'attempts'", [old])
-    assert old != made
-    return made, old
+    assert old != statement
+    return statement, old
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
     before, counters = store(path)
     before.write(batch(1, 2), counted(2))
     counters.close(settled=True)
-    made, _ = made_as(path, check)
+    statement, _ = made_as(path, check)
     rows = kept(path, "attempts")
 
     record = finished(PRICED, PRICED)
@@ -194,7 +194,7 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
     assert kept(path, "attempts")[: len(rows)] == rows
     assert [row["why"] for row in kept(path, "attempts")[len(rows) :]] == ["first", "guard"]
     with closing(sqlite3.connect(path)) as file:
-        assert file.execute(ATTEMPTS_MADE).fetchone()[0].split() == made.split()
+        assert file.execute(ATTEMPTS_MADE).fetchone()[0].split() == statement.split()
 
 
 def test_same_words_in_old_form_need_no_rebuild(path: Path, store: Stores) -> None:
@@ -223,14 +223,16 @@ def test_no_row_has_a_table_made_for_its_words(path: Path, store: Stores) -> Non
     assert "OpenEphemeral" not in {step[1] for step in steps}
 
 
-def test_every_word_of_a_record_may_stand_in_the_file(path: Path, store: Stores) -> None:
+def test_schema_allows_every_word_of_a_record(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
-        [made] = file.execute("SELECT sql FROM sqlite_master WHERE name = 'attempts'").fetchone()
+        [statement] = file.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
+        ).fetchone()
 
     for words in (AttemptReason, Source, SpendUse):
         for word in get_args(words):
-            assert f"'{word}'" in made
+            assert f"'{word}'" in statement
 
 
 def test_unreachable_folder_stops_no_pruning(tmp_path: Path, store: Stores) -> None:

@@ -22,11 +22,11 @@ from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
 from proxy.ledger.store import Counts, Unusable
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
-from tests.ledger.kept import PRICED, Told, as_version, book, finished, kept, ledger_at, until
+from tests.ledger.kept import PRICED, FakeLog, as_version, book, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import batch, counted
 
-MANY = MAX_PARAMETERS // len(CHARGE) + 3
+OVER_ONE_STATEMENT = MAX_PARAMETERS // len(CHARGE) + 3
 
 
 def charged(seqs: range, budgets: int = 5) -> Rows:
@@ -36,13 +36,13 @@ def charged(seqs: range, budgets: int = 5) -> Rows:
 
 def test_charges_find_the_number_of_their_budget(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
-    for seqs in (range(1, 4), range(4, MANY)):
+    for seqs in (range(1, 4), range(4, OVER_ONE_STATEMENT)):
         kept_in.write(charged(seqs), counted(0))
 
     numbers = {row["id"]: row["name"] for row in kept(tmp_path / "ledger", "budgets")}
     rows = kept(tmp_path / "ledger", "charges")
     assert sorted(numbers.values()) == ["b0", "b1", "b2", "b3", "b4"]
-    assert len(rows) == MANY - 1
+    assert len(rows) == OVER_ONE_STATEMENT - 1
     assert all(numbers[row["budget"]] == f"b{row['seq'] % 5}" for row in rows)
     assert (rows[0]["started_ms"], rows[0]["cost_nano_usd"], rows[0]["cost_usd"]) == (1, 7, 7e-9)
 
@@ -59,7 +59,7 @@ def test_what_is_there_already_stays_as_it_is(tmp_path: Path, store: Stores) -> 
     assert (run["written"], run["charges"]) == (2, 1)
 
 
-def test_a_budget_has_charges_since_the_first_of_them_began(tmp_path: Path, store: Stores) -> None:
+def test_first_charge_of_a_budget_is_recorded(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     for began in ([30, 20, 40], [50, 10], [60]):
         charges: list[Row] = [(at, "team", "key:one", at, 7) for at in began]
@@ -110,7 +110,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_rows_that_are_too_old_go_and_stay_counted(path: Path, dying: Dying) -> None:
+def test_pruned_rows_stay_counted(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [200, 100, 91, 89, 1])
 
     assert store.prune() is False
@@ -120,9 +120,9 @@ def test_rows_that_are_too_old_go_and_stay_counted(path: Path, dying: Dying) -> 
     assert {row["seq"] for row in kept(path, "attempts")} == {4, 5}
     [run] = kept(path, "runs")
     assert (run["written"], run["pruned"], run["pruned_nano_usd"]) == (5, 3, 132_000)
-    found = audit(path)
-    assert found.violations == ()
-    assert "3 calls were pruned (cost $0.000132)" in found.text()
+    report = audit(path)
+    assert report.violations == ()
+    assert "3 calls were pruned (cost $0.000132)" in report.text()
 
 
 def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> None:
@@ -138,7 +138,7 @@ def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> N
     assert "a wrong number of rows" in violation
 
 
-def test_what_budgets_were_charged_goes_with_the_calls(path: Path, dying: Dying) -> None:
+def test_charges_are_pruned_with_their_calls(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [200, 100, 1])
     store.prune()
     store.close(Counts(3, 3, 0, 0))
@@ -150,7 +150,7 @@ def test_what_budgets_were_charged_goes_with_the_calls(path: Path, dying: Dying)
     assert audit(path).violations == ()
 
 
-def test_a_few_rows_go_at_a_time_and_the_rest_soon(path: Path, dying: Dying) -> None:
+def test_prunes_in_batches(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(PRUNE_BATCH + 3)])
 
     assert (store.prune(), len(kept(path))) == (True, 3)
@@ -163,17 +163,17 @@ def test_rows_of_one_moment_go_together(path: Path, dying: Dying) -> None:
     assert (store.prune(), len(kept(path))) == (True, 0)
 
 
-def test_it_is_looked_for_old_rows_now_and_then(path: Path, dying: Dying) -> None:
+def test_prunes_at_intervals(path: Path, dying: Dying) -> None:
     clock = Clock()
     store = filled(dying, path, clock, [200, 89.9999])
     store.prune()
     clock.ms += PRUNE_EVERY_MS - 1
     store.prune()
-    early = len(kept(path))
+    early_count = len(kept(path))
     clock.ms += 1
     store.prune()
 
-    assert (early, len(kept(path))) == (1, 0)
+    assert (early_count, len(kept(path))) == (1, 0)
 
 
 def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
@@ -192,17 +192,17 @@ def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
         ("2026-12-01T13:00", "2026-11-29T10:00"),  # and this week begins before December
     ],
 )
-def test_what_a_budget_may_have_to_recall_is_kept(now: str, begin: str) -> None:
+def test_prune_limit_keeps_budget_windows(now: str, begin: str) -> None:
     at = ms(datetime.fromisoformat(now).replace(tzinfo=UTC))
 
     assert prune_limit_ms(at, at) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
     assert prune_limit_ms(5, at) == 5
 
 
-async def test_the_writer_prunes_by_itself(path: Path) -> None:
+async def test_writer_prunes_in_background(path: Path) -> None:
     written(path, aged(200, datetime.now(UTC)), finished())
-    told = Told()
-    opened = ledger_at(path, told, 90)
+    fake_log = FakeLog()
+    opened = ledger_at(path, fake_log, 90)
     book(opened, finished())
     try:
         await until(lambda: [row["run"] for row in kept(path)] == [1, 2])
@@ -212,39 +212,41 @@ async def test_the_writer_prunes_by_itself(path: Path) -> None:
     assert audit(path).violations == ()
 
 
-async def test_the_command_prunes_what_nobody_needs(path: Path) -> None:
+async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
     now = datetime.now(UTC)
     recent = now - timedelta(seconds=9)  # three commands may take less than the second that is kept
     written(path, aged(400, now), aged(100, now), aged(0, recent))
 
-    first, said = await headrace("ledger", "prune", str(path), "--keep", "365d")
-    second, more = await headrace("ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}")
+    first, output = await headrace("ledger", "prune", str(path), "--keep", "365d")
+    second, second_output = await headrace(
+        "ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}"
+    )
     third, retained = await headrace("ledger", "prune", str(path), "--before", "1s")
-    fourth, none = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
+    fourth, fourth_output = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
 
     assert (first, second, third, fourth) == (0, 0, 0, 0)
-    assert said.startswith("1 call pruned (cost $0.000044)")
-    assert more.startswith("1 call pruned")
+    assert output.startswith("1 call pruned (cost $0.000044)")
+    assert second_output.startswith("1 call pruned")
     assert re.fullmatch(
         r"0 calls pruned\nkept 1 call before .*, because budgets of this week or month may need "
         r"the data\n",
         retained,
     )
-    assert none == "0 calls pruned: none started before 2020-01-31 00:00 UTC\n"
+    assert fourth_output == "0 calls pruned: none started before 2020-01-31 00:00 UTC\n"
     assert (len(kept(path)), audit(path).violations) == (1, ())
 
 
-async def test_the_command_says_what_is_no_ledger(tmp_path: Path) -> None:
+async def test_prune_command_rejects_other_files(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    code, said = await headrace("ledger", "prune", str(tmp_path / "empty"), "--keep", "90d")
+    code, output = await headrace("ledger", "prune", str(tmp_path / "empty"), "--keep", "90d")
 
     assert (code, (tmp_path / "empty").stat().st_size) == (1, 0)
-    assert "is not a Headrace ledger" in said
+    assert "is not a Headrace ledger" in output
     with pytest.raises(Unusable):
         prune_ledger(tmp_path / "empty", 1, now_ms())
 
 
-def test_a_ledger_of_before_can_be_checked_as_it_is(path: Path) -> None:
+def test_old_ledger_can_be_audited(path: Path) -> None:
     written(path, finished())
     as_version(path, 1)
 

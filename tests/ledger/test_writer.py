@@ -20,7 +20,7 @@ from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Writer
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
-from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at, ledgered, until
+from tests.ledger.kept import PRICED, FakeLog, book, finished, kept, ledger_at, ledgered, until
 from tests.test_pipeline import BEARER
 
 NOWHERE = Path("/nonexistent")
@@ -54,11 +54,11 @@ class Memory:
         self.counts, self.closed = counts, True
 
 
-def writing(store: Any, told: Told, folder: Path = NOWHERE) -> tuple[Writer, CallCounters]:
+def writing(store: Any, fake_log: FakeLog, folder: Path = NOWHERE) -> tuple[Writer, CallCounters]:
     tally = CallCounters(None, "")
     refused = RefusedRows(folder / "refused", "run")
-    log = cast(Any, told)
-    return Writer(store, refused, tally, told.dropped, told.failed, log), tally
+    log = cast(Any, fake_log)
+    return Writer(store, refused, tally, fake_log.dropped, fake_log.failed, log), tally
 
 
 def put(writer: Writer, tally: CallCounters, count: int) -> None:
@@ -68,36 +68,36 @@ def put(writer: Writer, tally: CallCounters, count: int) -> None:
         writer.put(entry_of(tally.ended, finished()))
 
 
-def test_a_stop_writes_all_that_waits() -> None:
-    store, told = Memory(), Told()
-    writer, tally = writing(store, told)
+def test_close_writes_all_waiting_calls() -> None:
+    store, fake_log = Memory(), FakeLog()
+    writer, tally = writing(store, fake_log)
     put(writer, tally, 1000)
     writer.close(5)
 
     assert [row[0] for row in store.calls] == list(range(1, 1001))
-    assert (store.counts, store.closed, told.drops) == (Counts(1000, 1000, 0, 0), True, {})
+    assert (store.counts, store.closed, fake_log.drops) == (Counts(1000, 1000, 0, 0), True, {})
 
 
-async def test_what_cannot_be_written_waits_and_is_told_of_once() -> None:
-    store, told = Memory(), Told()
+async def test_failed_write_is_retried_and_reported_once() -> None:
+    store, fake_log = Memory(), FakeLog()
     store.full = True
-    writer, tally = writing(store, told)
+    writer, tally = writing(store, fake_log)
     put(writer, tally, 3)
-    await until(lambda: bool(told.events))
+    await until(lambda: bool(fake_log.events))
     store.full = False
     await until(lambda: len(store.calls) == 3)
     writer.close(5)
 
-    assert [event for event, _ in told.events] == ["ledger.failing", "ledger.mended"]
-    assert told.drops == {}
+    assert [event for event, _ in fake_log.events] == ["ledger.failing", "ledger.mended"]
+    assert fake_log.drops == {}
     assert store.counts is not None
     assert store.counts.failures >= 1
 
 
-def test_a_store_that_hangs_fills_a_bounded_queue_and_the_rest_is_counted() -> None:
-    store, told = Memory(), Told()
+def test_hanging_store_drops_beyond_the_queue_bound() -> None:
+    store, fake_log = Memory(), FakeLog()
     store.go.clear()
-    writer, tally = writing(store, told)
+    writer, tally = writing(store, fake_log)
     entry = entry_of(1, finished())
     for _ in range(MAX_CALLS * 2):
         tally.begin()
@@ -106,13 +106,13 @@ def test_a_store_that_hangs_fills_a_bounded_queue_and_the_rest_is_counted() -> N
     writer.close(0.05)
     store.go.set()
 
-    assert MAX_CALLS * 0.9 < told.drops["queue_full"] <= MAX_CALLS
-    assert sum(told.drops.values()) == MAX_CALLS * 2
+    assert MAX_CALLS * 0.9 < fake_log.drops["queue_full"] <= MAX_CALLS
+    assert sum(fake_log.drops.values()) == MAX_CALLS * 2
 
 
-def test_unwritten_rows_are_counted_now_and_at_next_start(tmp_path: Path) -> None:
-    path, told, again = tmp_path / "ledger", Told(), Told()
-    keeping = ledger_at(path, told)
+def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
+    path, fake_log, again = tmp_path / "ledger", FakeLog(), FakeLog()
+    keeping = ledger_at(path, fake_log)
     with closing(sqlite3.connect(path, isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
         for _ in range(4):
@@ -123,7 +123,7 @@ def test_unwritten_rows_are_counted_now_and_at_next_start(tmp_path: Path) -> Non
 
     ledger_at(path, again).close()
 
-    assert told.drops == {"shutdown": 4}
+    assert fake_log.drops == {"shutdown": 4}
     assert again.drops == {"crash": 4}
     assert again.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
     missing = ("4 calls have no row",)
@@ -142,10 +142,10 @@ class Batches(Memory):
         self.sizes.append(len(rows.calls))
 
 
-def test_calls_are_written_a_few_at_a_time_and_many_when_many_wait() -> None:
-    store, told = Batches(), Told()
+def test_batch_size_grows_with_the_queue() -> None:
+    store, fake_log = Batches(), FakeLog()
     store.go.clear()
-    writer, tally = writing(store, told)
+    writer, tally = writing(store, fake_log)
     put(writer, tally, 2 * MAX_SLICED)
     store.go.set()
     writer.close(5)
@@ -153,28 +153,28 @@ def test_calls_are_written_a_few_at_a_time_and_many_when_many_wait() -> None:
     assert sum(store.sizes) == len(store.calls) == 2 * MAX_SLICED
     assert max(store.sizes) > SLICE
     assert sum(size for size in store.sizes if size <= SLICE) >= MAX_SLICED // 2
-    assert told.drops == {}
+    assert fake_log.drops == {}
 
 
-def test_a_call_that_ends_after_the_end_is_counted() -> None:
-    store, told = Memory(), Told()
-    writer, tally = writing(store, told)
+def test_call_after_close_is_counted_as_dropped() -> None:
+    store, fake_log = Memory(), FakeLog()
+    writer, tally = writing(store, fake_log)
     writer.close(5)
     put(writer, tally, 2)
 
-    assert (store.calls, told.drops) == ([], {"closed": 2})
+    assert (store.calls, fake_log.drops) == ([], {"closed": 2})
 
 
-def test_a_call_that_makes_no_row_is_counted_and_hurts_no_other() -> None:
-    store, told = Memory(), Told()
-    writer, tally = writing(store, told)
+def test_call_without_row_is_counted_and_others_are_written() -> None:
+    store, fake_log = Memory(), FakeLog()
+    writer, tally = writing(store, fake_log)
     tally.begin()
     tally.end()
     writer.put(entry_of(1, finished())._replace(facts=cast(Any, None)))
     put(writer, tally, 2)
     writer.close(5)
 
-    assert ([row[0] for row in store.calls], told.drops) == ([2, 3], {"invalid": 1})
+    assert ([row[0] for row in store.calls], fake_log.drops) == ([2, 3], {"invalid": 1})
 
 
 class Picky(Memory):
@@ -193,10 +193,10 @@ class Picky(Memory):
         super().write(rows, counts)
 
 
-def test_a_row_that_the_store_refuses_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
-    told = Told()
+def test_refused_row_is_set_aside_and_others_are_written(tmp_path: Path) -> None:
+    fake_log = FakeLog()
     store = Picky({7: RowsRefused("SQLITE_CONSTRAINT"), 200: OverflowError("too large")})
-    writer, tally = writing(store, told, tmp_path)
+    writer, tally = writing(store, fake_log, tmp_path)
     put(writer, tally, 256)
     writer.close(10)
 
@@ -211,38 +211,40 @@ def test_a_row_that_the_store_refuses_is_set_aside_and_the_others_go_on(tmp_path
     assert [attempt["cost_nano_usd"] for attempt in lines[0]["attempts"]] == [22_000]
     # 256, 128 ... 1; fewer where the writer began with some of them
     assert store.counts in [Counts(256, 256, 2, failures) for failures in range(2, 10)]
-    assert told.drops == {"refused": 2}
-    assert [type(error) for error in told.failures] == [OverflowError]
+    assert fake_log.drops == {"refused": 2}
+    assert [type(error) for error in fake_log.failures] == [OverflowError]
     told_of = {"calls": 2, "reasons": ["OverflowError", "SQLITE_CONSTRAINT"]}
-    assert told.events == [("ledger.rows_refused", {**told_of, "file": str(tmp_path / "refused")})]
+    assert fake_log.events == [
+        ("ledger.rows_refused", {**told_of, "file": str(tmp_path / "refused")})
+    ]
 
 
-def test_a_store_that_refuses_everything_costs_two_writes_for_each_call(tmp_path: Path) -> None:
+def test_refusing_store_gets_two_writes_per_call(tmp_path: Path) -> None:
     store = Picky(dict.fromkeys(range(1, 257), RowsRefused("SQLITE_CONSTRAINT")))
-    told = Told()
-    writer, tally = writing(store, told, tmp_path)
+    fake_log = FakeLog()
+    writer, tally = writing(store, fake_log, tmp_path)
     put(writer, tally, 256)
     writer.close(10)
 
-    assert (told.drops, writer.waiting) == ({"refused": 256}, 0)
+    assert (fake_log.drops, writer.waiting) == ({"refused": 256}, 0)
     assert store.writes <= 2 * 256
 
 
-def test_where_nothing_can_be_set_aside_the_others_go_on_as_well() -> None:
-    told, store = Told(), Picky({2: RowsRefused("SQLITE_CONSTRAINT")})
-    writer, tally = writing(store, told)
+def test_rows_are_written_when_setting_aside_fails() -> None:
+    fake_log, store = FakeLog(), Picky({2: RowsRefused("SQLITE_CONSTRAINT")})
+    writer, tally = writing(store, fake_log)
     put(writer, tally, 3)
     writer.close(10)
 
     assert [row[0] for row in store.calls] == [1, 3]
-    assert told.drops == {"refused": 1}
-    assert "ledger.not_set_aside" in dict(told.events)
+    assert fake_log.drops == {"refused": 1}
+    assert "ledger.not_set_aside" in dict(fake_log.events)
 
 
 @pytest.mark.parametrize("fate", ["written", "refused", "invalid", "queue_full", "closed"])
-def test_bills_are_reported_whatever_becomes_of_a_row(fate: str, tmp_path: Path) -> None:
-    store, told, names = Picky({}), Told(), list[str]()
-    writer, tally = writing(store, told, tmp_path)
+def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path) -> None:
+    store, fake_log, names = Picky({}), FakeLog(), list[str]()
+    writer, tally = writing(store, fake_log, tmp_path)
     writer.on_bills = names.extend
     if fate == "queue_full":
         store.go.clear()
@@ -261,7 +263,7 @@ def test_bills_are_reported_whatever_becomes_of_a_row(fate: str, tmp_path: Path)
     writer.close(5)
 
     assert names == ["bill"]
-    assert told.drops == ({} if fate == "written" else {fate: 1})
+    assert fake_log.drops == ({} if fate == "written" else {fate: 1})
 
 
 class Pruning(Memory):
@@ -271,40 +273,40 @@ class Pruning(Memory):
         raise AttributeError
 
 
-async def test_an_exception_in_the_thread_is_told_and_does_not_end_it() -> None:
-    told, store = Told(), Pruning()
-    writer, tally = writing(store, told)
+async def test_exception_in_thread_is_reported_and_thread_continues() -> None:
+    fake_log, store = FakeLog(), Pruning()
+    writer, tally = writing(store, fake_log)
     put(writer, tally, 1)
-    await until(lambda: bool(told.failures))
+    await until(lambda: bool(fake_log.failures))
     put(writer, tally, 1)
     await until(lambda: len(store.calls) == 2)
     writer.close(5)
 
-    assert (store.closed, told.drops) == (True, {})
-    assert {type(error) for error in told.failures} == {AttributeError}
+    assert (store.closed, fake_log.drops) == (True, {})
+    assert {type(error) for error in fake_log.failures} == {AttributeError}
 
 
-def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) -> None:
-    path, told = tmp_path / "ledger", Told()
-    keeping = ledger_at(path, told)
+def test_oversize_number_affects_no_other_call(tmp_path: Path) -> None:
+    path, fake_log = tmp_path / "ledger", FakeLog()
+    keeping = ledger_at(path, fake_log)
     for status in (200, 2**70, 200):
         record = finished(PRICED)
         record.status = status
         book(keeping, record)
     keeping.close()
 
-    found = audit(path)
+    report = audit(path)
     assert [row["seq"] for row in kept(path)] == [1, 3]
     assert json.loads(refused_path(path).read_text())["call"]["status"] == 2**70
-    assert found.violations == ("1 call has no row",)
-    assert str(refused_path(path)) in found.text()
+    assert report.violations == ("1 call has no row",)
+    assert str(refused_path(path)) in report.text()
     assert audit(path, known_missing=1).violations == ()
 
 
 async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("DROP TABLE attempts")
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("DROP TABLE attempts")
         body = {"model": "resilient", "prompt": "Hi"}
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
             assert response.status == 200
@@ -317,14 +319,14 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
     assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 1.0' in metrics
 
 
-def test_an_exception_is_counted_each_time_and_logged_now_and_then() -> None:
-    metrics, told = Metrics("1"), Told()
-    failed = writer_failed(metrics, cast(Any, told))
+def test_exceptions_are_counted_and_logged_at_a_limited_rate() -> None:
+    metrics, fake_log = Metrics("1"), FakeLog()
+    failed = writer_failed(metrics, cast(Any, fake_log))
 
     for _ in range(3):
         failed("ledger", OverflowError("the words of a client"))
 
     assert 'headrace_writer_failures_total{writer="ledger"} 3.0' in metrics.render()[0].decode()
-    assert told.events == [
+    assert fake_log.events == [
         ("writer.failed", {"writer": "ledger", "type": "OverflowError", "location": "?"})
     ]

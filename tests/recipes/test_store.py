@@ -16,14 +16,16 @@ def test_a_store_is_one_file_and_its_word(tmp_path: Path) -> None:
     copy.add_import(opened, "from proxy.cache.acme import Acme")
     copy.add_at_end(
         opened,
-        "shelves",
+        "cache_backends",
         "acme = await context.opened.enter_async_context(Acme())",
-        'shelves["acme"] = CacheBackend(acme, secret)',
+        'backends["acme"] = CacheBackend(acme, secret)',
     )
     copy.add("proxy/ledger/acme.py", "ledger_store.py")
     table = "proxy/ledger/__init__.py"
     copy.add_import(table, "from proxy.ledger.acme import AcmeStore")
-    copy.add_item(table, "STORES", '"acme": lambda path, run, crashed, begun_anew: AcmeStore(path)')
+    copy.add_item(
+        table, "STORES", '"acme": lambda path, run, on_crash, on_new_file: AcmeStore(path)'
+    )
     copy.add_item("proxy/settings.py", "LEDGERS", '"acme"')
 
     schema = json.loads(copy.run("proxy", "schema"))
