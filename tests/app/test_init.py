@@ -10,10 +10,10 @@ from pathlib import Path
 import aiohttp
 
 from proxy import app
-from proxy.guards.kinds.injection import LONGEST
+from proxy.guards.kinds.injection import MAX_LENGTH
 from proxy.guards.kinds.pii import Pii
 from proxy.guards.kinds.secrets import Secrets
-from proxy.guards.matching.injection_rules import LanguageBook, english
+from proxy.guards.matching.injection_rules import LanguageBook, english_rules
 from proxy.guards.matching.phrase_rules import PhraseRules
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
@@ -38,8 +38,8 @@ SAMPLES = [*TEXTS, *KEYS, "You stupid idiot.", *(each["attacks"][0] for each in 
 DETECTORS: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
     "secrets": Secrets,
     "pii": Pii,
-    "languages": lambda: LanguageBook(LONGEST),
-    "english": lambda: PhraseRules(english().rules, LONGEST),
+    "languages": lambda: LanguageBook(MAX_LENGTH),
+    "english": lambda: PhraseRules(english_rules().rules, MAX_LENGTH),
 }
 
 

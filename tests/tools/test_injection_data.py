@@ -38,4 +38,4 @@ def test_words_keep_their_severity_and_get_our_kinds() -> None:
     written = obscenity.written(f"{head}\n{anger}\n{calm}\n")
 
     assert written.splitlines()[-1] == "profanity\t0.67\tf*ck"
-    assert written.startswith(wordlist.FILE.read_text("utf-8")[:40])
+    assert written.startswith(wordlist.WORDS_FILE.read_text("utf-8")[:40])

@@ -12,11 +12,11 @@ from pathlib import Path
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import Shape, Shapes
-from proxy.guards.matching.re2set import Characters, Pattern, encoded, prefilter
+from proxy.guards.matching.re2set import Characters, Pattern, encode, prefilter
 from proxy.types.guard import Finding
 
-REACH = 2000
-OTHER = "code"
+LOOKBACK = 2000
+OTHER_KIND = "code"
 
 _LANGUAGES = tomllib.loads((Path(__file__).parent / "data" / "code.toml").read_text("utf-8"))
 CUES: dict[str, list[str]] = {kind: language["cues"] for kind, language in _LANGUAGES.items()}
@@ -33,26 +33,26 @@ class Code:
     A block extends to its closing fence, or to the lookback. Single lines score 0.6, blocks 1.
     """
 
-    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")
+    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_pattern_set", "hold", "may_find")
 
-    kinds = frozenset({*CUES, OTHER})
+    kinds = frozenset({*CUES, OTHER_KIND})
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
-        self.hold = Shapes([Shape(FENCE), *map(Shape, cues)], opened={0: self._open_block})
-        self._sieve = self.hold.found
-        self.may_find = prefilter([self._sieve])
+        self.hold = Shapes([Shape(FENCE), *map(Shape, cues)], open_parts={0: self._open_block})
+        self._pattern_set = self.hold.pattern_set
+        self.may_find = prefilter([self._pattern_set])
         self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
         self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
         self._closes = {
             mark: Pattern(rf"(?m)^[ \t>*-]{{0,8}}{mark}{{3,20}}[ \t]*(?:\n|\z)") for mark in "`~"
         }
 
-    lookback = REACH
+    lookback = LOOKBACK
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encoded(text)
-        hits = self._sieve.hits(data)
+        data = encode(text)
+        hits = self._pattern_set.hits(data)
         if not hits:
             return ()
         blocks = list(self._blocks(data)) if hits[0] == 0 else []
@@ -61,37 +61,36 @@ class Code:
             for hit in hits
             if hit
             for kind, pattern in self._cues[hit - 1 : hit]
-            for spans in pattern.every(data)
+            for spans in pattern.find_all(data)
         ]
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
-            for start, end, kind, score in _apart(blocks + lines)
+            for start, end, kind, score in _without_nested(blocks + lines)
         ]
 
     def _blocks(self, data: bytes) -> Iterator[Place]:
         end = 0
         while opened := self._fence.search(data, end):
             (start, end), mark, word = opened
-            named = data[slice(*word)].decode().casefold()
-            if not named and self._ends.match(data[end : end + REACH]):
+            language = data[slice(*word)].decode().casefold()
+            if not language and self._ends.match(data[end : end + LOOKBACK]):
                 continue
             closing = self._closes[chr(data[mark[0]])].search(
-                data, end, min(start + REACH, len(data))
+                data, end, min(start + LOOKBACK, len(data))
             )
-            end = closing[0][1] if closing else min(start + REACH, len(data))
-            if named not in PROSE:
-                yield start, end, KINDS.get(named, OTHER), 1.0
+            end = closing[0][1] if closing else min(start + LOOKBACK, len(data))
+            if language not in PROSE:
+                yield start, end, KINDS.get(language, OTHER_KIND), 1.0
 
     def _open_block(self, data: bytes, start: int) -> int:
-        """Return the offset of a block that is not closed, or the length of the data."""
         while opened := self._fence.search(data, start):
             (begin, start), mark, word = opened
             if word[0] == word[1] and (ends := self._ends.match(data[start:])):
                 if data[start : start + ends[1]].endswith(b"\n"):
                     continue
                 return begin
-            limit = begin + REACH
+            limit = begin + LOOKBACK
             closing = self._closes[chr(data[mark[0]])].search(data, start, min(limit, len(data)))
             start = closing[0][1] if closing else limit
             closed = closing is not None and data[start - 1 : start] == b"\n"
@@ -103,10 +102,10 @@ class Code:
 Place = tuple[int, int, str, float]
 
 
-def _apart(places: Sequence[Place]) -> list[Place]:
+def _without_nested(places: Sequence[Place]) -> list[Place]:
     """Return the places by their start, without those that start within a previous place."""
     result: list[Place] = []
-    for place in sorted(places, key=lambda each: (each[0], -each[3])):
+    for place in sorted(places, key=lambda candidate: (candidate[0], -candidate[3])):
         if not result or place[0] >= result[-1][1]:
             result.append(place)
     return result

@@ -18,9 +18,9 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
 from proxy.types.hold import PartialMatcher
 
-GRAM = 5  # words per sequence for the share of a response
-LEAST_GRAMS = 20  # minimum sequences of a response for its share
-MOST = 1024 * 1024  # characters of all texts together
+GRAM_WORDS = 5  # words per sequence for the share of a response
+MIN_GRAMS = 20  # minimum sequences of a response for its share
+MAX_CHARACTERS = 1024 * 1024  # characters of all texts together
 
 
 class Copyright:
@@ -37,14 +37,14 @@ class Copyright:
     def __init__(self, texts: Sequence[str], words: int, share: float | None) -> None:
         if not texts:
             raise ValueError("must have texts to look for")
-        if sum(map(len, texts)) > MOST:
-            raise ValueError(f"texts must have at most {MOST} characters together")
+        if sum(map(len, texts)) > MAX_CHARACTERS:
+            raise ValueError(f"texts must have at most {MAX_CHARACTERS} characters together")
         for number, text in enumerate(texts, 1):
             if sum(1 for _ in compared_words(text)) < words:
                 raise ValueError(f"text {number} must have at least {words} words")
         self._passages = Passages(texts, words)
         self._share = share
-        self._alike = Passages(texts if share is not None else (), GRAM)
+        self._alike = Passages(texts if share is not None else (), GRAM_WORDS)
 
     @property
     def lookback(self) -> int | None:
@@ -58,7 +58,7 @@ class Copyright:
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:
             share, sequences = self._alike.share(text)
-            if sequences >= LEAST_GRAMS and share >= self._share:
+            if sequences >= MIN_GRAMS and share >= self._share:
                 return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
         return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]
 

@@ -16,7 +16,7 @@ from pydantic import StringConstraints
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.findings import inverse_details, inverse_summary
 from proxy.guards.guard_kind import ByContext, GuardContext, GuardKind
-from proxy.guards.kinds.nli import Entailed
+from proxy.guards.kinds.nli import EntailmentModel
 from proxy.guards.matching import polarity, word_overlap
 from proxy.guards.matching.word_overlap import Sentence
 from proxy.types.detections import DetectionFormat
@@ -24,9 +24,9 @@ from proxy.types.guard import Action, Finding, PromptContext
 
 KINDS = ("number", "name", "negation", "unsupported")
 MIN_STEMS = 4  # minimum for a sentence without numbers and names
-MOST_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
-LONGEST = 64 * 1024  # characters of a context, about 100 ms
-ALIKE = 0.5  # minimum share of common stems of comparable sentences
+MAX_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
+MAX_CONTEXT = 64 * 1024  # characters of a context, about 100 ms
+MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable sentences
 
 
 class Grounded:
@@ -42,7 +42,7 @@ class Grounded:
 
     def __init__(self, context: str, threshold: float = 0.5) -> None:
         self._context, self._threshold = context, threshold
-        self._clauses = cache(polarity.clauses)
+        self._clauses = cache(polarity.parse_clauses)
 
     @property
     def weight(self) -> int:
@@ -64,9 +64,9 @@ class Grounded:
         sentences = [
             sentence
             for sentence in word_overlap.sentences(text)
-            if _has_facts(sentence) or len(sentence.stems) >= polarity.SHARED
+            if _has_facts(sentence) or len(sentence.stems) >= polarity.MIN_SHARED
         ]
-        if len(self._context) > LONGEST or len(sentences) * len(self._sentences) > MOST_PAIRS:
+        if len(self._context) > MAX_CONTEXT or len(sentences) * len(self._sentences) > MAX_PAIRS:
             raise ValueError("too long to compare")
         judged = [(sentence, *self.judge(sentence)) for sentence in sentences]
         return [
@@ -76,44 +76,46 @@ class Grounded:
         ]
 
     def judge(self, sentence: Sentence) -> tuple[str, float]:
-        """Return the kind and the score of the strongest doubt about a sentence."""
         return max(self._doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
 
     def _doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
         doubts = []
-        near = self._nearest(sentence)
+        nearest = self._nearest(sentence)
         if sentence.numbers - self._numbers:
             doubts.append(("number", 0.9))
-        elif near and sentence.numbers - frozenset().union(*(each.numbers for each in near)):
+        elif nearest and sentence.numbers - frozenset().union(
+            *(related.numbers for related in nearest)
+        ):
             doubts.append(("number", 0.55))
         if sentence.names - self._stems:
             doubts.append(("name", 0.8))
-        clauses = [clause for each in near for clause in self._clauses(each.text)]
-        if kind := polarity.contradiction(polarity.clauses(sentence.text), clauses):
+        clauses = [clause for related in nearest for clause in self._clauses(related.text)]
+        if kind := polarity.find_contradiction(polarity.parse_clauses(sentence.text), clauses):
             doubts.append((kind, 0.7))
         if _has_facts(sentence):
-            doubts.append(("unsupported", round(1 - self._support(sentence, near), 2)))
+            doubts.append(("unsupported", round(1 - self._support(sentence, nearest), 2)))
         return doubts
 
     def _nearest(self, sentence: Sentence) -> list[Sentence]:
-        """Return at most two sentences of the context that share the most stems, nearest first."""
         size = len(sentence.stems) or 1
         shares = [
-            (len(sentence.stems & other.stems) / size, -index)
-            for index, other in enumerate(self._sentences)
+            (len(sentence.stems & candidate.stems) / size, -index)
+            for index, candidate in enumerate(self._sentences)
         ]
         best = sorted(shares, reverse=True)[:2]
-        return [self._sentences[-index] for share, index in best if share >= ALIKE]
+        return [self._sentences[-index] for share, index in best if share >= MIN_SIMILARITY]
 
-    def _support(self, sentence: Sentence, near: Sequence[Sentence]) -> float:
+    def _support(self, sentence: Sentence, nearest: Sequence[Sentence]) -> float:
         """Return the share of supported facts: 0.7 by the whole context, 0.3 by the nearest
         sentences."""
         facts = sentence.stems | sentence.numbers
         if not facts:
             return 1.0
-        known = len(facts & (self._stems | self._numbers)) / len(facts)
-        together = frozenset[str]().union(*(each.stems | each.numbers for each in near))
-        return 0.7 * known + 0.3 * len(facts & together) / len(facts)
+        known_share = len(facts & (self._stems | self._numbers)) / len(facts)
+        nearby_facts = frozenset[str]().union(
+            *(related.stems | related.numbers for related in nearest)
+        )
+        return 0.7 * known_share + 0.3 * len(facts & nearby_facts) / len(facts)
 
 
 def _has_facts(sentence: Sentence) -> bool:
@@ -139,8 +141,8 @@ def grounded(threshold: float) -> ByContext[Grounded]:
     return ByContext(about)
 
 
-def _make(keys: GroundedConfig, context: GuardContext) -> ByContext[Grounded] | Entailed:
-    return Entailed(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
+def _make(keys: GroundedConfig, context: GuardContext) -> ByContext[Grounded] | EntailmentModel:
+    return EntailmentModel(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
 
 
 KIND = GuardKind(
@@ -150,7 +152,7 @@ KIND = GuardKind(
     answers=True,
     detections=(
         DetectionFormat(
-            "hallucination", "is_hallucination", lambda found: {"is_hallucination": found.any}
+            "hallucination", "is_hallucination", lambda results: {"is_hallucination": results.any}
         ),
         DetectionFormat(
             "adherence",

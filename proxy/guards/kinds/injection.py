@@ -12,20 +12,24 @@ from itertools import chain
 
 from proxy.config.scalars import Certain, Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.injection_negation import AFTER, BEFORE
-from proxy.guards.matching.injection_rules import LanguageBook, english
-from proxy.guards.matching.merge_overlaps import apart
-from proxy.guards.matching.partial_match import Holds
+from proxy.guards.matching.injection_rules import (
+    CHARS_AFTER,
+    CHARS_BEFORE,
+    LanguageBook,
+    english_rules,
+)
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.phrase_rules import PhraseRules
-from proxy.guards.matching.re2set import Prefilter, encodable
+from proxy.guards.matching.re2set import Prefilter, replace_surrogates
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
 from proxy.types.hold import PartialMatcher
 
-LONGEST = 240  # characters of a finding
+MAX_LENGTH = 240  # characters of a finding
 APPLICATION = frozenset({"system", "developer"})  # roles of the application's own messages
-KINDS = tuple(dict.fromkeys(rule.kind for rule in english().rules))
+KINDS = tuple(dict.fromkeys(rule.kind for rule in english_rules().rules))
 
 
 @frozen
@@ -33,19 +37,22 @@ class Injection:
     """Detector of injections. ``threshold`` is the minimum score of a rule, above 0 and up to 1."""
 
     threshold: float = 0.95
-    lookback = BEFORE + LONGEST + AFTER
+    lookback = CHARS_BEFORE + MAX_LENGTH + CHARS_AFTER
 
     @property
     def may_find(self) -> MayFind:
-        rules, others = _english(), _languages()
+        english, languages = _english(), _languages()
         return Prefilter(
-            (*(each.sieve for each in rules.sets), others.openings.sieve),
-            confirm=lambda lines: rules.may_find(lines) or others.may_find(lines),
+            (
+                *(pattern_set.shared_prefilter for pattern_set in english.sets),
+                languages.openings.shared_prefilter,
+            ),
+            confirm=lambda lines: english.may_find(lines) or languages.may_find(lines),
         )
 
     @property
     def hold(self) -> PartialMatcher:
-        return Holds([_english().hold, _languages().hold])
+        return PartialMatchers([_english().hold, _languages().hold])
 
     def prepare(self) -> None:
         _languages().prepare()
@@ -55,9 +62,9 @@ class Injection:
         yield from _languages().load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        text = encodable(text)
-        is_harmless = english().context.is_harmless
-        return apart(
+        text = replace_surrogates(text)
+        is_harmless = english_rules().context.is_harmless
+        return resolve_overlaps(
             finding
             for finding in chain(_english().find(text), _languages().find(text))
             if finding.score >= self.threshold and not is_harmless(text, finding.start, finding.end)
@@ -66,12 +73,12 @@ class Injection:
 
 @lru_cache(maxsize=1)
 def _languages() -> LanguageBook:
-    return LanguageBook(LONGEST, after=AFTER)
+    return LanguageBook(MAX_LENGTH, context_length=CHARS_AFTER)
 
 
 @lru_cache(maxsize=1)
 def _english() -> PhraseRules:
-    return PhraseRules(english().rules, LONGEST, after=AFTER)
+    return PhraseRules(english_rules().rules, MAX_LENGTH, context_length=CHARS_AFTER)
 
 
 class InjectionConfig(Section):
@@ -94,7 +101,7 @@ KIND = GuardKind(
         DetectionFormat(
             "injection_attack",
             "injection_attack",
-            lambda found: {"safe": f"{1 - found.score:.3f}", "attack": f"{found.score:.3f}"},
+            lambda results: {"safe": f"{1 - results.score:.3f}", "attack": f"{results.score:.3f}"},
         ),
     ),
 )

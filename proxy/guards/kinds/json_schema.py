@@ -17,7 +17,7 @@ from proxy.dialects.wire.json_size import read_distinct
 from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Finding
 
-MOST_CHARACTERS = 200
+MAX_PATH = 200
 
 
 class JsonSchema:
@@ -59,7 +59,7 @@ class JsonSchema:
         error = next(self._validator.iter_errors(value), None)
         if error is None:
             return None, ""
-        return "invalid_schema", ".".join(map(str, error.schema_path))[:MOST_CHARACTERS]
+        return "invalid_schema", ".".join(map(str, error.schema_path))[:MAX_PATH]
 
 
 def _refuse(address: str) -> NoReturn:

@@ -11,8 +11,8 @@ from pydantic import Field
 from proxy.config.scalars import FileName, Reference, Section, Words
 from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.merge_overlaps import apart
-from proxy.guards.matching.partial_match import Holds
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.patterns import NamedPattern, Patterns
 from proxy.guards.matching.re2set import prefilter
 from proxy.guards.text.normalize import folded
@@ -20,8 +20,8 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 from proxy.types.hold import PartialMatcher
 
-MAX_WORD = 200
-BETWEEN = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapped and indented
+MAX_WORD_LENGTH = 200
+WORD_GAP = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapped and indented
 
 
 class Keywords:
@@ -43,27 +43,33 @@ class Keywords:
         whole_words: bool = True,
     ) -> None:
         self.name = name
-        listed = dict.fromkeys(_regex(name, word) for word in words)
-        if not listed and not regexes:
+        word_patterns = dict.fromkeys(_regex(name, word) for word in words)
+        if not word_patterns and not regexes:
             raise ValueError("must have at least one word or regex")
-        both = self._words, self._regexes = [
-            Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in several])
-            for several in (listed, regexes)
+        groups = self._words, self._regexes = [
+            Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in group])
+            for group in (word_patterns, regexes)
         ]
-        lookbacks = [each.lookback for each in both if each.lookback is not None]
-        self.lookback: int | None = max(lookbacks) if len(lookbacks) == len(both) else None
-        self.may_find = prefilter([pattern_set for each in both for pattern_set in each.sets])
-        holds = [each.hold for each in both if each.patterns]
-        known = [hold for hold in holds if hold is not None]
+        bounded_lookbacks = [
+            patterns.lookback for patterns in groups if patterns.lookback is not None
+        ]
+        self.lookback: int | None = (
+            max(bounded_lookbacks) if len(bounded_lookbacks) == len(groups) else None
+        )
+        self.may_find = prefilter(
+            [pattern_set for patterns in groups for pattern_set in patterns.sets]
+        )
+        holds = [patterns.hold for patterns in groups if patterns.patterns]
+        matchers = [hold for hold in holds if hold is not None]
         self.hold: PartialMatcher | None = None
-        if len(known) == len(holds):
-            self.hold = known[0] if len(known) == 1 else Holds(known)
+        if len(matchers) == len(holds):
+            self.hold = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
 
     def find(self, text: str) -> Sequence[Finding]:
-        return apart([*self._words.hits(text), *self._regexes.hits(text)])
+        return resolve_overlaps([*self._words.hits(text), *self._regexes.hits(text)])
 
 
-def words_of(lines: Iterable[str]) -> list[str]:
+def parse_words(lines: Iterable[str]) -> list[str]:
     """Return the words of a file with one word per line. Skips blank lines and lines that start
     with #."""
     stripped = (line.strip().removeprefix("\ufeff") for line in lines)
@@ -75,11 +81,11 @@ def _regex(name: str, word: str) -> str:
     parts = word.split()
     if not parts:
         raise ValueError(f"{name}: words must not be empty")
-    if len(word) > MAX_WORD:
-        raise ValueError(f"{name}: words must have at most {MAX_WORD} characters")
+    if len(word) > MAX_WORD_LENGTH:
+        raise ValueError(f"{name}: words must have at most {MAX_WORD_LENGTH} characters")
     # RE2 folds letter by letter. If folding makes two letters of one, both spellings are included.
     forms = dict.fromkeys(
-        BETWEEN.join(re2.escape(form(part)).replace("ss", "(?:ss|ß)") for part in parts)
+        WORD_GAP.join(re2.escape(form(part)).replace("ss", "(?:ss|ß)") for part in parts)
         for form in (str.casefold, str.lower, str)
         if form is str.casefold or not word.isascii()
     )
@@ -101,7 +107,7 @@ class KeywordsConfig(Section):
 
 def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:
     lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
-    words = [form for word in (*keys.words, *words_of(lines)) for form in (word, folded(word))]
+    words = [form for word in (*keys.words, *parse_words(lines)) for form in (word, folded(word))]
     return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
 
 

@@ -18,12 +18,12 @@ from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Action, Finding
 
 HINT = "needs the extra: pip install 'headrace[lang]'"
-LEAST = 24  # minimum letters of a part; shorter parts are often misclassified
-PART, LONGEST = 80, 400  # letters at which a part may end, characters at which it must
-LETTERS = 0.5  # minimum share of letters in a part; below, it is code or numbers
+MIN_LETTERS = 24  # minimum letters of a part; shorter parts are often misclassified
+PART_LETTERS, MAX_PART = 80, 400  # letters at which a part may end, characters at which it must
+MIN_LETTER_SHARE = 0.5  # minimum share of letters in a part; below, it is code or numbers
 ALL_LANGUAGES = 200  # more than the model supports
 
-_SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{LONGEST}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
+_SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{MAX_PART}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
 _SPACE = re.compile(r"\s+")
 
 Classify = Callable[[str], tuple[str, float]]
@@ -69,10 +69,14 @@ def parts(text: str) -> Iterator[tuple[int, int]]:
     start = letters = 0
     for sentence in _SENTENCE.finditer(text):
         letters += sum(map(str.isalpha, sentence[0]))
-        if letters < PART and sentence.end() < len(text) and sentence.end() - start < LONGEST:
+        if (
+            letters < PART_LETTERS
+            and sentence.end() < len(text)
+            and sentence.end() - start < MAX_PART
+        ):
             continue
         part = (start, sentence.end())
-        if pending is not None and letters < LEAST:
+        if pending is not None and letters < MIN_LETTERS:
             part, pending = (pending[0], part[1]), None
         if pending is not None:
             yield pending
@@ -87,7 +91,7 @@ def _can_judge(part: str) -> bool:
     visible = len(part) - sum(map(str.isspace, part))
     # A character of Chinese, Japanese or Korean counts as several letters.
     wide = 3 * sum("\u2e80" <= character <= "\ud7ff" for character in part)
-    return letters + wide >= LEAST and letters >= LETTERS * visible
+    return letters + wide >= MIN_LETTERS and letters >= MIN_LETTER_SHARE * visible
 
 
 @cache
@@ -103,8 +107,8 @@ def _model() -> tuple[Classify, frozenset[str]]:
     languages = detector.detect("a", model="lite", k=ALL_LANGUAGES)
 
     def classify(text: str) -> tuple[str, float]:
-        (first,) = detector.detect(text, model="lite", k=1) or [{"lang": "", "score": 0.0}]
-        return first["lang"], first["score"]
+        (best,) = detector.detect(text, model="lite", k=1) or [{"lang": "", "score": 0.0}]
+        return best["lang"], best["score"]
 
     return classify, frozenset(language["lang"] for language in languages)
 

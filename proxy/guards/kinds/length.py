@@ -26,21 +26,20 @@ class Length:
     def find(self, text: str) -> Sequence[Finding]:
         for kind, bound, count in (
             ("characters", self.characters, len),
-            ("lines", self.lines, lines),
-            ("tokens", self.tokens, tokens),
+            ("lines", self.lines, count_lines),
+            ("tokens", self.tokens, count_tokens),
         ):
             if bound is not None and count(text) > bound:
                 return (Finding(0, len(text), kind),)
         return ()
 
 
-def lines(text: str) -> int:
+def count_lines(text: str) -> int:
     """Return the number of lines. The last line needs no line feed. An empty text has no lines."""
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
-def tokens(text: str) -> int:
-    """Return the estimated tokens, as limits do."""
+def count_tokens(text: str) -> int:
     return to_tokens(text_quarters(text))
 
 

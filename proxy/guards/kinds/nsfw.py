@@ -34,7 +34,7 @@ KIND = GuardKind(
         DetectionFormat(
             "nsfw",
             "nsfw",
-            lambda found: {"sfw": score_of(1 - found.score), "nsfw": score_of(found.score)},
+            lambda results: {"sfw": score_of(1 - results.score), "nsfw": score_of(results.score)},
         ),
     ),
 )

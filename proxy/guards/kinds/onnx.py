@@ -22,16 +22,16 @@ from pydantic import Field, StringConstraints
 from proxy.config.scalars import Certain, Label, Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.guard_threads import GuardThreads, ModelPool
-from proxy.guards.matching.merge_overlaps import apart
-from proxy.guards.matching.re2set import encodable
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.matching.re2set import replace_surrogates
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
-NEEDED = ("numpy", "onnxruntime", "tokenizers")
+REQUIRED_PACKAGES = ("numpy", "onnxruntime", "tokenizers")
 HINT = "needs the extra: pip install 'headrace[onnx]'"
-TOKENS, OVERLAP = 256, 64  # tokens of a window, and of its overlap with the next
-LONGEST = 64 * 1024  # maximum characters of a text
+WINDOW_TOKENS, OVERLAP_TOKENS = 256, 64  # tokens of a window, and of its overlap with the next
+MAX_CHARACTERS = 64 * 1024  # maximum characters of a text
 
 
 class Unjudged(Exception):
@@ -40,22 +40,22 @@ class Unjudged(Exception):
 
 @frozen
 class Network:
-    """A loaded model with its inputs and labels. ``several`` is True if a text may have several
-    labels."""
+    """A loaded model with its inputs and labels. With ``is_multi_label``, a text may have
+    several labels."""
 
     session: Any
     tokenizer: Any
     inputs: frozenset[str]
     labels: tuple[str, ...]
-    several: bool
+    is_multi_label: bool
 
     def windows(self, text: str) -> list[Any]:
-        first = self.tokenizer.encode(text)
-        return [first, *first.overflowing]
+        window = self.tokenizer.encode(text)
+        return [window, *window.overflowing]
 
-    def related(self, known: str, claim: str) -> dict[str, float]:
+    def related(self, premise: str, claim: str) -> dict[str, float]:
         """Return the probability of each label for a pair of texts. Raises ``Unjudged``."""
-        return self.judge(self.tokenizer.encode(known, claim))
+        return self.judge(self.tokenizer.encode(premise, claim))
 
     def judge(self, window: Any) -> dict[str, float]:
         """Return the probability of each label for a window. Raises ``Unjudged``."""
@@ -67,17 +67,19 @@ class Network:
             "attention_mask": np.asarray([window.attention_mask], np.int64),
             "token_type_ids": np.asarray([window.type_ids], np.int64),
         }
-        given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
-        logits = self.session.run([self.session.get_outputs()[0].name], given)[0]
-        numbers = [float(each) for each in logits.ravel()]
-        if len(numbers) != len(self.labels) or not all(map(math.isfinite, numbers)):
+        inputs = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
+        logits = self.session.run([self.session.get_outputs()[0].name], inputs)[0]
+        scores = [float(logit) for logit in logits.ravel()]
+        if len(scores) != len(self.labels) or not all(map(math.isfinite, scores)):
             raise Unjudged
-        if self.several:
-            shares = [1 / (1 + math.exp(-number)) if number > -700 else 0.0 for number in numbers]
+        if self.is_multi_label:
+            probabilities = [
+                1 / (1 + math.exp(-score)) if score > -700 else 0.0 for score in scores
+            ]
         else:
-            powers = [math.exp(number - max(numbers)) for number in numbers]
-            shares = [power / sum(powers) for power in powers]
-        return dict(zip(self.labels, shares, strict=True))
+            powers = [math.exp(score - max(scores)) for score in scores]
+            probabilities = [power / sum(powers) for power in powers]
+        return dict(zip(self.labels, probabilities, strict=True))
 
 
 class Model:
@@ -99,11 +101,11 @@ class Onnx:
     __slots__ = ("_labels", "_model")
 
     def __init__(self, folder: str, labels: Mapping[str, float]) -> None:
-        self._model = load(Path(folder))
+        self._model = load_model(Path(folder))
         for name in labels:
             if name not in self._model.network.labels:
-                known = ", ".join(self._model.network.labels[:20])
-                raise ValueError(f"the model has no label {name!r}; its labels are {known}")
+                label_list = ", ".join(self._model.network.labels[:20])
+                raise ValueError(f"the model has no label {name!r}; its labels are {label_list}")
         self._labels = dict(labels)
 
     async def ask(
@@ -111,24 +113,26 @@ class Onnx:
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings for each text. Raises ``Unjudged``, and ``Busy`` if too many calls
         wait."""
-        with self._model.pool.call(outside.caller) as aside:
-            return [await self._judged(encodable(text.text), aside) for text in texts]
+        with self._model.pool.call(outside.caller) as in_thread:
+            return [
+                await self._judged(replace_surrogates(piece.text), in_thread) for piece in texts
+            ]
 
-    async def _judged(self, text: str, aside: GuardThreads) -> Sequence[Finding]:
-        if len(text) > LONGEST:
+    async def _judged(self, text: str, in_thread: GuardThreads) -> Sequence[Finding]:
+        if len(text) > MAX_CHARACTERS:
             raise Unjudged
         network = self._model.network
         findings: list[Finding] = []
-        for window in await aside(partial(network.windows, text)):
+        for window in await in_thread(partial(network.windows, text)):
             span = _span(window)
             if span is not None:  # one job each, so that a late call stops soon
-                shares = await aside(partial(network.judge, window))
+                probabilities = await in_thread(partial(network.judge, window))
                 findings += (
-                    Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
-                    for label, least in self._labels.items()
-                    if shares[label] >= least
+                    Finding(span[0], span[1], kind=label, score=round(probabilities[label], 3))
+                    for label, threshold in self._labels.items()
+                    if probabilities[label] >= threshold
                 )
-        return apart(findings)
+        return resolve_overlaps(findings)
 
 
 def _span(window: Any) -> tuple[int, int] | None:
@@ -142,10 +146,10 @@ _loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models by the identity of their files, as long as an active policy or a call uses them."""
 
 
-def load(folder: Path) -> Model:
+def load_model(folder: Path) -> Model:
     """Load and warm up the model of a folder. Guards with the same files share one model, so
     that a policy reload does not load it again. Raises ``ValueError`` with the reason."""
-    if any(find_spec(name) is None for name in NEEDED):
+    if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
         raise ValueError(HINT)
     for name in (MODEL, TOKENIZER, CONFIG):
         if not (folder / name).is_file():
@@ -165,8 +169,11 @@ def load(folder: Path) -> Model:
 def _identity(folder: Path) -> tuple[object, ...]:
     """Return values that change when a file is replaced."""
     states = ((folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG))
-    each = ((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states)
-    return (folder.resolve(), *each)
+    versions = (
+        (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        for stat in states
+    )
+    return (folder.resolve(), *versions)
 
 
 def _network(folder: Path) -> Network:
@@ -184,19 +191,19 @@ def _network(folder: Path) -> Network:
     )
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
-    size = next(each.shape for each in session.get_inputs() if each.name == "input_ids")[1]
+    size = next(tensor.shape for tensor in session.get_inputs() if tensor.name == "input_ids")[1]
     if isinstance(size, int):  # the model has a fixed input length
         tokenizer.enable_padding(length=size)
     else:  # some models reserve two positions
-        positions = int(config.get("max_position_embeddings", TOKENS + 2))
-        size = min(TOKENS, max(2 * OVERLAP, positions - 2))
-    tokenizer.enable_truncation(size, stride=OVERLAP)
+        positions = int(config.get("max_position_embeddings", WINDOW_TOKENS + 2))
+        size = min(WINDOW_TOKENS, max(2 * OVERLAP_TOKENS, positions - 2))
+    tokenizer.enable_truncation(size, stride=OVERLAP_TOKENS)
     network = Network(
         session=session,
         tokenizer=tokenizer,
-        inputs=frozenset(each.name for each in session.get_inputs()),
+        inputs=frozenset(tensor.name for tensor in session.get_inputs()),
         labels=tuple(labels[number] for number in range(len(labels))),
-        several=config.get("problem_type") == "multi_label_classification",
+        is_multi_label=config.get("problem_type") == "multi_label_classification",
     )
     with suppress(Unjudged):  # the first run allocates memory, and no call should wait for that
         network.judge(network.windows("word")[0])

@@ -15,7 +15,7 @@ from proxy.config.scalars import Section, Share, Words
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import numbers, payments, phones
-from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.national_ids import FORMS, national_ids
 from proxy.guards.matching.numbers import DigitRun, Ends, is_cut
 from proxy.guards.matching.partial_match import Shape
@@ -38,19 +38,19 @@ EMAIL = (
 )
 LOCAL, DOMAIN = 64, 253  # maximum characters before and after the @
 REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # a remote of a version control system
-WRITTEN = re.compile(r"\\[nrt]")  # escaped white space, whose letter is not in the address
-PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
+ESCAPED_SPACE = re.compile(r"\\[nrt]")  # escaped white space, whose letter is not in the address
+IMAGE_NAME = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 
 # Maximum context behind a number, in characters: a word, an extension, a row of numbers.
-AFTER_NUMBER = max(numbers.AFTER, payments.NEXT, phones.ROW)
+AFTER_NUMBER = max(numbers.CHARS_AFTER, payments.NEARBY_CHARS, phones.ROW)
 
 # Longer than any e-mail address and any digit run that is searched completely.
-REACH = 400
+LOOKBACK = 400
 
 # Replaces digits of other scripts and signs of other widths, character by character.
-SEEN = {
+TRANSLATION = {
     **{zero + digit: str(digit) for zero in (
         0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50,
         0xED0, 0xF20, 0x1040, 0x17E0, 0x1810, 0xFF10,
@@ -90,63 +90,64 @@ class Pii:
         self._judges = [judge for _, judge in forms]
         self._patterns = Patterns(
             [
-                NamedPattern(str(index), shape.sign or shape.pattern, is_linear=True)
+                NamedPattern(str(index), shape.marker or shape.pattern, is_linear=True)
                 for index, (shape, _) in enumerate(forms)
             ],
             shapes=[shape for shape, _ in forms],
-            translated=SEEN,
+            translated=TRANSLATION,
             has_words="id_GB" in entities,  # as in AB 12 34 56 C
         )
-        self.may_find = prefilter(self._patterns.sets, SEEN)
+        self.may_find = prefilter(self._patterns.sets, TRANSLATION)
         self.hold = self._patterns.hold
 
-    lookback = REACH
+    lookback = LOOKBACK
 
     def prepare(self) -> None:
-        """Compile the pattern set of partial matches."""
         if self.hold is not None:
             self.hold.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Load the phone metadata of other countries, and compile the patterns of partial
-        matches."""
         if self._phones is not None:
             yield from self._phones.load_rest()
         if self.hold is not None:
             yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        seen = text if text.isascii() else text.translate(SEEN)
-        return apart(
+        translated = text if text.isascii() else text.translate(TRANSLATION)
+        return resolve_overlaps(
             finding
-            for shape in self._patterns.hits(seen)
-            for finding in self._judges[int(shape.kind)](seen, shape.start, shape.end)
+            for shape in self._patterns.hits(translated)
+            for finding in self._judges[int(shape.kind)](translated, shape.start, shape.end)
             if finding.score >= self.threshold
         )
 
-    def is_cut(self, text: str, found: Finding, ends: Ends) -> bool:
+    def is_cut(self, text: str, finding: Finding, ends: Ends) -> bool:
         """Return True if a finding across messages is one identifier, not two separate numbers."""
-        base = max(0, found.start - AFTER_NUMBER)
-        seen = text[base : found.end + AFTER_NUMBER].translate(SEEN)
-        within = [(one - base, two - base) for one, two in ends]
-        return is_cut(found.kind, seen, found.start - base, found.end - base, within)
+        base = max(0, finding.start - AFTER_NUMBER)
+        translated = text[base : finding.end + AFTER_NUMBER].translate(TRANSLATION)
+        boundaries = [(end - base, start - base) for end, start in ends]
+        return is_cut(
+            finding.kind, translated, finding.start - base, finding.end - base, boundaries
+        )
 
 
-def _forms(entities: frozenset[str], found: Phones | None) -> Iterator[tuple[Shape, Judge]]:
+def _forms(
+    entities: frozenset[str], phone_detector: Phones | None
+) -> Iterator[tuple[Shape, Judge]]:
     """Yield the forms of the entities, and what judges a match of one."""
     if "email" in entities:
         yield Shape(EMAIL), _email
     if entities & {"phone", "card"}:
-        yield Shape(numbers.RUN, AFTER_NUMBER), _run(found, cards="card" in entities)
+        yield Shape(numbers.RUN, AFTER_NUMBER), _run(phone_detector, cards="card" in entities)
     if "iban" in entities:
-        yield Shape(payments.ACCOUNT_SHAPE, sign=payments.ACCOUNT), payments.account
+        yield Shape(payments.ACCOUNT_SHAPE, marker=payments.ACCOUNT), payments.find_iban
     if "ip" in entities:
-        yield Shape(IP4, numbers.AFTER), _ip
-        yield Shape(IP6, numbers.AFTER), _ip
+        yield Shape(IP4, numbers.CHARS_AFTER), _ip
+        yield Shape(IP6, numbers.CHARS_AFTER), _ip
     for entity in sorted(entities):
         if entity == "ssn" or entity.startswith("id_"):
-            for each in national_ids(entity):
-                yield Shape(each.regex, numbers.AFTER), _part(each.find)
+            for detector in national_ids(entity):
+                yield Shape(detector.regex, numbers.CHARS_AFTER), _part(detector.find)
 
 
 def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
@@ -156,24 +157,24 @@ def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
 def _run(phones: Phones | None, *, cards: bool) -> Judge:
     def judge(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
-            yield from payments.cards(DigitRun(text, start, end))
+            yield from payments.find_cards(DigitRun(text, start, end))
         if phones is not None:
-            for part in numbers.runs(text, start, end):
+            for part in numbers.split_run(text, start, end):
                 yield from phones.find(part)
 
     return judge
 
 
 def _email(text: str, start: int, end: int) -> Iterator[Finding]:
-    at = text.index("@", start)
-    local = text[max(start, at - LOCAL) : at].lstrip(".'%-")
-    if local[1:] and WRITTEN.match(text, max(0, at - len(local) - 1)):
+    separator = text.index("@", start)
+    local = text[max(start, separator - LOCAL) : separator].lstrip(".'%-")
+    if local[1:] and ESCAPED_SPACE.match(text, max(0, separator - len(local) - 1)):
         local = local[1:].lstrip(".'%-")
-    end = min(end, at + 1 + DOMAIN)
-    if REPOSITORY.fullmatch(text[at - len(local) : end + 2]):
+    end = min(end, separator + 1 + DOMAIN)
+    if REPOSITORY.fullmatch(text[separator - len(local) : end + 2]):
         return
-    if local and not PICTURE.search(text[at:end]):
-        yield Finding(at - len(local), end, "email")
+    if local and not IMAGE_NAME.search(text[separator:end]):
+        yield Finding(separator - len(local), end, "email")
 
 
 def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
@@ -186,9 +187,9 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
         address.is_loopback or address.ipv4_mapped or not address.is_reserved
     ):
         return  # nearly always code, as in a[1::2] or A::B
-    around = part.before[-1:] + text[end : end + 1]
+    adjacent = part.prefix[-1:] + text[end : end + 1]
     following = text[end : end + 2]
-    if any(each.isalnum() or each in "-_" for each in around) or (
+    if any(character.isalnum() or character in "-_" for character in adjacent) or (
         following[:1] == "." and following[1:].isdigit()
     ):
         return

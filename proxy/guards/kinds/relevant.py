@@ -16,8 +16,8 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, PromptContext
 
 MIN_STEMS = 4  # minimum of a response; a name, a number or "yes" has fewer
-LONGEST = 64 * 1024  # characters of the question, and of the context, that are compared
-ENOUGH = 2  # stems of the question that make a response relevant
+MAX_CHARACTERS = 64 * 1024  # characters of the question, and of the context, that are compared
+MIN_SHARED = 2  # stems of the question that make a response relevant
 
 
 class Relevant:
@@ -38,7 +38,6 @@ class Relevant:
 
     @cached_property
     def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Stems and numbers of the question, and stems of the context."""
         question = (*word_overlap.stems(self._question), *word_overlap.numbers(self._question))
         return frozenset(question), frozenset(word_overlap.stems(self._context))
 
@@ -56,16 +55,18 @@ class Relevant:
         if len(stems) < MIN_STEMS or not question:
             return 0.0
         stems |= frozenset(word_overlap.numbers(text))
-        shared = min(1.0, len(stems & question) / min(ENOUGH, len(question)))
-        known = len(stems & context) / len(stems) if context else 0.0
-        return round(1 - max(shared, known), 2)
+        shared = min(1.0, len(stems & question) / min(MIN_SHARED, len(question)))
+        context_share = len(stems & context) / len(stems) if context else 0.0
+        return round(1 - max(shared, context_share), 2)
 
 
 def relevant(threshold: float) -> ByContext[Relevant]:
     def about(question: PromptContext) -> Relevant | None:
         if not question.asked.strip():
             return None
-        return Relevant(question.asked[:LONGEST], question.context[:LONGEST], threshold)
+        return Relevant(
+            question.asked[:MAX_CHARACTERS], question.context[:MAX_CHARACTERS], threshold
+        )
 
     return ByContext(about)
 

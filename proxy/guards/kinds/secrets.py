@@ -19,14 +19,14 @@ from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import START, SecretRule
-from proxy.guards.matching.partial_match import Holds, Shape, Shapes, beginnings
+from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes, beginnings
 from proxy.guards.matching.re2set import (
     Characters,
     Pattern,
     PatternSet,
     Span,
-    compiling,
-    encoded,
+    compile_each,
+    encode,
     prefilter,
 )
 from proxy.runtime.frozen import frozen
@@ -34,8 +34,8 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits, and the longest match of a rule with a bounded length.
-REACH, LEAST_REACH = 4096, 1200
-MOST_SHARED = 4  # detectors with different lookbacks; each has automata of megabytes
+REACH, MIN_REACH = 4096, 1200
+MAX_SHARED = 4  # detectors with different lookbacks; each has automata of megabytes
 ASSIGNED_BYTES = 800  # searched for a value behind its name
 HEAD_BYTES = 10  # of the value, which may be the next name
 
@@ -49,12 +49,12 @@ JWT_PART = r"[A-Za-z0-9/\\_-]"
 
 
 @frozen
-class Long:
+class LongSecret:
     """A secret with a distinctive beginning, and any length up to the lookback."""
 
     kind: str
     opening: Pattern
-    whole: Pattern
+    full_pattern: Pattern
 
 
 class Secrets:
@@ -70,31 +70,31 @@ class Secrets:
     )  # fmt: skip
 
     def __init__(self, reach: int = REACH) -> None:
-        self.lookback = max(reach, LEAST_REACH)
+        self.lookback = max(reach, MIN_REACH)
         self._long = [
-            Long(kind, Pattern(OPENINGS[kind], late=True), Pattern(WHOLES[kind], late=True))
+            LongSecret(kind, Pattern(OPENINGS[kind], lazy=True), Pattern(WHOLES[kind], lazy=True))
             for kind in OPENINGS
         ]
-        rules = [rule for rule in gitleaks.all_rules() if rule.kind not in OPENINGS]
+        rules = [rule for rule in gitleaks.read_all_rules() if rule.kind not in OPENINGS]
         self._assigned = [rule for rule in rules if rule.names]
         self._known = [rule for rule in rules if not rule.names]
-        self._own = gitleaks.rules(gitleaks.OWN_RULES)
+        self._own = gitleaks.read_rules(gitleaks.OWN_RULES)
         names = [rule.names for rule in rules if rule.names]
-        assignment = gitleaks.assignments(names)
-        self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", late=True)
+        assignment = gitleaks.assignment_pattern(names)
+        self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", lazy=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
-        self._assignment = Pattern(assignment, late=True)
+        self._assignment = Pattern(assignment, lazy=True)
         # One automaton for all groups would have a state for each combination of their states.
         self.groups = (
             Shapes(
                 [Shape(assignment), *map(Shape, OPENINGS.values())],
-                opened={0: self._open_value, 1: self._open_key},
+                open_parts={0: self._open_value, 1: self._open_key},
             ),
             Shapes([*map(_shape, self._known)]),
             Shapes([*map(_shape, self._own)]),
         )
-        self.hold = Holds(self.groups)
-        self.may_find = prefilter([group.found for group in self.groups])
+        self.hold = PartialMatchers(self.groups)
+        self.may_find = prefilter([group.pattern_set for group in self.groups])
         self.kinds = frozenset(OPENINGS) | {rule.kind for rule in self._rules}
 
     @property
@@ -105,54 +105,57 @@ class Secrets:
         """Compile the sets for streams, and the patterns that take more than 10 ms to compile."""
         self.hold.prepare()
         for rule in self._known:
-            if rule.kind in DEAR:
-                rule.found.prepare()
+            if rule.kind in SLOW_TO_COMPILE:
+                rule.compiled.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Compile the patterns of single rules, one per step."""
-        yield from compiling((self._assignment, self._key_begun))
-        yield from compiling(chain.from_iterable((each.opening, each.whole) for each in self._long))
-        yield from compiling(chain.from_iterable(rule.patterns for rule in self._rules))
+        yield from compile_each((self._assignment, self._key_begun))
+        yield from compile_each(
+            chain.from_iterable((long.opening, long.full_pattern) for long in self._long)
+        )
+        yield from compile_each(chain.from_iterable(rule.patterns for rule in self._rules))
         yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encoded(text)
-        places = [*self._found(data)]
+        data = encode(text)
+        places = [*self._find_places(data)]
         if not places:
             return ()
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
-            for start, end, kind, score in _apart(places, self.lookback)
+            for start, end, kind, score in _merge_places(places, self.lookback)
         ]
 
-    def _found(self, data: bytes) -> Iterator[Place]:
-        first, known, own = self.groups
-        for hit in first.found.hits(data):
-            yield from self._lasting(self._long[hit - 1], data) if hit else self._given(data)
-        for group, rules in ((known, self._known), (own, self._own)):
-            for rule in (rules[hit] for hit in group.found.hits(data)):
-                for spans in rule.found.every(data):
-                    if place := rule.secret(data, spans):
+    def _find_places(self, data: bytes) -> Iterator[Place]:
+        long_group, known_group, own_group = self.groups
+        for hit in long_group.pattern_set.hits(data):
+            if hit:
+                yield from self._long_secrets(self._long[hit - 1], data)
+            else:
+                yield from self._assigned_secrets(data)
+        for group, rules in ((known_group, self._known), (own_group, self._own)):
+            for rule in (rules[hit] for hit in group.pattern_set.hits(data)):
+                for spans in rule.compiled.find_all(data):
+                    if place := rule.find_secret(data, spans):
                         end = min(place[1], place[0] + self.lookback)
                         yield place[0], end, rule.kind, rule.score
 
-    def _lasting(self, long: Long, data: bytes) -> Iterator[Place]:
+    def _long_secrets(self, long: LongSecret, data: bytes) -> Iterator[Place]:
         start = 0
         while opened := long.opening.search(data, start):
             start, end = opened[-1]
-            if whole := long.whole.match(data[start : start + self.lookback]):
-                end = start + whole[1]
+            if span := long.full_pattern.match(data[start : start + self.lookback]):
+                end = start + span[1]
                 yield start, end, long.kind, 1.0
             start = end
 
-    def _given(self, data: bytes) -> Iterator[Place]:
-        """Yield the secrets that only the name before them identifies."""
+    def _assigned_secrets(self, data: bytes) -> Iterator[Place]:
         for rule, begin, spans in self._values(data, 0):
             limit = begin + ASSIGNED_BYTES
             if spans[0][1] == limit < len(data):  # the value may continue there
                 continue
-            if place := rule.secret(data, spans):
+            if place := rule.find_secret(data, spans):
                 yield *place, rule.kind, rule.score
 
     def _values(self, data: bytes, start: int) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
@@ -160,7 +163,7 @@ class Secrets:
         while match := self._assignment.search(data, start):
             begin, end = match[0]
             for rule in (self._assigned[index] for index in self._names.hits(data[begin:end])):
-                spans = rule.found.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
+                spans = rule.compiled.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
                 if spans is not None:
                     yield rule, begin, spans
             start = max(end - HEAD_BYTES, begin + 1)
@@ -173,54 +176,57 @@ class Secrets:
         return len(data)
 
     def _open_key(self, data: bytes, start: int) -> int:
-        """Return the offset of a private key that may continue."""
         long = self._long[0]
         while opened := long.opening.search(data, start):
             begin, start = opened[-1]
-            rest = data[begin : begin + self.lookback]
-            whole = long.whole.match(rest)
-            if whole is not None and rest[: whole[1]].endswith(b"-----"):
+            tail = data[begin : begin + self.lookback]
+            span = long.full_pattern.match(tail)
+            if span is not None and tail[: span[1]].endswith(b"-----"):
                 continue
-            spans = self._key_begun.search(rest)
+            spans = self._key_begun.search(tail)
             if begin + self.lookback > len(data) and spans is not None and not spans[0][0]:
                 return begin
         return len(data)
 
 
-DEAR = frozenset({"curl-auth-header", "curl-auth-user"})
+SLOW_TO_COMPILE = frozenset({"curl-auth-header", "curl-auth-user"})
 """Kinds whose pattern takes more than 10 ms to compile."""
 Place = tuple[int, int, str, float]
 
 
 def _shape(rule: SecretRule) -> Shape:
-    after = gitleaks.NEAR_BYTES if rule.looks_behind else 0
-    if rule.kind not in SIGNS:
-        return Shape(rule.pattern, after, shared=rule.found)
+    context_length = gitleaks.NEAR_BYTES if rule.looks_behind else 0
+    if rule.kind not in MARKERS:
+        return Shape(rule.pattern, context_length, compiled=rule.compiled)
     return Shape(
-        rule.pattern, after, sign=SIGNS[rule.kind], signs=BEGUN[rule.kind], shared=rule.found
+        rule.pattern,
+        context_length,
+        marker=MARKERS[rule.kind],
+        partial_markers=PARTIAL_MARKERS[rule.kind],
+        compiled=rule.compiled,
     )
 
 
-def _apart(found: Sequence[Place], reach: int) -> list[Place]:
+def _merge_places(places: Sequence[Place], reach: int) -> list[Place]:
     """Merge overlapping places. The kind is that of the highest score, then of the longest
     place."""
     result: list[Place] = []
-    for place in sorted(set(found)):
+    for place in sorted(set(places)):
         if not result or place[0] >= result[-1][1]:
             result.append(place)
             continue
-        last = result[-1]
-        _, _, kind, score = max(last, place, key=lambda each: (each[3], each[1] - each[0]))
-        result[-1] = (last[0], min(max(last[1], place[1]), last[0] + reach), kind, score)
+        start, end, _, _ = result[-1]
+        _, _, kind, score = max(result[-1], place, key=lambda span: (span[3], span[1] - span[0]))
+        result[-1] = (start, min(max(end, place[1]), start + reach), kind, score)
     return result
 
 
 # For patterns that make the shared automaton large: a part of all their matches.
-SIGNS = {
+MARKERS = {
     "kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b",
 }
 # Parts of all their partial matches.
-BEGUN = {
+PARTIAL_MARKERS = {
     "kubernetes-secret-yaml": (
         r"(?i)\bkind:[ \t]*[\"']?secret\b",
         r"(?i)\bkind:[ \t]+\z",
@@ -230,7 +236,7 @@ BEGUN = {
 
 OPENINGS = {
     "private-key": rf"(?i){PEM}",
-    "jwt": rf"{START}(ey[A-Za-z0-9_-]{{17,{gitleaks.RUN}}}\.ey{JWT_PART}{{17}})",
+    "jwt": rf"{START}(ey[A-Za-z0-9_-]{{17,{gitleaks.MAX_REPEAT}}}\.ey{JWT_PART}{{17}})",
 }
 
 
@@ -245,13 +251,13 @@ class SecretsConfig(Section):
     """Credentials: by the rules of gitleaks and betterleaks, as a prefix with random characters,
     and by context (connection strings, URLs, commands, headers, "the password is")."""
 
-    reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
+    reach: Annotated[int, Field(ge=MIN_REACH, le=65536)] = REACH
     """Maximum length of a credential in a stream, in characters. Up to this many characters may be
     withheld."""
 
 
-@lru_cache(maxsize=MOST_SHARED)
-def shared(reach: int = REACH) -> Secrets:
+@lru_cache(maxsize=MAX_SHARED)
+def shared_detector(reach: int = REACH) -> Secrets:
     """Return the shared detector of all policies, because parsing the rules is the slowest part
     of a reload."""
     return Secrets(reach)
@@ -259,6 +265,6 @@ def shared(reach: int = REACH) -> Secrets:
 
 KIND = GuardKind(
     SecretsConfig,
-    lambda keys, context: shared(keys.reach),
+    lambda keys, context: shared_detector(keys.reach),
     detections=(DetectionFormat("pii", "pii", count_details("secrets")),),
 )

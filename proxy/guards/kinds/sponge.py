@@ -18,22 +18,22 @@ from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
-SAME = re.compile(r"(\S)\1{15,}+")  # possessive: no character is tried twice
+RUN = re.compile(r"(\S)\1{15,}+")  # possessive: no character is tried twice
 WORD = re.compile(r"\w+")
-REST = re.compile(r"\w*")
-SLICE = 64 * 1024  # characters
+WORD_REST = re.compile(r"\w*")
+SLICE_LENGTH = 64 * 1024  # characters
 
 
-def slices(text: str, size: int = SLICE) -> Iterator[str]:
+def slices(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
     """Yield slices of a text, so that no call into C holds the GIL for long. A word is cut only
     if it is longer than a slice."""
-    at = 0
-    while at < len(text):
-        end = at + size
-        rest = REST.match(text, end, end + size)
-        end = rest.end() if rest is not None else end
-        yield text[at:end]
-        at = end
+    start = 0
+    while start < len(text):
+        end = start + size
+        tail = WORD_REST.match(text, end, end + size)
+        end = tail.end() if tail is not None else end
+        yield text[start:end]
+        start = end
 
 
 @frozen
@@ -42,7 +42,7 @@ class Sponge:
 
     ``run`` is the minimum length of a run. ``share`` is the minimum share of the words in
     repetitions of one sequence of ``words`` words. ``ratio`` is the minimum compression ratio of a
-    normal text. Texts shorter than ``least`` characters are checked for runs only.
+    normal text. Texts shorter than ``min_length`` characters are checked for runs only.
     """
 
     run: int = 500
@@ -61,28 +61,28 @@ class Sponge:
             if len(zlib.compress(data, 1)) < self.ratio * len(data):
                 return (Finding(0, len(text), "compression"),)
         return [
-            Finding(same.start(), same.end(), "run")
-            for same in SAME.finditer(text)
-            if same.end() - same.start() >= self.run
+            Finding(match.start(), match.end(), "run")
+            for match in RUN.finditer(text)
+            if match.end() - match.start() >= self.run
         ]
 
     def _repeats(self, text: str) -> bool:
         counts: Counter[tuple[str, ...]] = Counter()
-        words = 0
-        before: list[str] = []
+        word_count = 0
+        carried: list[str] = []
         for piece in slices(text):
-            found = WORD.findall(piece.casefold())
-            words += len(found)
-            row = before + found
+            piece_words = WORD.findall(piece.casefold())
+            word_count += len(piece_words)
+            row = carried + piece_words
             counts.update(zip(*(row[i:] for i in range(self.words)), strict=False))
-            before = row[len(row) - self.words + 1 :] if self.words > 1 else []
-        if words < 10 * self.words:
+            carried = row[len(row) - self.words + 1 :] if self.words > 1 else []
+        if word_count < 10 * self.words:
             return False
         highest = 0
         for count in counts.values():  # ``max`` would hold the GIL for millions
             highest = count if count > highest else highest
         # A rotating sequence counts once for each of its words.
-        return highest * self.words >= self.share * words
+        return highest * self.words >= self.share * word_count
 
 
 class SpongeConfig(Section):

@@ -13,9 +13,9 @@ from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching.passages import GAP, WORD, Passages, compared_words
 from proxy.types.detections import DetectionFormat
 
-WORDS, LEAST_WORDS = 12, 5
-LONGEST = 32 * 1024  # characters of a prompt that are compared, about 7 ms
-PROMPTS = 16  # cached prompts: most calls of a deployment have the same prompt
+WORDS, MIN_WORDS = 12, 5
+MAX_CHARACTERS = 32 * 1024  # characters of a prompt that are compared, about 7 ms
+MAX_CACHED = 16  # cached prompts: most calls of a deployment have the same prompt
 
 
 def system_prompt(words: int = WORDS) -> ByContext[Passages]:
@@ -25,13 +25,13 @@ def system_prompt(words: int = WORDS) -> ByContext[Passages]:
     ignored.
     """
 
-    @lru_cache(maxsize=PROMPTS)
+    @lru_cache(maxsize=MAX_CACHED)
     def passages(prompt: str) -> Passages | None:
         count = sum(1 for _ in compared_words(prompt))
-        return Passages([prompt], min(words, count)) if count >= LEAST_WORDS else None
+        return Passages([prompt], min(words, count)) if count >= MIN_WORDS else None
 
     lookback = words * (WORD + GAP)
-    return ByContext(lambda question: passages(question.system[:LONGEST]), lookback)
+    return ByContext(lambda question: passages(question.system[:MAX_CHARACTERS]), lookback)
 
 
 class SystemPromptConfig(Section):

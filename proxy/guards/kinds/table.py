@@ -33,7 +33,7 @@ KINDS: LazyTable[GuardKind[Any]] = LazyTable(
         "economics": "proxy.guards.kinds.economics:KIND",
         "judge": "proxy.guards.services.judge:KIND",
         "policy_violation": "proxy.guards.services.judge:POLICY_VIOLATION",
-        "bias": "proxy.guards.services.judge:BIAS_KIND",
+        "bias": "proxy.guards.services.judge:BIAS_GUARD",
         "webhook": "proxy.guards.services.webhook:KIND",
         "presidio": "proxy.guards.services.presidio:KIND",
         "moderation": "proxy.guards.services.moderation:KIND",

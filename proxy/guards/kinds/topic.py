@@ -67,9 +67,10 @@ class Topic:
         return []
 
     def likeness(self, text: str) -> dict[str, float]:
-        """Return the similarity of a text to each topic, from 0 to 1."""
         vector = self._vector(text)
-        return {name: round(_cosine(vector, known), 3) for name, known in self._examples.items()}
+        return {
+            name: round(_cosine(vector, examples), 3) for name, examples in self._examples.items()
+        }
 
     def _vector(self, text: str) -> Vector:
         """Return the unit vector of a text: its stems, weighted by their rarity among the
@@ -86,7 +87,6 @@ class Topic:
 
 
 def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
-    """Return the inverse document frequency of each stem."""
     counts = Counter(
         s for texts in topics.values() for s in set(word_overlap.stems(" ".join(texts)))
     )
@@ -95,8 +95,8 @@ def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
 
 def _cosine(vector: Vector, examples: Sequence[Vector]) -> float:
     """Return the similarity to the nearest example, or to the stems of all examples combined."""
-    similarities = [sum(w * known.get(s, 0.0) for s, w in vector.items()) for known in examples]
-    stems = {stem for known in examples for stem in known}
+    similarities = [sum(w * example.get(s, 0.0) for s, w in vector.items()) for example in examples]
+    stems = {stem for example in examples for stem in example}
     covered = sum(weight * weight for stem, weight in vector.items() if stem in stems)
     return min(1.0, max(*similarities, 0.6 * covered))
 

@@ -15,15 +15,15 @@ from pydantic import Field
 from proxy.config.scalars import Section, Words
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import Shape, Shapes
-from proxy.guards.matching.re2set import Characters, Pattern, encoded, prefilter
+from proxy.guards.matching.re2set import Characters, Pattern, encode, prefilter
 from proxy.guards.text.hosts import entry_of, hosts, is_listed, is_under
 from proxy.types.guard import Finding
 
-REACH = 2048
-STOPS = r"\s\"'<>\x60"
-SEEN = (
+LOOKBACK = 2048
+URL_STOPS = r"\s\"'<>\x60"
+URL_START = (
     r"(?i)(?:\b(?:https?|wss?|ftp):[/\\]{1,6}|\b[a-z][a-z0-9+.-]{1,19}://|(?:^|[\s(\"'=<\[])[/\\]{2}"
-    rf"|\bwww\d?\.)[^/\\?#{STOPS}]"
+    rf"|\bwww\d?\.)[^/\\?#{URL_STOPS}]"
 )
 TRAILING = b".,;:!?)}*_|"
 
@@ -38,45 +38,43 @@ class Urls:
     Raises ``ValueError`` for an entry that is not a host, wildcard or address.
     """
 
-    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "hold", "may_find")
+    __slots__ = ("_allow", "_deny", "_pattern_set", "_url_rest", "_url_start", "hold", "may_find")
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
-        self._seen = Pattern(SEEN)
-        self.hold = Shapes([Shape(SEEN)], opened={0: self._open_address}, has_words=False)
-        self._sieve = self.hold.found
-        self.may_find = prefilter([self._sieve])
-        self._rest = Pattern(rf"[^{STOPS}]*")
+        self._url_start = Pattern(URL_START)
+        self.hold = Shapes([Shape(URL_START)], open_parts={0: self._open_address}, has_words=False)
+        self._pattern_set = self.hold.pattern_set
+        self.may_find = prefilter([self._pattern_set])
+        self._url_rest = Pattern(rf"[^{URL_STOPS}]*")
 
-    lookback = REACH
+    lookback = LOOKBACK
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encoded(text)
-        if not self._sieve.hits(data):
+        data = encode(text)
+        if not self._pattern_set.hits(data):
             return ()
         characters = Characters(text, data)
-        found, end = [], 0
-        while seen := self._seen.search(data, end):
-            start, end = seen[0]
+        findings, end = [], 0
+        while spans := self._url_start.search(data, end):
+            start, end = spans[0]
             if lead := re.match(rb"[\s(\"'=<\[](?=[/\\])", data[start:end]):
                 start += lead.end()
-            rest = self._rest.match(data[end : start + REACH])
-            end += rest[1] if rest else 0
+            tail = self._url_rest.match(data[end : start + LOOKBACK])
+            end += tail[1] if tail else 0
             url = data[start:end]
             url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
             if kind := self._kind(url.decode("utf-8", "replace")):
                 stop = start + len(url)
-                found.append(characters.finding(start, stop, kind))
-        return found
+                findings.append(characters.finding(start, stop, kind))
+        return findings
 
     def _open_address(self, data: bytes, start: int) -> int:
-        """Return the offset of a URL that extends to the end of the data, or the length of the
-        data."""
-        while seen := self._seen.search(data, start):
-            begin, start = seen[0]
-            rest = self._rest.match(data[start:])
-            start += rest[1] if rest else 0
+        while spans := self._url_start.search(data, start):
+            begin, start = spans[0]
+            tail = self._url_rest.match(data[start:])
+            start += tail[1] if tail else 0
             if start == len(data):
                 return begin
         return len(data)

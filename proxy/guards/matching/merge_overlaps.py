@@ -9,7 +9,7 @@ from dataclasses import replace
 from proxy.types.guard import Finding
 
 
-def apart(findings: Iterable[Finding]) -> list[Finding]:
+def resolve_overlaps(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by their start that cover the same characters without overlaps.
 
     The higher score wins, then the earlier, then the longer finding. The uncovered rest of the
@@ -30,13 +30,13 @@ def apart(findings: Iterable[Finding]) -> list[Finding]:
         if not result or result[-1].end <= current.start:
             result.append(current)
             continue
-        last = result[-1]
-        if current.score <= last.score:
-            push(replace(current, start=max(last.end, current.start)))
+        previous = result[-1]
+        if current.score <= previous.score:
+            push(replace(current, start=max(previous.end, current.start)))
             continue
         result.pop()
-        if last.start < current.start:
-            result.append(replace(last, end=current.start))
+        if previous.start < current.start:
+            result.append(replace(previous, end=current.start))
         result.append(current)
-        push(replace(last, start=current.end))
+        push(replace(previous, start=current.end))
     return result

@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 
-from proxy.guards.matching.numbers import BEFORE as CONTEXT
-from proxy.guards.matching.numbers import DATA, ESCAPED, DigitRun, words
+from proxy.guards.matching.numbers import CHARS_BEFORE as CONTEXT
+from proxy.guards.matching.numbers import DATA, ESCAPED, DigitRun, word_set
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
 # One check digit accepts one in ten random numbers, so short numbers need groups or a name.
-WEAK, STRONG, GROUPED, NAMED = 0.3, 0.7, 0.8, 1.0
+WEAK_SCORE, STRONG_SCORE, GROUPED_SCORE, NAMED_SCORE = 0.3, 0.7, 0.8, 1.0
 SHORT = "[0-9]{1,10}"
 
 
@@ -35,8 +35,8 @@ FORMS = {
 LINE_END = r"\\[nrt]"  # escaped white space, whose letter belongs to no code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
 # Context that makes a match part of a longer number or a code.
-BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
-AFTER = re.compile(r"[-/]\w")
+CODE_BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
+CODE_AFTER = re.compile(r"[-/]\w")
 MORE_DIGITS = re.compile(" [0-9]")
 # Names of numbers of any country in forms and keys.
 ANY_NAME = re.compile(
@@ -67,29 +67,30 @@ class NationalId:
     __slots__ = ("_is_valid", "_kind", "_names", "_unsure", "regex")
 
     def __init__(self, kind: str, form: Form) -> None:
-        self._kind, self._names, self._is_valid = kind, words(form.names), validator(form)
+        self._kind, self._names, self._is_valid = kind, word_set(form.names), validator(form)
         self._unsure = re.compile(form.unsure)
         self.regex = rf"(?:\b|{LINE_END})(?:{form.pattern})\b"
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
-        """Yield the number if its check digits are valid."""
         if part.raw[:2] in ESCAPED:
             part = DigitRun(part.text, part.start + 2, part.end)
-        after = part.text[part.end : part.end + 2]
-        if not part.alone or BEFORE.search(part.text[max(0, part.start - 2) : part.start]):
+        following = part.text[part.end : part.end + 2]
+        if not part.is_isolated or CODE_BEFORE.search(
+            part.text[max(0, part.start - 2) : part.start]
+        ):
             return
-        if AFTER.match(after) or (" " in part.raw and MORE_DIGITS.match(after)):
+        if CODE_AFTER.match(following) or (" " in part.raw and MORE_DIGITS.match(following)):
             return
         if self._is_valid(part.raw):
             yield Finding(start=part.start, end=part.end, kind=self._kind, score=self._score(part))
 
     def _score(self, part: DigitRun) -> float:
-        before = part.text[max(0, part.start - CONTEXT) : part.start]
-        if part.is_named(self._names) or ANY_NAME.search(before):
-            return NAMED
+        preceding = part.text[max(0, part.start - CONTEXT) : part.start]
+        if part.is_named(self._names) or ANY_NAME.search(preceding):
+            return NAMED_SCORE
         if SEPARATED.search(part.raw):
-            return GROUPED
-        return WEAK if self._unsure.fullmatch(part.raw) else STRONG
+            return GROUPED_SCORE
+        return WEAK_SCORE if self._unsure.fullmatch(part.raw) else STRONG_SCORE
 
 
 def national_ids(kind: str) -> Sequence[NationalId]:

@@ -14,11 +14,11 @@ from proxy.runtime.frozen import frozen
 RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
 # Longer runs are tables or hashes. Only numbers with a distinctive shape are found in them, so that
 # the start of the run does not matter.
-MOST_DIGITS = 40
-LONG = 4 * MOST_DIGITS  # characters; a longer run certainly has more digits
-LEAST = 7
+MAX_DIGITS = 40
+LONG_RUN = 4 * MAX_DIGITS  # characters; a longer run certainly has more digits
+MIN_DIGITS = 7
 ESCAPED = frozenset({r"\n", r"\r", r"\t"})
-BEFORE, AFTER = 48, 24  # characters around a number that are searched for words
+CHARS_BEFORE, CHARS_AFTER = 48, 24  # characters around a number that are searched for words
 
 GROUP = re.compile("[0-9]+")
 WORD = re.compile(r"[^\W\d_]+")
@@ -39,13 +39,13 @@ DATE = re.compile(
 STAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
 
 
-def words(listed: str) -> frozenset[str]:
+def word_set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
 def _read_words() -> dict[str, frozenset[str]]:
     data = tomllib.loads((DATA / "number_words.toml").read_text("utf-8"))
-    return {name: words(listed) for name, listed in data.items()}
+    return {name: word_set(listed) for name, listed in data.items()}
 
 
 DATA = Path(__file__).parent / "data"
@@ -70,7 +70,7 @@ class DigitRun:
         return "".join(GROUP.findall(self.raw))
 
     @property
-    def grouped(self) -> bool:
+    def is_grouped(self) -> bool:
         return len(GROUP.findall(self.raw)) > 1
 
     def is_named(self, listed: Set[str]) -> bool:
@@ -78,25 +78,25 @@ class DigitRun:
         return is_named(self.text, self.start, self.end, listed)
 
     @property
-    def before(self) -> str:
+    def prefix(self) -> str:
         """Two characters before the run. Empty for an escaped line feed or tab, as in JSON."""
-        before = self.text[max(0, self.start - 2) : self.start]
-        return "" if before in ESCAPED else before
+        prefix = self.text[max(0, self.start - 2) : self.start]
+        return "" if prefix in ESCAPED else prefix
 
     @property
-    def inside_before(self) -> bool:
+    def ends_token(self) -> bool:
         """True if the run is the end of a code, a path or an amount."""
-        return bool(INSIDE_BEFORE.search(self.before))
+        return bool(INSIDE_BEFORE.search(self.prefix))
 
     @property
-    def inside_after(self) -> bool:
+    def starts_token(self) -> bool:
         """True if the run is the start of a code, a time or an amount."""
         return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
-    def alone(self) -> bool:
+    def is_isolated(self) -> bool:
         """True if no letter or digit is adjacent to the run."""
-        return TOUCHING.search(self.before[-1:] + self.text[self.end :][:1]) is None
+        return TOUCHING.search(self.prefix[-1:] + self.text[self.end :][:1]) is None
 
 
 # Separators between two numbers.
@@ -115,89 +115,91 @@ def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
 
     Alphabets with case need whole words. Other scripts, which may have no spaces, match anywhere.
     """
-    around = f"{text[max(0, start - BEFORE) : start]} {text[end : end + AFTER]}".casefold()
-    if not listed.isdisjoint(WORD.findall(around)):
+    nearby = text[max(0, start - CHARS_BEFORE) : start] + " " + text[end : end + CHARS_AFTER]
+    context = nearby.casefold()
+    if not listed.isdisjoint(WORD.findall(context)):
         return True
-    return not around.isascii() and any(
-        word in around for word in listed if word.upper() == word.lower()
+    return not context.isascii() and any(
+        word in context for word in listed if word.upper() == word.lower()
     )
 
 
-def runs(text: str, start: int, end: int) -> Iterator[DigitRun]:
+def split_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Yield the parts of a run, split at dates and at the start of another number."""
-    if end - start > LONG:
+    if end - start > LONG_RUN:
         yield DigitRun(text, start, end)
         return
     begin = start
     for match in DATE.finditer(text, start, end):
-        yield from _cut(text, begin, match.start())
+        yield from _split_at_borders(text, begin, match.start())
         begin = match.end()
-    yield from _cut(text, begin, end)
+    yield from _split_at_borders(text, begin, end)
 
 
-def _cut(text: str, start: int, end: int) -> Iterator[DigitRun]:
+def _split_at_borders(text: str, start: int, end: int) -> Iterator[DigitRun]:
     begin = start
     for border in BORDER.finditer(text, start, end):
-        yield from _cut_softly(text, begin, border.start())
+        yield from _split_at_groups(text, begin, border.start())
         begin = border.start()
-    yield from _cut_softly(text, begin, end)
+    yield from _split_at_groups(text, begin, end)
 
 
-def _cut_softly(text: str, start: int, end: int) -> Iterator[DigitRun]:
+def _split_at_groups(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Split before a 0 or a bracket if both parts have enough digits."""
     groups = list(GROUP.finditer(text, start, end))
-    rest = sum(len(group[0]) for group in groups)
-    first = digits = 0
+    digits_left = sum(len(group[0]) for group in groups)
+    first_group = digits = 0
     for index, group in enumerate(groups):
         begins = group[0].startswith("0") or text[group.start() - 1 : group.start()] == "("
-        if begins and digits >= LEAST <= rest:
-            yield _part(text, groups[first:index], start)
-            first, digits = index, 0
+        if begins and digits >= MIN_DIGITS <= digits_left:
+            yield _run_of_groups(text, groups[first_group:index], start)
+            first_group, digits = index, 0
         digits += len(group[0])
-        rest -= len(group[0])
+        digits_left -= len(group[0])
     if groups:
-        yield _part(text, groups[first:], start)
+        yield _run_of_groups(text, groups[first_group:], start)
 
 
-def _part(text: str, groups: Sequence[re.Match[str]], least: int) -> DigitRun:
+def _run_of_groups(text: str, groups: Sequence[re.Match[str]], min_start: int) -> DigitRun:
     start = groups[0].start()
-    while start > least and text[start - 1] in "+(":
+    while start > min_start and text[start - 1] in "+(":
         start -= 1
     return DigitRun(text, start, groups[-1].end())
 
 
-def within(
+def find_numbers(
     part: DigitRun,
-    least: int,
-    most: int,
+    min_digits: int,
+    max_digits: int,
     score: Callable[[DigitRun], float],
     shape: re.Pattern[str],
 ) -> Iterator[tuple[DigitRun, float]]:
-    """Yield the numbers of ``least`` to ``most`` digits in a run whose ``score`` is above 0.
+    """Yield the numbers of ``min_digits`` to ``max_digits`` digits in a run whose ``score`` is
+    above 0.
 
     The whole run is tried first, then without its last groups, then without its first groups, then
     the rest after a number. A run that is too long is searched for ``shape`` only.
     """
-    long = part.end - part.start > LONG
+    long = part.end - part.start > LONG_RUN
     groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
-    if long or sum(len(group[0]) for group in groups) > MOST_DIGITS:
+    if long or sum(len(group[0]) for group in groups) > MAX_DIGITS:
         for match in shape.finditer(part.text, part.start, part.end):
             shaped = DigitRun(part.text, match.start(), match.end())
-            if sure := score(shaped):
-                yield shaped, sure
+            if confidence := score(shaped):
+                yield shaped, confidence
         return
-    least_start = part.start
+    min_start = part.start
     while groups:
-        found = _first(part.text, groups, (least, most), least_start, score)
-        if found is None:
+        result = _first_number(part.text, groups, (min_digits, max_digits), min_start, score)
+        if result is None:
             return
-        number, sure = found
-        yield number, sure
+        number, confidence = result
+        yield number, confidence
         groups = [group for group in groups if group.start() >= number.end]
-        least_start = number.end
+        min_start = number.end
 
 
-def _first(
+def _first_number(
     text: str,
     groups: Sequence[re.Match[str]],
     bounds: tuple[int, int],
@@ -209,15 +211,15 @@ def _first(
     for begin, end in ends + [(begin, count) for begin in range(1, count)]:
         digits = sum(len(group[0]) for group in groups[begin:end])
         if bounds[0] <= digits <= bounds[1]:
-            window = _part(text, groups[begin:end], start)
-            if sure := score(window):
-                return window, sure
+            window = _run_of_groups(text, groups[begin:end], start)
+            if confidence := score(window):
+                return window, confidence
     return None
 
 
 Ends = Sequence[tuple[int, int]]
 """Spans, within a finding, between the end of one message and the start of the next."""
-NEAR = 40  # characters of a message that show whether a number is complete
+CHARS_NEAR = 40  # characters of a message that show whether a number is complete
 DIALLED = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
 # Text before an @ that is no local part by itself: a number, or a word before a mention.
 PLAIN = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
@@ -233,19 +235,20 @@ def is_cut(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
     Messages often start and end with numbers, such as tool results. A finding at a boundary is one
     value only if one of the messages is incomplete without the other.
     """
-    return all(_is_cut_at(kind, text, (start, end), one, two) for one, two in ends)
+    return all(_is_cut_at(kind, text, (start, end), boundary) for boundary in ends)
 
 
-def _is_cut_at(kind: str, text: str, span: tuple[int, int], one: int, two: int) -> bool:
-    start, end = span
-    before = text[start:one]
+def _is_cut_at(kind: str, text: str, span: tuple[int, int], boundary: tuple[int, int]) -> bool:
+    (start, end), (boundary_start, boundary_end) = span, boundary
+    number_start = text[start:boundary_start]
     if kind == "email":
-        return not (PLAIN.fullmatch(before) or VERSION.search(before))
-    first, second = text[max(0, one - NEAR) : one].rstrip(), text[two : two + NEAR].lstrip()
-    if ENDS_WHOLE.search(first) or BEGINS_WHOLE.match(second) or DATE.match(second):
+        return not (PLAIN.fullmatch(number_start) or VERSION.search(number_start))
+    text_before = text[max(0, boundary_start - CHARS_NEAR) : boundary_start].rstrip()
+    text_after = text[boundary_end : boundary_end + CHARS_NEAR].lstrip()
+    if ENDS_WHOLE.search(text_before) or BEGINS_WHOLE.match(text_after) or DATE.match(text_after):
         return False
-    if any(match.end() == len(first) for match in DATE.finditer(first)):
+    if any(match.end() == len(text_before) for match in DATE.finditer(text_before)):
         return False
     if kind != "phone":
         return True
-    return bool(DIALLED.match(before)) or is_named(text, start, end, NAMES["phone"])
+    return bool(DIALLED.match(number_start)) or is_named(text, start, end, NAMES["phone"])

@@ -11,7 +11,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from proxy.guards.matching.re2set import encoded
+from proxy.guards.matching.re2set import encode
 from proxy.types.guard import Finding
 from proxy.types.hold import PartialMatcher
 
@@ -35,18 +35,18 @@ class Passages:
 
     def __init__(self, texts: Sequence[str], words: int) -> None:
         self._words = words
-        known: set[str] = set()
+        known_words: set[str] = set()
         sequences: set[int] = set()
         pairs: set[int] = set()
         for text in texts:
-            spoken = tuple(compared_words(text))
-            known.update(spoken)
-            sequences.update(grams(spoken, words))
-            pairs.update(grams(spoken, 2))
-        self._known = frozenset(known)
+            text_words = tuple(compared_words(text))
+            known_words.update(text_words)
+            sequences.update(grams(text_words, words))
+            pairs.update(grams(text_words, 2))
+        self._known = frozenset(known_words)
         self._sequences = frozenset(sequences)
         self._pairs = frozenset(pairs)
-        self._ordered = sorted(each for each in known if not each.isascii())
+        self._ordered = sorted(word for word in known_words if not word.isascii())
 
     @property
     def lookback(self) -> int:
@@ -58,8 +58,8 @@ class Passages:
 
     def is_open(self, data: bytes) -> bool:
         text = data.decode()
-        spoken = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
-        if spoken and len(spoken) < self._words and spoken[-1] not in self._known:
+        text_words = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
+        if text_words and len(text_words) < self._words and text_words[-1] not in self._known:
             return False  # as at most places
         return self.is_open_at(text)
 
@@ -70,7 +70,7 @@ class Passages:
         return bool(self.find(data.decode()))
 
     def encoded(self, text: str) -> bytes:
-        return encoded(text)
+        return encode(text)
 
     def begins(self, text: str, since: int) -> int:
         """Return the start of the last words that may become or continue a sequence."""
@@ -80,32 +80,33 @@ class Passages:
         is_cut = words[-1][1] == len(text)
         if is_cut and self._ordered and text.isalnum():
             return since  # the start of the word is unknown
-        if not (self._is_begun(words[-1][2]) if is_cut else words[-1][2] in self._known):
+        if not (self._starts_known_word(words[-1][2]) if is_cut else words[-1][2] in self._known):
             return len(text)
-        last = len(words) - 1 - is_cut
-        first = len(words) - 1
-        while first and self._follows(words[first - 1], words[first], paired=first <= last):
-            first -= 1
-        spoken = tuple(word for _, _, word in words[first : last + 1])
-        known = (
+        last_complete = len(words) - 1 - is_cut
+        first_index = len(words) - 1
+        while first_index and self._follows(
+            words[first_index - 1], words[first_index], is_complete=first_index <= last_complete
+        ):
+            first_index -= 1
+        tail_words = tuple(word for _, _, word in words[first_index : last_complete + 1])
+        complete = (
             index
-            for index, gram in enumerate(grams(spoken, self._words))
+            for index, gram in enumerate(grams(tail_words, self._words))
             if gram in self._sequences
         )
-        begun = max(0, len(spoken) - self._words + 1)  # a longer sequence is complete
-        return max(since, words[first + min(next(known, begun), begun)][0])
+        incomplete = max(0, len(tail_words) - self._words + 1)  # a longer sequence is complete
+        return max(since, words[first_index + min(next(complete, incomplete), incomplete)][0])
 
-    def _follows(self, before: Word, word: Word, *, paired: bool) -> bool:
-        """Return True if two words may be consecutive in a sequence. With ``paired``, both are
-        complete."""
-        if before[2] not in self._known or word[0] - before[1] > GAP:
+    def _follows(self, previous: Word, word: Word, *, is_complete: bool) -> bool:
+        """Return True if two words may be consecutive. If ``is_complete`` is False, the second
+        word is cut."""
+        if previous[2] not in self._known or word[0] - previous[1] > GAP:
             return False
-        return not paired or hash((before[2], word[2])) in self._pairs
+        return not is_complete or hash((previous[2], word[2])) in self._pairs
 
-    def _is_begun(self, word: str) -> bool:
-        """Return True if a known word with characters beyond ASCII starts with ``word``."""
-        at = bisect_left(self._ordered, word)
-        return at < len(self._ordered) and self._ordered[at].startswith(word)
+    def _starts_known_word(self, word: str) -> bool:
+        index = bisect_left(self._ordered, word)
+        return index < len(self._ordered) and self._ordered[index].startswith(word)
 
     def find(self, text: str) -> Sequence[Finding]:
         if not self._sequences:
@@ -114,12 +115,11 @@ class Passages:
 
     def share(self, text: str) -> tuple[float, int]:
         """Return the share of known sequences in a text, and the number of all sequences."""
-        all_of_it = grams(tuple(compared_words(text)), self._words)
-        known = sum(each in self._sequences for each in all_of_it)
-        return (known / len(all_of_it) if all_of_it else 0.0), len(all_of_it)
+        sequences = grams(tuple(compared_words(text)), self._words)
+        known_count = sum(gram in self._sequences for gram in sequences)
+        return (known_count / len(sequences) if sequences else 0.0), len(sequences)
 
     def _runs(self, text: str) -> Iterator[Sequence[Word]]:
-        """Yield runs of known words that are long enough for a sequence."""
         run: list[Word] = []
         for word in _words(text):
             if word[2] in self._known and (not run or word[0] - run[-1][1] <= GAP):
@@ -133,22 +133,21 @@ class Passages:
 
     def _pieces(self, run: Sequence[Word]) -> Iterator[Finding]:
         size = self._words
-        for first, last in self._spoken(tuple(word for _, _, word in run)):
-            for begin in range(first, last, size):
-                end = min(begin + size, last)
+        for span_start, span_end in self._known_spans(tuple(word for _, _, word in run)):
+            for begin in range(span_start, span_end, size):
+                end = min(begin + size, span_end)
                 yield Finding(run[begin][0], run[end - 1][1], "overlap")
 
-    def _spoken(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
-        """Return the spans of words that belong to known sequences."""
+    def _known_spans(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        for first, gram in enumerate(grams(words, self._words)):
+        for start, gram in enumerate(grams(words, self._words)):
             if gram not in self._sequences:
                 continue
-            last = first + self._words
-            if spans and first < spans[-1][1]:
-                spans[-1] = (spans[-1][0], last)
+            end = start + self._words
+            if spans and start < spans[-1][1]:
+                spans[-1] = (spans[-1][0], end)
             else:
-                spans.append((first, last))
+                spans.append((start, end))
         return spans
 
 
@@ -163,7 +162,7 @@ def compared_words(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[Word]:
-    plain = text.isascii()
+    is_ascii = text.isascii()
     for word in WORD_PATTERN.finditer(text):
-        spoken = word[0] if plain else unicodedata.normalize("NFKC", word[0])
-        yield *word.span(), spoken.casefold()
+        form = word[0] if is_ascii else unicodedata.normalize("NFKC", word[0])
+        yield *word.span(), form.casefold()

@@ -34,7 +34,7 @@ TOKENS = re.compile(
     | (?P<opens>\((?:\?(?:P?<\w+>|[imsU-]*:))?)
     | (?P<closes>\))
     | (?P<other>\|)
-    | (?P<repeats>[*+?]|\{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\})\??
+    | (?P<repeats>[*+?]|\{(?P<min>[0-9]+)(?P<comma>,(?P<max>[0-9]*))?\})\??
     | (?P<edge>\^|\$|\\[AzbB])
     | (?P<byte>\\C)
     | (?P<one>
@@ -50,9 +50,9 @@ TOKENS = re.compile(
 )
 
 
-def last_unspaced(text: str, since: int, end: int) -> int:
+def last_unspaced(text: str, start: int, end: int) -> int:
     """Return the index of the last letter of a script without spaces in a span, or -1."""
-    match = _LAST_UNSPACED.match(text, since, end)
+    match = _LAST_UNSPACED.match(text, start, end)
     return -1 if match is None else match.end() - 1
 
 
@@ -68,7 +68,7 @@ def check_syntax(pattern: str) -> None:
             raise ValueError(f"its groups are nested more than {MAX_NESTING} deep")
 
 
-def relaxed(pattern: str) -> str:
+def relax(pattern: str) -> str:
     """Return a pattern that compiles faster and matches wherever ``pattern`` does, and possibly
     elsewhere.
 
@@ -78,16 +78,18 @@ def relaxed(pattern: str) -> str:
 
 
 def _relaxed(token: re.Match[str]) -> str:
-    if token["least"] is None:
+    if token["min"] is None:
         return token[0]
-    least, most = int(token["least"]), int(token["most"] or 0)
-    if max(least, most) > MAX_COUNT or (least <= RELAXED_COUNT and most <= EXACT_RANGE + least):
+    min_count, max_count = int(token["min"]), int(token["max"] or 0)
+    if max(min_count, max_count) > MAX_COUNT or (
+        min_count <= RELAXED_COUNT and max_count <= EXACT_RANGE + min_count
+    ):
         return token[0]
-    return f"{{{min(least, RELAXED_COUNT)},}}"
+    return f"{{{min(min_count, RELAXED_COUNT)},}}"
 
 
 @frozen
-class One:
+class Character:
     """One character.
 
     ``takes_space`` is True if the character may be white space. ``unspaced`` is the pattern of
@@ -103,8 +105,8 @@ class One:
 
 
 @frozen
-class Edge:
-    """A zero-width position, such as a word boundary."""
+class Assertion:
+    """A zero-width assertion, such as a word boundary."""
 
     text: str
 
@@ -113,7 +115,7 @@ class Edge:
 
 
 @frozen
-class Several:
+class Concatenation:
     """Consecutive parts."""
 
     parts: Sequence[Node]
@@ -123,7 +125,7 @@ class Several:
 
 
 @frozen
-class Either:
+class Alternation:
     """Branches of an alternation."""
 
     branches: Sequence[Node]
@@ -137,14 +139,14 @@ class Repeat:
     """A repeated part."""
 
     part: Node
-    least: int
-    most: float
+    min_count: int
+    max_count: float
 
     def __str__(self) -> str:
-        return repeated(self.part, self.least, self.most)
+        return repeat_pattern(self.part, self.min_count, self.max_count)
 
 
-Node = One | Edge | Several | Either | Repeat
+Node = Character | Assertion | Concatenation | Alternation | Repeat
 
 
 def parse(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
@@ -159,7 +161,7 @@ def parse(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
                 groups.pop()
                 groups[-1].parts.append(group.node())
             case "other":
-                group.branches.append(Several(tuple(group.parts)))
+                group.branches.append(Concatenation(tuple(group.parts)))
                 group.parts = []
             case "flags":
                 group.flags = _with_flags(group.flags, token[0])
@@ -167,7 +169,7 @@ def parse(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
                 group.parts[-1] = _repeat(group.parts[-1], token)
             case "edge":
                 text = f"(?m:{token[0]})" if "m" in group.flags else token[0]
-                group.parts.append(Edge(text))
+                group.parts.append(Assertion(text))
             case _:
                 group.parts += _characters(token, group.flags, outer_flags)
     return groups[0].node()
@@ -182,8 +184,8 @@ class _Group:
         self.parts: list[Node] = []
 
     def node(self) -> Node:
-        last = Several(tuple(self.parts))
-        return Either((*self.branches, last)) if self.branches else last
+        branch = Concatenation(tuple(self.parts))
+        return Alternation((*self.branches, branch)) if self.branches else branch
 
 
 def _with_flags(flags: frozenset[str], opening: str) -> frozenset[str]:
@@ -196,11 +198,11 @@ def _with_flags(flags: frozenset[str], opening: str) -> frozenset[str]:
 
 def _repeat(part: Node, token: re.Match[str]) -> Repeat:
     sign = token["repeats"]
-    if token["least"] is None:
-        return Repeat(part, least=int(sign == "+"), most=1 if sign == "?" else inf)
-    least = int(token["least"])
-    most = least if token["comma"] is None else int(token["most"]) if token["most"] else inf
-    return Repeat(part, least=least, most=most)
+    if token["min"] is None:
+        return Repeat(part, min_count=int(sign == "+"), max_count=1 if sign == "?" else inf)
+    min_count = int(token["min"])
+    max_count = min_count if token["comma"] is None else int(token["max"]) if token["max"] else inf
+    return Repeat(part, min_count=min_count, max_count=max_count)
 
 
 def _characters(
@@ -209,46 +211,46 @@ def _characters(
     on = "".join(sorted((flags - outer_flags) & {"i", "s"}))
     off = "".join(f"-{flag}" for flag in outer_flags - flags)
     for text in [token[0]] if token["quoted"] is None else map(re.escape, token["quoted"]):
-        yield _one(text, f"(?{on}{off}:{text})" if on or off else text)
+        yield _character(text, f"(?{on}{off}:{text})" if on or off else text)
 
 
 @lru_cache(maxsize=4096)
-def _one(text: str, flagged: str) -> One:
+def _character(text: str, flagged: str) -> Character:
     if len(text) == 1 and text != ".":
-        return One(flagged, text in SPACES, flagged if UNSPACED_LETTER.match(text) else None)
+        return Character(flagged, text in SPACES, flagged if UNSPACED_LETTER.match(text) else None)
     regex = re2.compile(flagged)
     takes_space = any(regex.fullmatch(space) is not None for space in SPACES)
-    if regex.search(_every_unspaced_letter()) is None:
-        return One(flagged, takes_space, None)
+    if regex.search(_unspaced_letters()) is None:
+        return Character(flagged, takes_space, None)
     unspaced = f"[{WITHOUT_SPACES}]" if regex.fullmatch("a") else flagged
-    return One(flagged, takes_space, unspaced)
+    return Character(flagged, takes_space, unspaced)
 
 
 @lru_cache(maxsize=1)
-def _every_unspaced_letter() -> str:
+def _unspaced_letters() -> str:
     return "".join(UNSPACED_LETTER.findall("".join(map(chr, range(0x0E00, 0xFB00)))))
 
 
-def repeated(part: Node, least: int, most: float) -> str:
+def repeat_pattern(part: Node, min_count: int, max_count: float) -> str:
     """Return the pattern of a repeated part."""
-    if most == 0:
+    if max_count == 0:
         return ""
-    text = str(part) if isinstance(part, One | Either) else f"(?:{part})"
-    if (least, most) == (1, 1):
+    text = str(part) if isinstance(part, Character | Alternation) else f"(?:{part})"
+    if (min_count, max_count) == (1, 1):
         return text
-    return f"{text}{{{least},{'' if most == inf else int(most)}}}"
+    return f"{text}{{{min_count},{'' if max_count == inf else int(max_count)}}}"
 
 
 def max_length(node: Node) -> float:
     """Return the maximum length of a match in characters, or infinity."""
     match node:
-        case One():
+        case Character():
             return 1
-        case Edge():
+        case Assertion():
             return 0
-        case Several(parts):
+        case Concatenation(parts):
             return sum(map(max_length, parts))
-        case Either(branches):
+        case Alternation(branches):
             return max(map(max_length, branches))
         case Repeat(part, _, most):
             length = max_length(part)

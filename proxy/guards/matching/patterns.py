@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.partial_match import Shape, Shapes
 from proxy.guards.matching.pattern_syntax import (
     WITHOUT_SPACES,
@@ -20,11 +20,11 @@ from proxy.guards.matching.pattern_syntax import (
     parse,
 )
 from proxy.guards.matching.re2set import (
-    MANY_BYTES,
+    SET_MEMORY,
     Characters,
     PatternSet,
-    compiled,
-    encoded,
+    compile_pattern,
+    encode,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
@@ -66,7 +66,7 @@ class Patterns:
         self,
         patterns: Sequence[NamedPattern],
         *,
-        memory_bytes: int = MANY_BYTES,
+        memory_bytes: int = SET_MEMORY,
         shapes: Sequence[Shape] = (),
         translated: Mapping[int, str] | None = None,
         has_words: bool = True,
@@ -76,7 +76,7 @@ class Patterns:
         try:
             shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
             self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated, has_words=has_words)
-            self._set = self.hold.found
+            self._set = self.hold.pattern_set
         except ValueError:  # too large together with partial matches
             self.hold = None
             self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
@@ -93,7 +93,7 @@ class Patterns:
         """Return the findings of each pattern. They may overlap."""
         if not self._singles:
             return []
-        data = encoded(text)
+        data = encode(text)
         return [
             finding
             for index in self._set.hits(data)
@@ -102,24 +102,24 @@ class Patterns:
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all findings by their start, without overlaps."""
-        return apart(self.hits(text))
+        return resolve_overlaps(self.hits(text))
 
 
 class _Single:
     __slots__ = ("_pattern", "_regex", "longest")
 
     def __init__(self, pattern: NamedPattern) -> None:
-        self._pattern, shown = pattern, pattern.regex[:80]
+        self._pattern, excerpt = pattern, pattern.regex[:80]
         try:
-            self._regex = compiled(pattern.regex)
+            self._regex = compile_pattern(pattern.regex)
             check_syntax(pattern.regex)
         except ValueError as error:
             raise ValueError(
-                f"{pattern.kind}: {shown} is not a valid RE2 pattern: {error}"
+                f"{pattern.kind}: {excerpt} is not a valid RE2 pattern: {error}"
             ) from None
         self.longest = max_length(parse(pattern.regex))
         if self.longest == 0 or self._regex.search(b"") is not None:
-            raise ValueError(f"{pattern.kind}: {shown} matches the empty string")
+            raise ValueError(f"{pattern.kind}: {excerpt} matches the empty string")
 
     def find(self, text: str, data: bytes) -> Iterator[Finding]:
         """Yield the findings in ``text``; ``data`` is the same text as UTF-8."""
@@ -159,9 +159,8 @@ def _next_word(text: str, start: int) -> int:
     return start + 1
 
 
-def _joined(left: str, right: str) -> bool:
-    """Return True if two adjacent characters belong to one word."""
-    return _in_word(left) and _in_word(right) and not UNSPACED.match(left + right)
+def _joined(first: str, second: str) -> bool:
+    return _in_word(first) and _in_word(second) and not UNSPACED.match(first + second)
 
 
 def _in_word(character: str) -> bool:

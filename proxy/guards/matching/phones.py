@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import phonenumbers
 
-from proxy.guards.matching.numbers import GROUP, NAMES, STAMP, DigitRun, within
+from proxy.guards.matching.numbers import GROUP, NAMES, STAMP, DigitRun, find_numbers
 from proxy.types.guard import Finding
 
 # In a row of numbers, a phone needs its grouping.
@@ -52,37 +52,41 @@ class Phones:
             yield
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
-        """Yield the phone numbers in a part of a run."""
         if BINARY.fullmatch(part.digits):
             return
         # A number that begins inside of a code or a path belongs to it.
-        if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
+        if STAMP.fullmatch(part.raw) or (part.ends_token and "+" not in part.raw):
             return
-        for number, score in within(part, 7, 15, self._score, SHAPE):
-            yield Finding(start=number.start, end=_extended(number), kind="phone", score=score)
+        for number, score in find_numbers(part, 7, 15, self._score, SHAPE):
+            yield Finding(
+                start=number.start, end=_end_with_extension(number), kind="phone", score=score
+            )
 
     def _score(self, part: DigitRun) -> float:
-        world = part.raw.startswith(("+", "(+"))
-        dialled = part.raw.startswith(("00", "(00")) and not part.inside_before
-        if world or (dialled and len(part.digits) > 9):
-            return _abroad(part, part.digits if world else part.digits[2:])
-        if part.inside_before or DigitRun(part.text, part.start, _extended(part)).inside_after:
+        is_international = part.raw.startswith(("+", "(+"))
+        has_exit_code = part.raw.startswith(("00", "(00")) and not part.ends_token
+        if is_international or (has_exit_code and len(part.digits) > 9):
+            return _international_score(part, part.digits if is_international else part.digits[2:])
+        if (
+            part.ends_token
+            or DigitRun(part.text, part.start, _end_with_extension(part)).starts_token
+        ):
             return 0.0
-        called = part.is_named(NAMES["phone"])
-        if not called and (
+        has_phone_word = part.is_named(NAMES["phone"])
+        if not has_phone_word and (
             len(part.digits) <= SHORT
             or part.is_named(NAMES["not_phone"])
-            or not _usual(part)
+            or not _has_phone_grouping(part)
             or _is_in_row(part)
         ):
             return 0.0
         if any(region.has(part.digits) for region in self._regions):
-            if called or MARKED.match(part.raw):
+            if has_phone_word or MARKED.match(part.raw):
                 return 0.9
             return 0.6 if part.digits.startswith("0") else 0.3
         # At least two digits per group: not 1-1-1-1-1-1-1.
         is_plausible = len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
-        return 0.6 if called and is_plausible else 0.0
+        return 0.6 if has_phone_word and is_plausible else 0.0
 
 
 class _Region:
@@ -116,15 +120,17 @@ def _valid(number: str, region: str | None) -> bool:
         return False
 
 
-def _abroad(part: DigitRun, digits: str) -> float:
-    if not part.alone:
+def _international_score(part: DigitRun, digits: str) -> float:
+    if not part.is_isolated:
         return 0.0
     if _valid(f"+{digits}", None):
         return 1.0
-    return 0.6 if part.raw.startswith("+") and len(digits) > 7 and _usual(part) else 0.0
+    return (
+        0.6 if part.raw.startswith("+") and len(digits) > 7 and _has_phone_grouping(part) else 0.0
+    )
 
 
-def _usual(part: DigitRun) -> bool:
+def _has_phone_grouping(part: DigitRun) -> bool:
     """Return True if digits are grouped as in phone numbers, not as in an SSN, a fraction or a
     series."""
     groups = [len(group) for group in GROUP.findall(part.raw)]
@@ -136,12 +142,11 @@ def _usual(part: DigitRun) -> bool:
 
 def _is_in_row(part: DigitRun) -> bool:
     """Return True if four other numbers precede or follow the run, separated by spaces."""
-    before = part.text[max(0, part.start - ROW) : part.start]
-    after = part.text[part.end : part.end + ROW]
-    return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
+    preceding = part.text[max(0, part.start - ROW) : part.start]
+    following = part.text[part.end : part.end + ROW]
+    return bool(ROW_AFTER.match(following) or ROW_BEFORE.search(preceding))
 
 
-def _extended(part: DigitRun) -> int:
-    """Return the end of a number including its extension."""
+def _end_with_extension(part: DigitRun) -> int:
     extension = EXTENSION.match(part.text, part.end)
     return extension.end() if extension else part.end

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from proxy.guards.matching.partial_match import Holds, Shape, Shapes
+from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes
 from proxy.guards.matching.re2set import (
-    MANY_BYTES,
+    SET_MEMORY,
     Characters,
     Pattern,
     PatternSet,
-    compiling,
-    encoded,
+    compile_each,
+    encode,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
@@ -29,14 +29,14 @@ T = TypeVar("T")
 # Letters of phrases. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
 # take thirty times as long to compile.
 _LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
-BETWEEN = f"[^0-9{_LETTERS}]"
+WORD_SEPARATOR = f"[^0-9{_LETTERS}]"
 _CLASSES = {r"[\pL\pN]": f"[0-9{_LETTERS}]", r"\pL": f"[{_LETTERS}]", r"\PL": f"[^{_LETTERS}]"}
 _OTHER_CASE = "\\x{B5}"  # its other case is one of the letters
 _MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
-TOGETHER = 30
-LIVE_TOGETHER = 10  # with their partial matches; RE2 compiles a set with the GIL held
+SET_SIZE = 30
+PARTIAL_SET_SIZE = 10  # with their partial matches; RE2 compiles a set with the GIL held
 
 
 @frozen
@@ -51,45 +51,43 @@ class PhraseRule:
 class PhraseRules:
     """Compiled rules.
 
-    Matches longer than ``longest`` characters are ignored. The ``after`` characters behind a match
-    are its context. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
+    Matches longer than ``longest`` characters are ignored. The ``context_length`` characters behind
+    a match are its context. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
     """
 
-    def __init__(self, rules: Sequence[PhraseRule], longest: int, *, after: int = 0) -> None:
-        self._rules, self._longest, self._after = rules, longest, after
+    def __init__(
+        self, rules: Sequence[PhraseRule], longest: int, *, context_length: int = 0
+    ) -> None:
+        self._rules, self._longest, self._context_length = rules, longest, context_length
         self._singles = [
-            (rule, Pattern(f"(?i){unfolded(rule.pattern)}", late=True, memory=MANY_BYTES))
+            (rule, Pattern(f"(?i){with_both_cases(rule.pattern)}", lazy=True, memory=SET_MEMORY))
             for rule in rules
         ]
 
     @cached_property
     def sets(self) -> Sequence[PatternSet]:
-        """Prefilter sets, compiled at the first use."""
-        parts = _parts(self._singles, TOGETHER)
-        return [PatternSet(pattern.written for _, pattern in part) for part in parts]
+        parts = _parts(self._singles, SET_SIZE)
+        return [PatternSet(pattern.source for _, pattern in part) for part in parts]
 
     @cached_property
     def hold(self) -> PartialMatcher:
-        """Partial matches of the rules, for streams."""
-        return live(self._rules, self._after)
+        return partial_matcher(self._rules, self._context_length)
 
     def may_find(self, lines: bytes) -> bool:
-        """Return False only if none of the lines has a finding."""
         return any(pattern_set.may_hit(lines) for pattern_set in self.sets)
 
     def load_rest(self) -> Iterator[None]:
-        """Compile the patterns of single rules, one per step."""
-        return compiling(pattern for _, pattern in self._singles)
+        return compile_each(pattern for _, pattern in self._singles)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
-        data = encoded(text)
+        data = encode(text)
         findings = []
-        for pattern_set, part in zip(self.sets, _parts(self._singles, TOGETHER), strict=True):
+        for pattern_set, part in zip(self.sets, _parts(self._singles, SET_SIZE), strict=True):
             for index in pattern_set.hits(data):
                 rule, pattern = part[index]
                 characters = Characters(text, data)
-                for spans in pattern.every(data):
+                for spans in pattern.find_all(data):
                     start, end = characters.span(*spans[0])
                     if 0 < end - start <= self._longest:
                         findings.append(Finding(start, end, kind=rule.kind, score=rule.score))
@@ -97,13 +95,12 @@ class PhraseRules:
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (items[at : at + size] for at in range(0, len(items), size))
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def live(rules: Sequence[PhraseRule], after: int = 0) -> PartialMatcher:
-    """Return the partial matches of rules, for streams."""
-    shapes = [Shape(f"(?i){rule.pattern}", after) for rule in rules]
-    return Holds([Shapes(part) for part in _parts(shapes, LIVE_TOGETHER)])
+def partial_matcher(rules: Sequence[PhraseRule], context_length: int = 0) -> PartialMatcher:
+    shapes = [Shape(f"(?i){rule.pattern}", context_length) for rule in rules]
+    return PartialMatchers([Shapes(part) for part in _parts(shapes, PARTIAL_SET_SIZE)])
 
 
 def read_rules(data: Any) -> Iterator[PhraseRule]:
@@ -120,28 +117,28 @@ def alternatives(value: str | list[str]) -> str:
     return value if isinstance(value, str) else "|".join(value)
 
 
-def phrase(written: str, lists: Mapping[str, str] | None = None) -> str:
+def phrase(text: str, lists: Mapping[str, str] | None = None) -> str:
     """Return the RE2 pattern of a phrase, with the names of ``lists`` replaced."""
-    written = fill(written, lists or {})
-    written = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", written)
-    for known, cheap in _CLASSES.items():
-        written = written.replace(known, cheap)
-    return written.replace(" ?", f"(?:{BETWEEN}+)?").replace(" ", f"{BETWEEN}+")
+    text = replace_lists(text, lists or {})
+    text = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", text)
+    for name, character_class in _CLASSES.items():
+        text = text.replace(name, character_class)
+    return text.replace(" ?", f"(?:{WORD_SEPARATOR}+)?").replace(" ", f"{WORD_SEPARATOR}+")
 
 
-def fill(written: str, lists: Mapping[str, str]) -> str:
+def replace_lists(text: str, lists: Mapping[str, str]) -> str:
     """Replace the names of lists in angle brackets. A list may refer to later lists."""
     for name, words in lists.items():
-        written = written.replace(f"<{name}>", words)
-    return written
+        text = text.replace(f"<{name}>", words)
+    return text
 
 
-def unfolded(pattern: str) -> str:
+def with_both_cases(pattern: str) -> str:
     """Return an equivalent case-insensitive pattern that compiles faster.
 
     RE2 looks up the other case of each letter of a class, and these classes contain both cases.
     """
-    for known in _CLASSES.values():
-        whole = known.replace("]", f"{_OTHER_CASE}]")
-        pattern = pattern.replace(known, f"(?-i:{whole})")
-    return pattern.replace(BETWEEN, f"(?-i:{BETWEEN[:-1]}{_OTHER_CASE}])")
+    for character_class in _CLASSES.values():
+        both_cases = character_class.replace("]", f"{_OTHER_CASE}]")
+        pattern = pattern.replace(character_class, f"(?-i:{both_cases})")
+    return pattern.replace(WORD_SEPARATOR, f"(?-i:{WORD_SEPARATOR[:-1]}{_OTHER_CASE}])")

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from proxy.guards.matching import word_overlap
 from proxy.guards.matching.word_overlap import DATA
 from proxy.runtime.frozen import frozen
 
-ALIKE = 0.5  # minimum share of common stems of comparable clauses
-SHARED = 2  # minimum shared stems, of which one may be an opposite
-NEARLY = 0.6  # minimum share of common stems if no negation applies to one
+MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable clauses
+MIN_SHARED = 2  # minimum shared stems, of which one may be an opposite
+MIN_NEGATED_SHARE = 0.6  # minimum share of common stems if no negation applies to one
 SCOPE = 3  # content words behind a negation in its scope
-LEAST = 2  # content words of a clause; shorter clauses are joined with the previous one
+MIN_WORDS = 2  # content words of a clause; shorter clauses are joined with the previous one
 
 _BREAK = re.compile(
     r"[,;:()\u2013\u2014]+|\b(?:but|while|whereas|although|though|because|since|if|unless|when|once|until|"
@@ -32,10 +33,10 @@ _IDIOMS = re.compile(
     re.IGNORECASE,
 )
 _DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
-FOLLOWING, WHOLE, PRECEDING = (
+FOLLOWING, WHOLE_CLAUSE, PRECEDING = (
     frozenset(_DATA["negations"][scope].split()) for scope in ("following", "whole", "preceding")
 )
-NEGATIONS = FOLLOWING | WHOLE | PRECEDING
+NEGATIONS = FOLLOWING | WHOLE_CLAUSE | PRECEDING
 _STEMS = frozenset(map(word_overlap.stem, NEGATIONS))
 _PASSED_OVER = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
 CALENDAR = frozenset(_DATA["calendar"].split())
@@ -46,13 +47,13 @@ NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 
 def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
-    found: dict[str, set[str]] = {}
+    opposites: dict[str, set[str]] = {}
     for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
-        one, two = map(word_overlap.stem, pair.split("/"))
-        if one != two:
-            found.setdefault(one, set()).add(two)
-            found.setdefault(two, set()).add(one)
-    return {stem: frozenset(others) for stem, others in found.items()}
+        left, right = map(word_overlap.stem, pair.split("/"))
+        if left != right:
+            opposites.setdefault(left, set()).add(right)
+            opposites.setdefault(right, set()).add(left)
+    return {stem: frozenset(opposite_stems) for stem, opposite_stems in opposites.items()}
 
 
 OPPOSITES = _read_opposites()
@@ -65,13 +66,13 @@ class Clause:
     stems: frozenset[str]
     heads: frozenset[str]  # first stems in the scope of its negations
     scope: frozenset[str]  # all stems in their scope
-    odd: bool  # True for an odd number of negations
-    sides: frozenset[str]  # stems with an opposite
+    is_negated: bool  # True for an odd number of negations
+    antonyms: frozenset[str]  # stems with an opposite
     counts: frozenset[tuple[str, str]]  # numbers with the stem that they count
     days: frozenset[str]
 
 
-def clauses(sentence: str) -> tuple[Clause, ...]:
+def parse_clauses(sentence: str) -> tuple[Clause, ...]:
     """Return the clauses of a sentence, and the whole sentence if there are several clauses."""
     parts = list(_parts(_IDIOMS.sub(" ", sentence)))
     read = [clause for part in parts if (clause := _clause(part)).stems]
@@ -79,25 +80,26 @@ def clauses(sentence: str) -> tuple[Clause, ...]:
 
 
 def _parts(sentence: str) -> Iterator[str]:
-    kept, held, start = "", 0, 0
+    pending, pending_count, start = "", 0, 0
     for end in [*(match.start() for match in _BREAK.finditer(sentence)), len(sentence)]:
         part = sentence[start:end]
         count = len(word_overlap.stems(part))
-        if min(held, count) >= LEAST:
-            yield kept
-            kept, held = "", 0
-        kept, held, start = kept + part, held + count, end
-    if kept.strip():
-        yield kept
+        if min(pending_count, count) >= MIN_WORDS:
+            yield pending
+            pending, pending_count = "", 0
+        pending, pending_count, start = pending + part, pending_count + count, end
+    if pending.strip():
+        yield pending
 
 
 def _clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _PIECE.finditer(text)]  # noqa: RUF001
-    known = frozenset(word_overlap.stem(piece) for piece in pieces)
+    all_stems = frozenset(word_overlap.stem(piece) for piece in pieces)
     stems = frozenset(word_overlap.stems(text)) - _STEMS
-    heads, scope, odd = _negated(pieces, stems)
+    heads, scope, is_negated = _negated(pieces, stems)
     return Clause(
-        stems=stems, heads=heads, scope=scope, odd=odd, sides=known & OPPOSITES.keys(),
+        stems=stems, heads=heads, scope=scope, is_negated=is_negated,
+        antonyms=all_stems & OPPOSITES.keys(),
         counts=frozenset(_counts(pieces)), days=CALENDAR.intersection(pieces),
     )  # fmt: skip
 
@@ -106,11 +108,11 @@ def _negated(
     pieces: Sequence[str], stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
     """Return the heads and the scope of the negations, and True if their number is odd."""
-    heads, scope, remaining, odd = set[str](), set[str](), 0, False
+    heads, scope, remaining, is_negated = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
-            odd, remaining = not odd, SCOPE
-            if piece in WHOLE or piece in PRECEDING:
+            is_negated, remaining = not is_negated, SCOPE
+            if piece in WHOLE_CLAUSE or piece in PRECEDING:
                 heads |= stems
                 scope |= stems
                 remaining = 0
@@ -121,83 +123,85 @@ def _negated(
                 heads.add(stem)
             scope.add(stem)
             remaining -= 1
-    return frozenset(heads), frozenset(scope), odd
+    return frozenset(heads), frozenset(scope), is_negated
 
 
 def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, piece in enumerate(pieces[:-1]):
         for number in word_overlap.numbers(piece):
-            unit = next((each for each in pieces[index + 1 : index + 3] if each[0].isalpha()), "")
+            unit = next((word for word in pieces[index + 1 : index + 3] if word[0].isalpha()), "")
             if unit and unit not in word_overlap.STOP:
                 yield number, word_overlap.stem(unit)
 
 
-def contradiction(answer: Sequence[Clause], known: Sequence[Clause]) -> str | None:
-    """Return the kind of a contradiction between clauses and their nearest known clauses, or
-    None.
+def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) -> str | None:
+    """Return the kind of a contradiction between a response and its context, or None.
 
     The kinds are ``number``, ``name`` and ``negation``.
     """
     results = []
-    for clause in answer:
-        nearest = max(known, key=lambda each: _likeness(clause, each), default=None)
-        if nearest is None or _likeness(clause, nearest) < (ALIKE, 0):
+    for clause in response:
+        nearest = max(context, key=partial(_similarity, clause), default=None)
+        if nearest is None or _similarity(clause, nearest) < (MIN_SIMILARITY, 0):
             continue
-        if len(clause.stems & nearest.stems) + _opposed(clause, nearest) >= SHARED:
-            results.append(_against(clause, nearest))
-    return next((each for each in results if each), None)
+        if len(clause.stems & nearest.stems) + _has_opposite(clause, nearest) >= MIN_SHARED:
+            results.append(_contradiction_kind(clause, nearest))
+    return next((kind for kind in results if kind), None)
 
 
-def _likeness(clause: Clause, other: Clause) -> tuple[float, float]:
-    if not clause.stems or not other.stems:
+def _similarity(clause: Clause, reference: Clause) -> tuple[float, float]:
+    if not clause.stems or not reference.stems:
         return (0.0, 0.0)
-    both = len(clause.stems & other.stems)
-    return (both / len(clause.stems), both / len(clause.stems | other.stems))
+    common = len(clause.stems & reference.stems)
+    return (common / len(clause.stems), common / len(clause.stems | reference.stems))
 
 
-def _against(clause: Clause, other: Clause) -> str | None:
-    units = {unit for _, unit in clause.counts} & {unit for _, unit in other.counts}
+def _contradiction_kind(clause: Clause, reference: Clause) -> str | None:
+    units = {unit for _, unit in clause.counts} & {unit for _, unit in reference.counts}
     for unit in units:
-        if not _of(clause, unit) & _of(other, unit):
+        if not _numbers_of(clause, unit) & _numbers_of(reference, unit):
             return "number"
-    if clause.days and other.days and not clause.days & other.days:
+    if clause.days and reference.days and not clause.days & reference.days:
         return "name"
-    return "negation" if _negates(clause, other) != _opposed(clause, other) else None
+    return "negation" if _negates(clause, reference) != _has_opposite(clause, reference) else None
 
 
-def _of(clause: Clause, unit: str) -> set[str]:
+def _numbers_of(clause: Clause, unit: str) -> set[str]:
     return {number for number, counted in clause.counts if counted == unit}
 
 
-def _negates(clause: Clause, other: Clause) -> bool:
+def _negates(clause: Clause, reference: Clause) -> bool:
     """Return True if one of two clauses negates the statement of both.
 
     Two negated clauses agree unless one negates a shared stem that the other affirms.
     """
-    shared = (clause.stems & other.stems) | _opposites(clause, other) | _opposites(other, clause)
-    if clause.odd == other.odd:
-        ours, theirs = clause.heads & shared, other.heads & shared
-        return bool(ours) > bool(ours & other.scope) or bool(theirs) > bool(theirs & clause.scope)
-    if (clause.heads | other.heads) & shared:
+    shared = clause.stems & reference.stems
+    shared |= _opposites(clause, reference) | _opposites(reference, clause)
+    if clause.is_negated == reference.is_negated:
+        negations = (
+            (clause.heads & shared, reference.scope),
+            (reference.heads & shared, clause.scope),
+        )
+        return any(heads and not heads & scope for heads, scope in negations)
+    if (clause.heads | reference.heads) & shared:
         return True
-    return len(shared) >= NEARLY * len(clause.stems | other.stems)
+    return len(shared) >= MIN_NEGATED_SHARE * len(clause.stems | reference.stems)
 
 
-def _opposites(clause: Clause, other: Clause) -> frozenset[str]:
+def _opposites(clause: Clause, reference: Clause) -> frozenset[str]:
     """Return the stems of a clause for which the other clause contains an opposite instead."""
-    theirs = other.sides - clause.sides
-    return frozenset(side for side in clause.sides - other.sides if OPPOSITES[side] & theirs)
+    candidates = reference.antonyms - clause.antonyms
+    return frozenset(s for s in clause.antonyms - reference.antonyms if OPPOSITES[s] & candidates)
 
 
-def _opposed(clause: Clause, other: Clause) -> bool:
-    """Return True if one clause contains the opposite of a stem of the other, but not the stem
-    itself."""
-    if _opposites(clause, other):
+def _has_opposite(clause: Clause, reference: Clause) -> bool:
+    """Return True if one clause contains the opposite of a stem of the other, not the stem."""
+    if _opposites(clause, reference):
         return True
-    one, two = clause.stems - other.stems, other.stems - clause.stems
+    clause_only, reference_only = clause.stems - reference.stems, reference.stems - clause.stems
     return any(
-        begun + stem in there
-        for here, there in ((one, two), (two, one))
-        for stem in here
-        for begun in NEGATIVE_PREFIXES
+        prefix + stem in other_stems
+        for stems, other_stems in ((clause_only, reference_only), (reference_only, clause_only))
+        for stem in stems
+        for prefix in NEGATIVE_PREFIXES
     )

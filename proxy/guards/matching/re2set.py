@@ -16,35 +16,35 @@ from typing import Any
 
 import re2
 
-from proxy.guards.matching.pattern_syntax import relaxed
+from proxy.guards.matching.pattern_syntax import relax
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, MayFind, SharedPrefilter
 
 Span = tuple[int, int]
 
 # Memory of an automaton, which is built while matching and reset when full.
-ONE_BYTES = 8 << 20
-MANY_BYTES = 64 << 20
+PATTERN_MEMORY = 8 << 20
+SET_MEMORY = 64 << 20
 SURROGATES = re.compile("[\ud800-\udfff]")
 _COMPILING = threading.Lock()  # RE2 compiles with the GIL held
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return a text with U+FFFD in place of lone surrogates, which JSON may contain but UTF-8
     may not."""
     return text if text.isascii() else SURROGATES.sub("\ufffd", text)
 
 
-def encoded(text: str) -> bytes:
+def encode(text: str) -> bytes:
     """Return a text as UTF-8, with U+FFFD in place of lone surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return encodable(text).encode()
+        return replace_surrogates(text).encode()
 
 
 @contextmanager
-def giving_way() -> Iterator[None]:
+def limit_blocking() -> Iterator[None]:
     """Limit how long a compilation inside this context blocks the event loop.
 
     Threads other than the main thread compile one at a time, and then sleep for as long as the
@@ -61,11 +61,11 @@ def giving_way() -> Iterator[None]:
             time.sleep(time.thread_time() - started_at)
 
 
-def compiled(pattern: str, memory: int = ONE_BYTES) -> re2._Regexp:
+def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY) -> re2._Regexp:
     """Compile a pattern. Raises ``ValueError`` with the message of RE2 for invalid syntax, or if
     the pattern needs more than ``memory`` bytes."""
     try:
-        with giving_way():
+        with limit_blocking():
             return re2.compile(pattern, _options(memory))
     except re2.error as error:
         message = error.args[0] if error.args else ""
@@ -76,26 +76,25 @@ def compiled(pattern: str, memory: int = ONE_BYTES) -> re2._Regexp:
 class Pattern:
     """Pattern that is searched in bytes. Raises ``ValueError`` for invalid syntax.
 
-    A ``late`` pattern is compiled by ``prepare`` or at the first search, which takes about 1 ms.
+    A ``lazy`` pattern is compiled by ``prepare`` or at the first search, which takes about 1 ms.
     """
 
-    __slots__ = ("_memory", "_regex", "written")
+    __slots__ = ("_memory", "_regex", "source")
 
-    def __init__(self, pattern: str, *, late: bool = False, memory: int = ONE_BYTES) -> None:
-        self.written = pattern
+    def __init__(self, pattern: str, *, lazy: bool = False, memory: int = PATTERN_MEMORY) -> None:
+        self.source = pattern
         self._memory = memory
         self._regex: re2._Regexp | None = None
-        if not late:
+        if not lazy:
             self.prepare()
 
     def prepare(self) -> re2._Regexp:
-        """Compile the pattern, if that has not been done yet."""
         regex = self._regex
         if regex is None:
             try:
-                regex = self._regex = compiled(self.written, self._memory)
+                regex = self._regex = compile_pattern(self.source, self._memory)
             except ValueError as error:
-                raise ValueError(f"not a valid RE2 pattern: {self.written[:80]}") from error
+                raise ValueError(f"not a valid RE2 pattern: {self.source[:80]}") from error
         return regex
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
@@ -111,17 +110,17 @@ class Pattern:
         match = (self._regex or self.prepare()).match(data)
         return None if match is None else _spans(match)[0]
 
-    def every(self, data: bytes) -> Iterator[Sequence[Span]]:
+    def find_all(self, data: bytes) -> Iterator[Sequence[Span]]:
         """Return all matches without overlaps, from left to right."""
         return map(_spans, (self._regex or self.prepare()).finditer(data))
 
     @property
-    def names_groups(self) -> bool:
+    def has_named_groups(self) -> bool:
         return bool((self._regex or self.prepare()).groupindex)
 
 
-def compiling(patterns: Iterable[Pattern]) -> Iterator[None]:
-    """Compile ``late`` patterns, one per step. Raises ``ValueError`` for invalid syntax."""
+def compile_each(patterns: Iterable[Pattern]) -> Iterator[None]:
+    """Compile ``lazy`` patterns, one per step. Raises ``ValueError`` for invalid syntax."""
     for pattern in patterns:
         pattern.prepare()
         yield
@@ -144,37 +143,37 @@ class PatternSet:
     bytes together.
     """
 
-    __slots__ = ("_all", "_count", "by_lines", "sieve")
+    __slots__ = ("_all", "_count", "by_lines", "shared_prefilter")
 
     def __init__(
         self,
         patterns: Iterable[str],
-        memory: int = MANY_BYTES,
+        memory: int = SET_MEMORY,
         open_ends: Iterable[str] = (),
     ) -> None:
         set_ = re2.Set.SearchSet(_options(memory))
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
-            _add(set_, _by_lines(relaxed(pattern)), pattern)
+            _add(set_, _by_lines(relax(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
         self._all = self._count
         for pattern in open_ends:
-            _add(set_, relaxed(pattern), pattern)
+            _add(set_, relax(pattern), pattern)
             self._all += 1
         try:
             set_.Add(r"\z")  # matches every text: see ``hits``
-            with giving_way():
+            with limit_blocking():
                 set_.Compile()  # without it, a set matches nothing
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
         # The function in C, without the wrapper that also accepts text.
-        self.sieve = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
+        self.shared_prefilter = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
 
     def hits(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order."""
-        matched = self.sieve.match(data)
+        matched = self.shared_prefilter.match(data)
         if not matched:
             # The last pattern always matches, so RE2 has run out of memory: any pattern may match.
             return range(self._count)
@@ -185,11 +184,10 @@ class PatternSet:
 
     def all_hits(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, followed by those of ``open_ends``."""
-        return sorted(self.sieve.match(data) or range(self._all + 1))[:-1]
+        return sorted(self.shared_prefilter.match(data) or range(self._all + 1))[:-1]
 
     def may_hit(self, data: bytes) -> bool:
-        """Return True if a pattern or one of ``open_ends`` may match."""
-        return self.sieve.match(data) != self.sieve.nothing
+        return self.shared_prefilter.match(data) != self.shared_prefilter.nothing
 
 
 def _add(set_: re2.Set, pattern: str, written: str) -> None:
@@ -207,29 +205,29 @@ def _by_lines(pattern: str) -> str:
 
 
 def prefilter(
-    sets: Sequence[PatternSet], seen: Mapping[int, str] | None = None
+    sets: Sequence[PatternSet], translation: Mapping[int, str] | None = None
 ) -> Prefilter | None:
     """Return a prefilter of several sets, or None if one of them cannot match line by line."""
-    if not all(each.by_lines for each in sets):
+    if not all(pattern_set.by_lines for pattern_set in sets):
         return None
-    return Prefilter(tuple(each.sieve for each in sets), seen)
+    return Prefilter(tuple(pattern_set.shared_prefilter for pattern_set in sets), translation)
 
 
 @frozen
 class Prefilter:
     """Returns True if one of several sets may match texts on separate lines.
 
-    ``seen`` maps code points beyond ASCII to the text that is matched in their place. ``confirm``
-    is a slower check of lines that match a set.
+    ``translation`` maps code points beyond ASCII to the text that is matched in their place.
+    ``confirm`` is a slower check of lines that match a set.
     """
 
     sieves: tuple[SharedPrefilter[Any], ...]
-    seen: Mapping[int, str] | None = None
+    translation: Mapping[int, str] | None = None
     confirm: MayFind | None = None
 
     def __call__(self, lines: bytes) -> bool:
-        if self.seen is not None and not lines.isascii():
-            lines = lines.decode().translate(self.seen).encode()
+        if self.translation is not None and not lines.isascii():
+            lines = lines.decode().translate(self.translation).encode()
         for match, nothing in self.sieves:
             if match(lines) != nothing:
                 return self.confirm is None or self.confirm(lines)
@@ -258,15 +256,14 @@ class Characters:
         return self._character, self._character + size
 
     def finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
-        """Return a finding for a span in bytes."""
-        first, last = self.span(start, end)
-        return Finding(first, last, kind=kind, score=score)
+        start_index, end_index = self.span(start, end)
+        return Finding(start_index, end_index, kind=kind, score=score)
 
     def move(self, character: int) -> int:
         """Move to a character and return its offset in bytes."""
         if self._is_ascii:
             return character
-        self._byte += len(encoded(self._text[self._character : character]))
+        self._byte += len(encode(self._text[self._character : character]))
         self._character = character
         return self._byte
 

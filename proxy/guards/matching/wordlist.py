@@ -13,16 +13,16 @@ from pathlib import Path
 import orjson
 import re2
 
-from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.phrase_rules import PhraseRule, PhraseRules, read_rules
 from proxy.guards.matching.re2set import prefilter
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, MayFind
 from proxy.types.hold import PartialMatcher
 
-FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
-PHRASES = FILE.with_name("offensive_en.json")
-LONGEST = 80  # characters of a finding
+WORDS_FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
+PHRASES_FILE = WORDS_FILE.with_name("offensive_en.json")
+MAX_LENGTH = 80  # characters of a finding
 
 
 @frozen
@@ -35,7 +35,7 @@ class WordList:
     kinds: tuple[str, ...]
     threshold: float = 0.4
 
-    lookback = LONGEST
+    lookback = MAX_LENGTH
 
     @property
     def may_find(self) -> MayFind | None:
@@ -56,35 +56,38 @@ class WordList:
         return self._rules.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        return apart(self._rules.find(text))
+        return resolve_overlaps(self._rules.find(text))
 
 
 @lru_cache(maxsize=32)
 def _compiled(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
-    """Compile the rules once for all guards with the same settings."""
-    return PhraseRules([*rules(kinds, threshold)], LONGEST)
+    return PhraseRules([*rules(kinds, threshold)], MAX_LENGTH)
 
 
-def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
-    """Yield the rules of some kinds with a severity of at least ``least``."""
+def rules(kinds: Collection[str], min_severity: float) -> Iterator[PhraseRule]:
+    """Yield the rules of some kinds with a severity of at least ``min_severity``."""
     for rule in _all_rules():
-        if rule.kind in kinds and rule.score >= least:
+        if rule.kind in kinds and rule.score >= min_severity:
             yield rule
 
 
 @lru_cache(maxsize=1)
 def _all_rules() -> Sequence[PhraseRule]:
     """Return one rule for the words of each kind and severity, then the rules for phrases."""
-    lines = [line for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#")]
+    lines = [
+        line for line in WORDS_FILE.read_text("utf-8").splitlines() if not line.startswith("#")
+    ]
     word_rules = []
     for kind, severity, *words in (line.split("\t") for line in lines):
         words.sort(key=lambda word: (-len(word), word))  # none hides a longer one
-        word_rules.append(PhraseRule(kind, float(severity), "|".join(map(whole, words))))
-    return [*word_rules, *read_rules(orjson.loads(PHRASES.read_bytes()))]
+        word_rules.append(
+            PhraseRule(kind, float(severity), "|".join(map(whole_word_pattern, words)))
+        )
+    return [*word_rules, *read_rules(orjson.loads(PHRASES_FILE.read_bytes()))]
 
 
-def whole(word: str) -> str:
+def whole_word_pattern(word: str) -> str:
     """Return the pattern of a whole word. A sign at an edge needs no word boundary."""
-    left = r"\b" if word[0].isalnum() else ""
-    right = r"\b" if word[-1].isalnum() else ""
-    return f"{left}{re2.escape(word)}{right}"
+    start = r"\b" if word[0].isalnum() else ""
+    end = r"\b" if word[-1].isalnum() else ""
+    return f"{start}{re2.escape(word)}{end}"

@@ -20,20 +20,20 @@ from proxy.dialects.findings import flag_details
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey, only_under
 from proxy.guards.matching import word_overlap
 from proxy.guards.services.wire import (
-    SPOKEN_KINDS,
+    MEANINGFUL_KINDS,
     BadAnswer,
     StrictAnswer,
     TooLong,
     Unsure,
+    nonblank_indexes,
     read,
-    telling,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 ANSWER_TOKENS = 512
-MOST_PLACES = 1000  # texts or sentences of one request
+MAX_PLACES = 1000  # texts or sentences of one request
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 Check = Literal["criteria", "grounded", "relevant"]
 
@@ -73,7 +73,7 @@ To speak of such groups, or to report what somebody said of them, does not break
 
 CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
 
-MOST_NUMBERED = 100  # places that a schema lists: servers limit its size
+MAX_NUMBERED = 100  # places that a schema lists: servers limit its size
 SCORES = [number / 20 for number in range(21)]  # some models would write digits without end
 
 
@@ -90,7 +90,7 @@ def schema(places: int) -> dict[str, Any]:
     }
     if places > 1:
         number: dict[str, Any] = {"type": "integer"}
-        if places <= MOST_NUMBERED:
+        if places <= MAX_NUMBERED:
             number["enum"] = [*range(1, places + 1)]
         members["where"] = {"type": "array", "items": number}
     return {
@@ -101,19 +101,19 @@ def schema(places: int) -> dict[str, Any]:
     }
 
 
-class Judged(StrictAnswer):
+class Verdict(StrictAnswer):
     """Response of the model. The reason improves the verdict. It may quote a text and is
     dropped."""
 
     reason: str
     verdict: Literal["pass", "violation", "unsure"]
     score: Annotated[float, Field(ge=0, le=1)]
-    where: list[Annotated[int, Field(ge=1, le=MOST_PLACES)]] = Field(
-        default_factory=list, max_length=MOST_PLACES
+    where: list[Annotated[int, Field(ge=1, le=MAX_PLACES)]] = Field(
+        default_factory=list, max_length=MAX_PLACES
     )
 
 
-ANSWER = TypeAdapter(Judged)
+ANSWER = TypeAdapter(Verdict)
 
 
 @frozen
@@ -157,26 +157,26 @@ class Judge:
         evidence = self.evidence(question)
         if not places:
             return [[] for _ in texts]
-        if len(places) > MOST_PLACES or sum(len(place.text) for place in places) > self.longest:
+        if len(places) > MAX_PLACES or sum(len(place.text) for place in places) > self.longest:
             raise TooLong
         body = self._body(places, evidence)
         answer = await outside.complete(self.name, self.deployment, body)
         return self._findings(texts, places, read(ANSWER, answer))
 
     def _places(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
-        for number in telling(texts):
+        for number in nonblank_indexes(texts):
             piece = texts[number]
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
-                title = ", ".join(each for each in (role, piece.kind) if each)
-                yield _judged(number, piece.text, title=f" ({title})")
+                title = ", ".join(part for part in (role, piece.kind) if part)
+                yield _place(number, piece.text, title=f" ({title})")
             elif piece.kind not in ("content", "prompt"):
                 continue
             elif self.check == "relevant":
-                yield _judged(number, piece.text)
+                yield _place(number, piece.text)
             else:
                 for sentence in word_overlap.sentences(piece.text):
-                    yield _judged(number, piece.text, sentence.start, sentence.end)
+                    yield _place(number, piece.text, sentence.start, sentence.end)
 
     def evidence(self, question: PromptContext) -> str:
         """Return the evidence for the check, or an empty string."""
@@ -188,20 +188,20 @@ class Judge:
 
     def _body(self, places: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
         mark = self.mark()
-        asked = [
+        sections = [
             f"TEXT {number} {mark}{place.title}\n{place.text}\nEND {mark}"
             for number, place in enumerate(places, start=1)
         ]
         if evidence:
             cut = CUT if len(evidence) > self.longest else ""
-            asked.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.longest]}\nEND {mark}")
-        asked.append("Check the texts by the rule, and answer with the JSON object.")
+            sections.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.longest]}\nEND {mark}")
+        sections.append("Check the texts by the rule, and answer with the JSON object.")
         where = WHERE if len(places) > 1 else ""
         rule = INSTRUCTIONS.format(mark=mark, rule=self.rule, where=where)
         return {
             "messages": [
                 {"role": "system", "content": rule},
-                {"role": "user", "content": "\n\n".join(asked)},
+                {"role": "user", "content": "\n\n".join(sections)},
             ],
             "temperature": 0,
             "max_tokens": ANSWER_TOKENS,
@@ -216,28 +216,28 @@ class Judge:
         }
 
     def _findings(
-        self, texts: Sequence[Piece], places: Sequence[JudgedText], judged: Judged
+        self, texts: Sequence[Piece], places: Sequence[JudgedText], verdict: Verdict
     ) -> list[list[Finding]]:
         """Return findings for the texts that the model names, or else for all texts.
 
         Raises ``Unsure`` and ``BadAnswer``.
         """
         findings: list[list[Finding]] = [[] for _ in texts]
-        if judged.verdict == "unsure":
+        if verdict.verdict == "unsure":
             raise Unsure
-        if any(number > len(places) for number in judged.where):
+        if any(number > len(places) for number in verdict.where):
             raise BadAnswer
-        if judged.verdict == "pass" or judged.score < self.threshold:
+        if verdict.verdict == "pass" or verdict.score < self.threshold:
             return findings
-        for number in sorted(set(judged.where)) or range(1, len(places) + 1):
+        for number in sorted(set(verdict.where)) or range(1, len(places) + 1):
             place = places[number - 1]
             findings[place.number].append(
-                Finding(start=place.start, end=place.end, kind=self.kind, score=judged.score)
+                Finding(start=place.start, end=place.end, kind=self.kind, score=verdict.score)
             )
         return findings
 
 
-def _judged(
+def _place(
     number: int, text: str, start: int = 0, end: int | None = None, title: str = ""
 ) -> JudgedText:
     end = len(text) if end is None else end
@@ -245,7 +245,7 @@ def _judged(
 
 
 @frozen
-class ByQuestion:
+class ResponseJudge:
     """Judge of responses that applies only to calls with evidence."""
 
     judge: Judge
@@ -297,7 +297,7 @@ class JudgeConfig(ByModelConfig):
     """Description of what a text must or must not be."""
 
 
-def judged_by(
+def make_judge(
     keys: ByModelConfig, context: GuardContext, rule: str, kind: str, check: Check = "criteria"
 ) -> Judge:
     return Judge(
@@ -312,16 +312,16 @@ def judged_by(
     )
 
 
-def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByQuestion:
+def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ResponseJudge:
     if keys.check == "criteria":
-        return judged_by(keys, context, keys.criteria or "", "violation")
+        return make_judge(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
         raise WrongKey("check", only_under(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
-    return ByQuestion(judged_by(keys, context, rule, kind, keys.check))
+    return ResponseJudge(make_judge(keys, context, rule, kind, keys.check))
 
 
-KIND = GuardKind(JudgeConfig, _make, fields=SPOKEN_KINDS, asks=True)
+KIND = GuardKind(JudgeConfig, _make, fields=MEANINGFUL_KINDS, asks=True)
 
 
 class PolicyViolationConfig(ByModelConfig):
@@ -337,26 +337,26 @@ class BiasConfig(ByModelConfig):
 
 def _policy_judge(keys: PolicyViolationConfig, context: GuardContext) -> Judge:
     rule = f"A text must not break this policy:\n{keys.policy}"
-    return judged_by(keys, context, rule, "policy_violation")
+    return make_judge(keys, context, rule, "policy_violation")
 
 
 POLICY_VIOLATION = GuardKind(
     PolicyViolationConfig,
     _policy_judge,
-    fields=SPOKEN_KINDS,
+    fields=MEANINGFUL_KINDS,
     asks=True,
     detections=(
         DetectionFormat(
             "policy_violation",
             "policy_violation",
-            lambda found: {"violating_policy": ", ".join(sorted(found.findings)) or None},
+            lambda results: {"violating_policy": ", ".join(sorted(results.findings)) or None},
         ),
     ),
 )
-BIAS_KIND = GuardKind(
+BIAS_GUARD = GuardKind(
     BiasConfig,
-    lambda keys, context: judged_by(keys, context, BIAS, "bias"),
-    fields=SPOKEN_KINDS,
+    lambda keys, context: make_judge(keys, context, BIAS, "bias"),
+    fields=MEANINGFUL_KINDS,
     asks=True,
     detections=(DetectionFormat("bias", "bias", flag_details("bias_detected")),),
 )

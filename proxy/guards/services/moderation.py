@@ -13,25 +13,25 @@ from proxy.dialects.findings import TOXICITY
 from proxy.dialects.requests.target_routes import beside
 from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guards.services.wire import (
-    SPOKEN_KINDS,
+    MEANINGFUL_KINDS,
     BadAnswer,
     ServiceAnswer,
+    nonblank_indexes,
     post,
     read,
-    telling,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types import Upstream
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 PATH = "/moderations"
-AT_ONCE = 32  # texts of one request
+MAX_TEXTS = 32  # texts of one request
 CATEGORIES = (
     "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit",
     "illicit/violent", "self-harm", "self-harm/instructions", "self-harm/intent", "sexual",
     "sexual/minors", "violence", "violence/graphic",
 )  # fmt: skip
-OTHER = "other"  # kind of any category that the policy does not list either
+OTHER_CATEGORY = "other"  # kind of any category that the policy does not list either
 
 
 class Moderated(ServiceAnswer):
@@ -63,9 +63,9 @@ class Moderation:
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
-        numbers = telling(texts)
-        for at in range(0, len(numbers), AT_ONCE):
-            part = numbers[at : at + AT_ONCE]
+        numbers = nonblank_indexes(texts)
+        for start in range(0, len(numbers), MAX_TEXTS):
+            part = numbers[start : start + MAX_TEXTS]
             results = await self._moderated([texts[number].text for number in part], outside)
             for number, result in zip(part, results, strict=True):
                 findings[number] = self._worst(result, len(texts[number].text))
@@ -81,20 +81,24 @@ class Moderation:
 
     def _worst(self, result: Moderated, length: int) -> list[Finding]:
         """Return one finding for the category with the highest score, if any category applies."""
-        sure = {name: score or 0.0 for name, score in result.category_scores.items()}
+        scores = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
-            if not self.categories.keys() <= sure.keys():  # the endpoint does not know it
+            if not self.categories.keys() <= scores.keys():  # the endpoint does not know it
                 raise BadAnswer
-            bad = {name for name, least in self.categories.items() if sure[name] >= least}
+            matches = {
+                name for name, threshold in self.categories.items() if scores[name] >= threshold
+            }
         else:
-            bad = {name for name, flagged in result.categories.items() if flagged}
-            bad = bad or ({OTHER} if result.flagged else set())
-        if not bad:
+            matches = {name for name, flagged in result.categories.items() if flagged}
+            matches = matches or ({OTHER_CATEGORY} if result.flagged else set())
+        if not matches:
             return []
-        worst = max(sorted(bad), key=lambda name: sure.get(name, 1.0))
-        known = worst in self.categories or worst in CATEGORIES
-        score = min(1.0, max(0.0, sure.get(worst, 1.0)))
-        return [Finding(start=0, end=length, kind=worst if known else OTHER, score=score)]
+        worst = max(sorted(matches), key=lambda name: scores.get(name, 1.0))
+        is_known = worst in self.categories or worst in CATEGORIES
+        score = min(1.0, max(0.0, scores.get(worst, 1.0)))
+        return [
+            Finding(start=0, end=length, kind=worst if is_known else OTHER_CATEGORY, score=score)
+        ]
 
 
 Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]
@@ -121,4 +125,6 @@ def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
     return Moderation(upstream, keys.model, keys.categories)
 
 
-KIND = GuardKind(ModerationConfig, _make, fields=SPOKEN_KINDS, asks=True, detections=(TOXICITY,))
+KIND = GuardKind(
+    ModerationConfig, _make, fields=MEANINGFUL_KINDS, asks=True, detections=(TOXICITY,)
+)

@@ -11,13 +11,13 @@ from pydantic import Field, TypeAdapter
 from proxy.config.scalars import Duration, Reference, Section, Share, Url, text
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.merge_overlaps import apart
-from proxy.guards.services.wire import BadAnswer, ServiceAnswer, post, read, telling
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
+from proxy.guards.services.wire import BadAnswer, ServiceAnswer, nonblank_indexes, post, read
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
-AT_ONCE = 4  # concurrent requests for the texts of one call
-OTHER = "other"  # kind of an entity that was not requested
+MAX_REQUESTS = 4  # concurrent requests for the texts of one call
+OTHER_ENTITY = "other"  # kind of an entity that was not requested
 
 
 class Recognized(ServiceAnswer):
@@ -45,18 +45,18 @@ class Presidio:
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
-        places = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(MAX_REQUESTS)
 
         async def analyzed(number: int) -> None:
-            async with places:
+            async with slots:
                 findings[number] = await self._analyzed(texts[number].text, outside)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for number in telling(texts):
+                for number in nonblank_indexes(texts):
                     group.create_task(analyzed(number))
-        except ExceptionGroup as several:
-            raise several.exceptions[0] from None
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         return findings
 
     async def _analyzed(self, text: str, outside: GuardClient) -> list[Finding]:
@@ -67,12 +67,12 @@ class Presidio:
             "score_threshold": self.threshold,
         }
         analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", body, {}))
-        return apart(self._finding(result, len(text)) for result in analysis)
+        return resolve_overlaps(self._finding(result, len(text)) for result in analysis)
 
     def _finding(self, result: Recognized, length: int) -> Finding:
         if not result.start < result.end <= length:
             raise BadAnswer
-        kind = result.entity_type.lower() if result.entity_type in self.entities else OTHER
+        kind = result.entity_type.lower() if result.entity_type in self.entities else OTHER_ENTITY
         return Finding(start=result.start, end=result.end, kind=kind, score=result.score)
 
 

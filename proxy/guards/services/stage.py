@@ -39,7 +39,7 @@ OF_REQUEST = frozenset({400, 413, 422})
 
 
 @frozen
-class NoEgress:
+class NoGuardClients:
     """GuardClients of a process without outgoing connections."""
 
     request_id: str = ""
@@ -110,7 +110,7 @@ class ServiceCalls:
         applicable = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
         if not applicable or not is_service(service):
-            return unasked([rule], self.clock)[0]
+            return uncalled_tallies([rule], self.clock)[0]
         started_at = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
@@ -129,24 +129,25 @@ class ServiceCalls:
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = applicable
         answers = await service.ask(pieces, self.question, outside)
-        found: dict[str, list[Finding]] = {}
+        findings_by_text: dict[str, list[Finding]] = {}
         if len(answers) != len(applicable):
             raise Unfit
         for read, findings in zip(applicable, answers, strict=True):
             if any(not 0 <= finding.start <= finding.end <= len(read.text) for finding in findings):
                 raise Unfit
-            found.setdefault(read.text, []).extend(findings)
-        return found
+            findings_by_text.setdefault(read.text, []).extend(findings)
+        return findings_by_text
 
 
 def _is_of_text(error: Exception) -> bool:
-    """Return True if the text that a service received caused the error."""
     if isinstance(error, ProxyError):  # of the guard's deployment
         return error.status in OF_REQUEST
     return isinstance(error, TooLong | Unsure)
 
 
-def unasked(rules: Iterable[GuardRule], clock: Clock, error: str | None = None) -> list[RuleTally]:
+def uncalled_tallies(
+    rules: Iterable[GuardRule], clock: Clock, error: str | None = None
+) -> list[RuleTally]:
     """Return the tallies of services that were not called, because of ``error`` or without
     texts."""
     return [
@@ -154,7 +155,7 @@ def unasked(rules: Iterable[GuardRule], clock: Clock, error: str | None = None) 
     ]
 
 
-def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
+def texts_for_services(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
     """Return the views of a text that services receive."""
     return [Reading(view.cased, kind, role) for view in views if not view.written]
 
@@ -209,7 +210,7 @@ class ServiceStage:
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Frame] = []
         self._collected: list[Reading] = []
-        self._tallies = unasked(rules, clock)
+        self._tallies = uncalled_tallies(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_collector(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
@@ -233,8 +234,7 @@ class ServiceStage:
         await self._ended()
 
     def _fail(self, error: str) -> None:
-        """Record a failure of the services, none of which enforces."""
-        self._tallies = unasked(self._rules, self._calls.clock, error)
+        self._tallies = uncalled_tallies(self._rules, self._calls.clock, error)
 
     async def _ended(self) -> Sequence[Frame]:
         self._tallies = await self._calls.tallies(self._rules, self._collected)

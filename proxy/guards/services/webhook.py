@@ -17,27 +17,27 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from proxy.config.scalars import Duration, Name, Reference, SecretRef, Section, Url
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.merge_overlaps import apart
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.services.wire import BadAnswer, StrictAnswer, post, read
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 VERSION = 1
-MOST_FINDINGS = 1000
-FOUND = "found"  # kind of a finding without one
-OTHER = "other"  # kind of a finding whose kind the policy does not list
+MAX_FINDINGS = 1000
+DEFAULT_KIND = "found"  # kind of a finding without one
+OTHER_KIND = "other"  # kind of a finding whose kind the policy does not list
 
-Whole = Annotated[int, Field(ge=0)]
+Index = Annotated[int, Field(ge=0)]
 
 
 class WebhookFinding(StrictAnswer):
     """Finding in the text with the index ``text``: a span of characters, or the whole text."""
 
-    text: Whole
-    start: Whole | None = None
-    end: Whole | None = None
-    kind: Annotated[str, Field(max_length=64)] = FOUND
+    text: Index
+    start: Index | None = None
+    end: Index | None = None
+    kind: Annotated[str, Field(max_length=64)] = DEFAULT_KIND
     score: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     @model_validator(mode="after")
@@ -50,7 +50,7 @@ class WebhookFinding(StrictAnswer):
 class WebhookAnswer(StrictAnswer):
     """Response of the service."""
 
-    findings: Annotated[list[WebhookFinding], Field(max_length=MOST_FINDINGS)]
+    findings: Annotated[list[WebhookFinding], Field(max_length=MAX_FINDINGS)]
 
 
 ANSWER = TypeAdapter(WebhookAnswer)
@@ -96,13 +96,17 @@ class Webhook:
             if finding.text >= len(texts):
                 raise BadAnswer
             findings[finding.text].append(self._finding(finding, len(texts[finding.text].text)))
-        return [apart(each) for each in findings]
+        return [resolve_overlaps(text_findings) for text_findings in findings]
 
     def _finding(self, finding: WebhookFinding, length: int) -> Finding:
         start, end = finding.start or 0, length if finding.end is None else finding.end
         if end > length or (start >= end and finding.end is not None):
             raise BadAnswer
-        kind = finding.kind if finding.kind in self.kinds or finding.kind == FOUND else OTHER
+        kind = (
+            finding.kind
+            if finding.kind in self.kinds or finding.kind == DEFAULT_KIND
+            else OTHER_KIND
+        )
         return Finding(start=start, end=end, kind=kind, score=finding.score)
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from proxy.dialects.wire.json_size import read_distinct
 from proxy.types.guard import GuardClient, Piece
 
-SPOKEN_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
+MEANINGFUL_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
 """Kinds of text that are judged by their meaning."""
 
 HEADERS = {
@@ -75,6 +75,5 @@ async def post(outside: GuardClient, url: str, payload: Any, headers: Mapping[st
     return body
 
 
-def telling(texts: Sequence[Piece]) -> list[int]:
-    """Return the indexes of the texts that are not blank."""
+def nonblank_indexes(texts: Sequence[Piece]) -> list[int]:
     return [number for number, piece in enumerate(texts) if piece.text.strip()]

@@ -304,7 +304,7 @@ DISGUISES = PatternSet(
         SIEVE,
         r"(?:\A|[^A-Za-z])(?:[A-Za-z][^A-Za-z]){2}[A-Za-z](?:[^A-Za-z]|\z)",  # letters apart
     ]
-).sieve
+).shared_prefilter
 """Matches every text of ASCII that may have another reading."""
 
 

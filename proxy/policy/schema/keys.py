@@ -24,7 +24,7 @@ from pydantic import (
 
 from proxy.config.scalars import MOMENT, NAME, VISIBLE, Digest, Moment, Name, Section, TagKey, text
 from proxy.config.shapes import Requirement, equals, has, one_of
-from proxy.guards.matching.re2set import compiled as re2_compiled
+from proxy.guards.matching.re2set import compile_pattern as re2_compiled
 from proxy.runtime.frozen import frozen
 
 HEX = "[0-9a-f]{64}"

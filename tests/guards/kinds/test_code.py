@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.kinds.code import CUES, KINDS, REACH, Code
+from proxy.guards.kinds.code import CUES, KINDS, LOOKBACK, Code
 from tests.for_each import for_each
 from tests.guards.growth import growth
 
 CODE = Code()
 
 
-def found(text: str) -> list[tuple[str, str]]:
-    return [(each.kind, text[each.start : each.end]) for each in CODE.find(text)]
+def find_spans(text: str) -> list[tuple[str, str]]:
+    return [(finding.kind, text[finding.start : finding.end]) for finding in CODE.find(text)]
 
 
 @for_each(("word", "kind"), [*KINDS.items(), ("brainfuck", "code"), ("", "code")])
 def test_a_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
     block = f"```{word}\norder 17\n```\n"
 
-    assert found(f"Grüße:\n\n{block}\nThanks.") == [(kind, block)]
+    assert find_spans(f"Grüße:\n\n{block}\nThanks.") == [(kind, block)]
 
 
 @for_each(
@@ -30,26 +30,26 @@ def test_a_fenced_block_is_found_with_its_language(word: str, kind: str) -> None
     ],
 )
 def test_fences_have_many_forms(block: str) -> None:
-    assert [kind for kind, _ in found(block)] == ["python"]
+    assert [kind for kind, _ in find_spans(block)] == ["python"]
 
 
 def test_blocks_are_told_apart_and_what_is_between_them_is_not_code() -> None:
     text = "```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```"
 
-    assert [kind for kind, _ in found(text)] == ["python", "code", "sql"]
+    assert [kind for kind, _ in find_spans(text)] == ["python", "code", "sql"]
 
 
 def test_a_block_without_an_end_goes_on_to_the_reach() -> None:
     text = "```python\n" + "order\n" * 2000
 
-    ((kind, block),) = found(text)
+    ((kind, block),) = find_spans(text)
 
-    assert (kind, len(block)) == ("python", REACH)
+    assert (kind, len(block)) == ("python", LOOKBACK)
 
 
 @pytest.mark.parametrize("word", ["text", "markdown"])
 def test_a_block_of_prose_is_no_code(word: str) -> None:
-    assert found(f"```{word}\ndear team\n```\n\nthanks") == []
+    assert find_spans(f"```{word}\ndear team\n```\n\nthanks") == []
 
 
 @for_each(
@@ -75,7 +75,7 @@ def test_a_block_of_prose_is_no_code(word: str) -> None:
 def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
     text = f"Use this, please:\n{line}\nand tell me."
 
-    assert [(each.kind, each.score) for each in CODE.find(text)] == [(kind, 0.6)]
+    assert [(finding.kind, finding.score) for finding in CODE.find(text)] == [(kind, 0.6)]
 
 
 @for_each(
@@ -92,7 +92,7 @@ def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
     ],
 )
 def test_prose_is_no_code(text: str) -> None:
-    assert found(text) == []
+    assert find_spans(text) == []
 
 
 def test_the_kinds_are_a_closed_set() -> None:

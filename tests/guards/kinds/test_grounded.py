@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guards.kinds.grounded import KINDS, LONGEST, Grounded, GroundedConfig, grounded
+from proxy.guards.kinds.grounded import KINDS, MAX_CONTEXT, Grounded, GroundedConfig, grounded
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, ratio
@@ -36,7 +36,7 @@ TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
     ],
 )
 def test_what_the_context_does_not_bear_is_found(text: str, kind: str) -> None:
-    assert [found.kind for found in GUARD.find(text)] == [kind]
+    assert [finding.kind for finding in GUARD.find(text)] == [kind]
 
 
 @for_each(
@@ -57,7 +57,7 @@ def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_jud
     about = grounded(0.5).about(PromptContext(asked="When?", context=CONTEXT))
 
     assert about is not None
-    assert [found.kind for found in about.find("Fines are 9 cents per day.")] == ["number"]
+    assert [finding.kind for finding in about.find("Fines are 9 cents per day.")] == ["number"]
     assert about.weight == len(CONTEXT)
     assert grounded(0.5).about(PromptContext(asked="When?", context=" ")) is None
 
@@ -65,7 +65,7 @@ def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_jud
 @pytest.mark.parametrize(
     ("context", "text"),
     [
-        ("x" * (LONGEST + 1), "Fines are 20 cents."),
+        ("x" * (MAX_CONTEXT + 1), "Fines are 20 cents."),
         ("Fines are 20 cents. " * 1000, "Fines are 20 cents. " * 100),
     ],
 )
@@ -76,11 +76,11 @@ def test_what_is_too_long_to_compare_cannot_be_told(context: str, text: str) -> 
 
 def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
     text = "The library opens at 9 am on weekdays. Fines are 35 cents per day. Happy to help!"
-    (found,) = GUARD.find(text)
+    (finding,) = GUARD.find(text)
 
-    assert text[found.start : found.end] == "Fines are 35 cents per day."
-    assert found.kind in KINDS
-    assert 0.5 <= found.score <= 1
+    assert text[finding.start : finding.end] == "Fines are 35 cents per day."
+    assert finding.kind in KINDS
+    assert 0.5 <= finding.score <= 1
 
 
 def test_the_threshold_says_how_sure() -> None:
@@ -90,17 +90,17 @@ def test_the_threshold_says_how_sure() -> None:
 
 
 def test_nothing_follows_from_an_empty_context() -> None:
-    (found,) = Grounded("").find("Members may borrow books for several weeks.")
+    (finding,) = Grounded("").find("Members may borrow books for several weeks.")
 
-    assert (found.kind, found.score) == ("unsupported", 1.0)
+    assert (finding.kind, finding.score) == ("unsupported", 1.0)
 
 
 def test_quality_does_not_fall() -> None:
     missed = alarms = 0
-    for each in TRIPLES:
-        guard = Grounded(each["context"])
-        missed += sum(not guard.find(text) for text in each["unsupported"])
-        alarms += sum(bool(guard.find(text)) for text in each["supported"])
+    for triple in TRIPLES:
+        guard = Grounded(triple["context"])
+        missed += sum(not guard.find(text) for text in triple["unsupported"])
+        alarms += sum(bool(guard.find(text)) for text in triple["supported"])
 
     assert missed <= 5  # of 32, as docs/guard-quality.md has it
     assert alarms <= 4

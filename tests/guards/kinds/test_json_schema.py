@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.kinds.json_schema import MOST_CHARACTERS, JsonSchema
+from proxy.guards.kinds.json_schema import MAX_PATH, JsonSchema
 from proxy.types.guard import Finding
 from tests.for_each import for_each
 from tests.guards.growth import growth
@@ -46,19 +46,19 @@ def test_what_is_wrong_is_found_as_a_whole(text: str, kind: str) -> None:
 
 def test_without_a_schema_any_json_passes() -> None:
     assert list(JsonSchema().find("[1, null]")) == []
-    assert [found.kind for found in JsonSchema().find("{]")] == ["invalid_json"]
+    assert [finding.kind for finding in JsonSchema().find("{]")] == ["invalid_json"]
 
 
 def test_a_problem_names_the_schema_and_nothing_of_the_text() -> None:
     secret = "driver is a thief"
 
     kind, where = JsonSchema(ORDER).problem('{"order": "' + secret + '"}')
-    _, above = JsonSchema(ORDER).problem('{"' + secret + '": 1}')
+    _, path = JsonSchema(ORDER).problem('{"' + secret + '": 1}')
 
     assert kind == "invalid_schema"
     assert where.endswith("type")
-    assert secret not in where + above
-    assert above == "additionalProperties"
+    assert secret not in where + path
+    assert path == "additionalProperties"
 
 
 def test_the_place_of_a_problem_is_bounded() -> None:
@@ -69,7 +69,7 @@ def test_the_place_of_a_problem_is_bounded() -> None:
 
     _, where = JsonSchema(deep).problem(text)
 
-    assert len(where) == MOST_CHARACTERS
+    assert len(where) == MAX_PATH
 
 
 @for_each(

@@ -7,14 +7,14 @@ import string
 
 import pytest
 
-from proxy.guards.kinds.keywords import Keywords, words_of
+from proxy.guards.kinds.keywords import Keywords, parse_words
 from proxy.types.guard import Detector, Finding, GuardRule
 from tests.for_each import for_each
 from tests.guards.growth import grown
 
 
-def found(words: list[str], text: str) -> list[str]:
-    return [text[each.start : each.end] for each in Keywords("rivals", words).find(text)]
+def find_words(words: list[str], text: str) -> list[str]:
+    return [text[finding.start : finding.end] for finding in Keywords("rivals", words).find(text)]
 
 
 def test_the_lists_name_is_the_kind() -> None:
@@ -44,7 +44,7 @@ def test_the_lists_name_is_the_kind() -> None:
     ],
 )
 def test_words_are_found_in_any_case_and_spacing(word: str, text: str, places: int) -> None:
-    assert len(found([word], text)) == places
+    assert len(find_words([word], text)) == places
 
 
 def test_parts_of_words_are_found_if_asked_for() -> None:
@@ -52,7 +52,7 @@ def test_parts_of_words_are_found_if_asked_for() -> None:
 
 
 def test_words_that_overlap_are_covered_once() -> None:
-    assert found(["water mill", "mill race"], "a water mill race") == ["water mill", " race"]
+    assert find_words(["water mill", "mill race"], "a water mill race") == ["water mill", " race"]
 
 
 def test_a_regex_is_as_strict_about_case_as_it_says() -> None:
@@ -88,7 +88,7 @@ def test_invalid_lists_are_refused(words: list[str], regexes: list[str], message
 def test_a_file_has_a_word_a_line() -> None:
     lines = ["\ufeff# rivals\n", "\n", "  mill race \r\n", "weir\n", "#sluice"]
 
-    assert words_of(lines) == ["mill race", "weir"]
+    assert parse_words(lines) == ["mill race", "weir"]
 
 
 def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
@@ -96,9 +96,9 @@ def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
     words = ["".join(chance.choices(string.ascii_lowercase, k=9)) for _ in range(3000)]
     text = "The miller opens the sluice, and water turns the wheel. " * 180
 
-    few, many = Keywords("rivals", words[:3]), Keywords("rivals", words)
+    few_words, many_words = Keywords("rivals", words[:3]), Keywords("rivals", words)
 
-    assert grown(lambda each: each.find(text), few, many, most=10) < 10
+    assert grown(lambda detector: detector.find(text), few_words, many_words, most=10) < 10
 
 
 def test_no_word_is_shown() -> None:

@@ -34,7 +34,7 @@ def guard() -> Callable[..., Language]:
 
 
 def kinds(detector: Language, text: str) -> list[str]:
-    return [found.kind for found in detector.find(text)]
+    return [finding.kind for finding in detector.find(text)]
 
 
 def test_only_allowed_languages_may_be_there(guard: Callable[..., Language]) -> None:
@@ -55,11 +55,11 @@ def test_denied_languages_may_not(guard: Callable[..., Language]) -> None:
 def test_a_language_does_not_hide_behind_another(guard: Callable[..., Language]) -> None:
     text = f"{ENGLISH * 20}\n{FRENCH}\n{ENGLISH * 20}"
 
-    [found] = guard(allowed=["en"]).find(text)
+    [finding] = guard(allowed=["en"]).find(text)
 
-    assert found.kind == "fr"
-    assert "lundi" in text[found.start : found.end]
-    assert found.end - found.start < 3 * len(FRENCH)
+    assert finding.kind == "fr"
+    assert "lundi" in text[finding.start : finding.end]
+    assert finding.end - finding.start < 3 * len(FRENCH)
 
 
 @for_each(
@@ -106,11 +106,11 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert "headrace[lang]" in done.stdout
+    assert "headrace[lang]" in process.stdout
 
 
 @for_each("piece", ["x", ". ", "a. ", "好", "Le colis. "])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.guards.kinds.length import Length, lines, tokens
+from proxy.guards.kinds.length import Length, count_lines, count_tokens
 from proxy.types.guard import Finding
 from tests.for_each import for_each
 
@@ -25,8 +25,8 @@ def test_the_whole_text_is_found_by_the_first_bound_it_exceeds(bounds: Length, k
 
 
 def test_lines_are_counted_as_people_do() -> None:
-    assert [lines(text) for text in ("", "a", "a\n", "a\nb", "\n\n")] == [0, 1, 1, 2, 2]
+    assert [count_lines(text) for text in ("", "a", "a\n", "a\nb", "\n\n")] == [0, 1, 1, 2, 2]
 
 
 def test_tokens_are_those_of_the_one_estimate() -> None:
-    assert [tokens(text) for text in ("", "a", "order", "日本", "😀")] == [0, 1, 2, 2, 2]
+    assert [count_tokens(text) for text in ("", "a", "order", "日本", "😀")] == [0, 1, 2, 2, 2]

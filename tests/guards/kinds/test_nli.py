@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.nli import MOST_PAIRS, Entailed
-from proxy.guards.kinds.onnx import HINT, LONGEST, NEEDED, Unjudged
-from proxy.guards.services.stage import NoEgress, Reading
+from proxy.guards.kinds.nli import MAX_PAIRS, EntailmentModel
+from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, Unjudged
+from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.networks import classifier
@@ -25,18 +25,18 @@ CONTEXT = "The weir is open on Sundays. The mill sells flour."
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    if any(find_spec(name) is None for name in NEEDED):
+    if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
         assert not os.environ.get("CI"), HINT
         pytest.skip(HINT)
     return classifier(tmp_path / "model", WORDS, LABELS)
 
 
-async def judged(guard: Entailed, text: str, context: str = CONTEXT) -> Sequence[Finding]:
+async def judged(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Sequence[Finding]:
     question = PromptContext(context=context)
     way = guard.about(question)
     assert way is not None
-    [found] = await way.ask([Reading(text, "content", "assistant")], question, NoEgress())
-    return found
+    [finding] = await way.ask([Reading(text, "content", "assistant")], question, NoGuardClients())
+    return finding
 
 
 async def test_sentences_that_the_context_does_not_bear_are_found_with_the_reason(
@@ -44,36 +44,36 @@ async def test_sentences_that_the_context_does_not_bear_are_found_with_the_reaso
 ) -> None:
     text = "The weir is open. It is never open on Sundays. There are lions at the mill."
 
-    found = await judged(Entailed(folder, 0.9), text)
+    findings = await judged(EntailmentModel(folder, 0.9), text)
 
-    assert [(text[each.start : each.end], each.kind) for each in found] == [
+    assert [(text[finding.start : finding.end], finding.kind) for finding in findings] == [
         ("It is never open on Sundays.", "contradicted"),
         ("There are lions at the mill.", "unsupported"),
     ]
-    assert all(each.score > 0.99 for each in found)
+    assert all(finding.score > 0.99 for finding in findings)
 
 
 async def test_a_call_without_a_context_has_nothing_to_be_judged_by(folder: str) -> None:
-    assert Entailed(folder, 0.9).about(PromptContext(asked="What?", context=" ")) is None
+    assert EntailmentModel(folder, 0.9).about(PromptContext(asked="What?", context=" ")) is None
 
 
 async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
-    guard = Entailed(folder, 0.9)
+    guard = EntailmentModel(folder, 0.9)
 
     for text, context in (
-        ("x" * (LONGEST + 1), CONTEXT),
-        ("Yes.", "x" * (LONGEST + 1)),
-        ("It is open. " * MOST_PAIRS, CONTEXT),
+        ("x" * (MAX_CHARACTERS + 1), CONTEXT),
+        ("Yes.", "x" * (MAX_CHARACTERS + 1)),
+        ("It is open. " * MAX_PAIRS, CONTEXT),
     ):
         with pytest.raises(Unjudged):
             await judged(guard, text, context)
 
 
 def test_a_model_of_something_else_is_refused(tmp_path: Path, folder: str) -> None:
-    other = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
+    unrelated = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
 
     with pytest.raises(ValueError, match="no label that begins with 'entail' or 'contra'"):
-        Entailed(other, 0.5)
+        EntailmentModel(unrelated, 0.5)
 
 
 async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
@@ -85,9 +85,9 @@ async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
     supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
     text = "The weir is open. It is never open on Sundays."
 
-    findings = [await judged(Entailed(each, 0.9), text) for each in (against, supports)]
+    findings = [await judged(EntailmentModel(each, 0.9), text) for each in (against, supports)]
 
-    assert [[(text[f.start : f.end], f.kind) for f in found] for found in findings] == [
+    assert [[(text[f.start : f.end], f.kind) for f in spans] for spans in findings] == [
         [("It is never open on Sundays.", "contradicted")],
         [("It is never open on Sundays.", "unsupported")],
     ]

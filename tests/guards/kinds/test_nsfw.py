@@ -13,7 +13,7 @@ GUARD = Nsfw()
 
 
 def kinds(text: str, guard: WordList = GUARD) -> list[str]:
-    return [found.kind for found in guard.find(text)]
+    return [finding.kind for finding in guard.find(text)]
 
 
 def test_coarse_words_are_found() -> None:

@@ -14,8 +14,15 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.kinds.onnx import HINT, LONGEST, NEEDED, TOKENS, Onnx, Unjudged
-from proxy.guards.services.stage import NoEgress, Reading
+from proxy.guards.kinds.onnx import (
+    HINT,
+    MAX_CHARACTERS,
+    REQUIRED_PACKAGES,
+    WINDOW_TOKENS,
+    Onnx,
+    Unjudged,
+)
+from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Busy, Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.networks import classifier
@@ -26,7 +33,7 @@ WORDS = {"?": (4.0, -4.0), "hippo": (4.0, 9.0), "lion": (4.0, 4.5)}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    if any(find_spec(name) is None for name in NEEDED):
+    if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
         assert not os.environ.get("CI"), HINT
         pytest.skip(HINT)
     return classifier(tmp_path / "model", WORDS, ["fine", "rival"])
@@ -34,7 +41,7 @@ def folder(tmp_path: Path) -> str:
 
 async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
     return await guard.ask(
-        [Reading(text, "content", "user") for text in texts], PromptContext(), NoEgress()
+        [Reading(text, "content", "user") for text in texts], PromptContext(), NoGuardClients()
     )
 
 
@@ -52,12 +59,12 @@ async def test_a_label_is_found_as_surely_as_the_policy_wants(folder: str) -> No
 async def test_a_long_text_is_judged_to_its_end_window_by_window(folder: str) -> None:
     text = "word " * 900 + "hippo" + " word" * 900
 
-    [found] = await judged(Onnx(folder, {"rival": 0.9}), text)
+    [findings] = await judged(Onnx(folder, {"rival": 0.9}), text)
 
-    at = text.index("hippo")
-    assert [each for each in found if each.start <= at < each.end]
-    assert all(each.end - each.start <= 5 * TOKENS + 5 for each in found)
-    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
+    position = text.index("hippo")
+    assert [finding for finding in findings if finding.start <= position < finding.end]
+    assert all(finding.end - finding.start <= 5 * WINDOW_TOKENS + 5 for finding in findings)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(findings))
 
 
 async def test_labels_may_hold_together_where_the_model_says_so(tmp_path: Path) -> None:
@@ -65,9 +72,9 @@ async def test_labels_may_hold_together_where_the_model_says_so(tmp_path: Path) 
     kind: dict[str, Any] = {"problem_type": "multi_label_classification"}
     guard = Onnx(classifier(tmp_path / "m", words, ["a", "b"], **kind), {"a": 0.9, "b": 0.99})
 
-    [[found]] = await judged(guard, "hippo")
+    [[finding]] = await judged(guard, "hippo")
 
-    assert (found.kind, found.score) == ("a", 0.993)
+    assert (finding.kind, finding.score) == ("a", 0.993)
 
 
 async def test_a_model_of_one_number_of_tokens_is_given_as_many(tmp_path: Path) -> None:
@@ -82,19 +89,19 @@ async def test_a_model_of_one_number_of_tokens_is_given_as_many(tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["", " ", "\ud800 hippo"])
 async def test_odd_texts_are_judged(text: str, folder: str) -> None:
-    [found] = await judged(Onnx(folder, {"rival": 0.9}), text)
+    [findings] = await judged(Onnx(folder, {"rival": 0.9}), text)
 
-    assert len(found) == ("hippo" in text)
+    assert len(findings) == ("hippo" in text)
 
 
 async def test_what_is_too_long_or_no_number_cannot_be_told(folder: str, tmp_path: Path) -> None:
     odd = classifier(tmp_path / "odd", {"?": (float("nan"), 1.0)}, ["fine", "rival"])
-    few = classifier(tmp_path / "few", WORDS, ["fine", "rival", "third"])
+    two_labels = classifier(tmp_path / "few", WORDS, ["fine", "rival", "third"])
 
     for guard, text in (
-        (Onnx(folder, {"rival": 0.9}), "x" * (LONGEST + 1)),
+        (Onnx(folder, {"rival": 0.9}), "x" * (MAX_CHARACTERS + 1)),
         (Onnx(odd, {"rival": 0.9}), "x"),
-        (Onnx(few, {"rival": 0.9}), "x"),
+        (Onnx(two_labels, {"rival": 0.9}), "x"),
     ):
         with pytest.raises(Unjudged):
             await judged(guard, text)
@@ -103,10 +110,10 @@ async def test_what_is_too_long_or_no_number_cannot_be_told(folder: str, tmp_pat
 async def test_a_model_does_not_let_calls_wait_without_end(folder: str) -> None:
     guard = Onnx(folder, {"rival": 0.9})
 
-    asked = (judged(guard, "hippo") for _ in range(40))
-    many = await asyncio.gather(*asked, return_exceptions=True)
+    calls = (judged(guard, "hippo") for _ in range(40))
+    results = await asyncio.gather(*calls, return_exceptions=True)
 
-    assert sum(isinstance(each, Busy) for each in many) == 8
+    assert sum(isinstance(result, Busy) for result in results) == 8
     assert await judged(guard, "word") == [[]]
 
 
@@ -126,16 +133,16 @@ import sys
 sys.modules["onnxruntime"] = None
 from pathlib import Path
 from typing import Any
-from proxy.guards.kinds.onnx import load
+from proxy.guards.kinds.onnx import load_model
 try:
-    load(Path("."))
+    load_model(Path("."))
 except ValueError as error:
     print(error)
 """
     run = [sys.executable, "-c", script]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    process = subprocess.run(run, capture_output=True, text=True, check=True)
 
-    assert "headrace[onnx]" in done.stdout
+    assert "headrace[onnx]" in process.stdout
 
 
 async def test_questions_and_answers_go_through_a_model_of_ones_own(
@@ -145,11 +152,11 @@ async def test_questions_and_answers_go_through_a_model_of_ones_own(
     whole, streamed = answer(chat("A hippo .")), stream(chat_events("A hip", "po ."))
     upstream.then(whole, streamed, answer(chat("Fine.")))
     async with guarded(tmp_path, upstream, f"input: [{rule}], output: [{rule}]") as (_, client):
-        asked = await ask(client, "where is the hippo ?")
+        response = await ask(client, "where is the hippo ?")
         replies = [await ask(client, "Hi"), await ask(client, "Hi", stream=True)]
         fine = await ask(client, "Hi")
 
-    assert asked[2]["error"]["guard"] == {"name": "rivals", "kind": "rival"}
+    assert response[2]["error"]["guard"] == {"name": "rivals", "kind": "rival"}
     assert [b"guardrail_blocked" in raw for _, raw, _ in replies] == [True, True]
     assert not [raw for _, raw, _ in replies if b"hip" in raw]
     assert fine[0] == 200
@@ -199,6 +206,6 @@ async def test_a_model_that_was_trained_and_exported_judges_texts_that_it_never_
     exported = classifier(tmp_path / "mine", weights, ["question", "complaint"], pool="ReduceMean")
     guard = Onnx(exported, {"complaint": 0.5})
 
-    found = await judged(guard, *(text for text, _ in UNSEEN))
+    results = await judged(guard, *(text for text, _ in UNSEEN))
 
-    assert [bool(each) for each in found] == [complaint for _, complaint in UNSEEN]
+    assert [bool(findings) for findings in results] == [complaint for _, complaint in UNSEEN]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.guards.kinds.pii import ENTITIES, REACH, Pii
+from proxy.guards.kinds.pii import ENTITIES, LOOKBACK, Pii
 from proxy.types.guard import Detector, Finding
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, growth
@@ -25,15 +25,15 @@ ALL: Detector = Pii(ENTITIES)
 ONE = {entity: Pii([entity]) for entity in ENTITIES}
 
 
-def found(pii: Detector, text: str) -> list[tuple[str, str]]:
-    return [(each.kind, text[each.start : each.end]) for each in pii.find(text)]
+def find_spans(pii: Detector, text: str) -> list[tuple[str, str]]:
+    return [(finding.kind, text[finding.start : finding.end]) for finding in pii.find(text)]
 
 
 @for_each(("kind", "value", "text"), positives())
 def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str) -> None:
-    assert (kind, value) in found(ONE[kind], text)
+    assert (kind, value) in find_spans(ONE[kind], text)
     if not kind.startswith("id_"):
-        assert (kind, value) in found(ALL, text)
+        assert (kind, value) in find_spans(ALL, text)
 
 
 @for_each(("kind", "value", "text"), positives())
@@ -41,14 +41,14 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 def test_what_the_line_before_says_hides_no_identifier(
     before: str, kind: str, value: str, text: str
 ) -> None:
-    assert (kind, value) in found(ONE[kind], f"{before}{text}")
+    assert (kind, value) in find_spans(ONE[kind], f"{before}{text}")
 
 
 @for_each(("kind", "value", "text"), positives())
 def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
     times = 1_010
 
-    values = found(ONE[kind], f"{text}\nThe next entry of this list is:\n" * times)
+    values = find_spans(ONE[kind], f"{text}\nThe next entry of this list is:\n" * times)
 
     assert values.count((kind, value)) >= times
 
@@ -59,11 +59,11 @@ KNOWN = {"DE88 3704 0044 0532 0130 00"}
 
 @for_each("text", NEGATIVES)
 def test_what_only_looks_like_one_is_none(text: str) -> None:
-    assert (found(DEFAULT, text) == []) == (text not in KNOWN)
+    assert (find_spans(DEFAULT, text) == []) == (text not in KNOWN)
 
 
 def grouped(card: str) -> str:
-    return " ".join(card[at : at + 4] for at in range(0, len(card), 4))
+    return " ".join(card[index : index + 4] for index in range(0, len(card), 4))
 
 
 def of_digits(chance: random.Random, digits: int) -> str:
@@ -94,14 +94,14 @@ NUMBERS: dict[str, Callable[[random.Random], str]] = {
 def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
     chance, pii = random.Random(8), Pii()
 
-    alarms = [found for _ in range(1000) if (found := pii.find(NUMBERS[numbers](chance)))]
+    alarms = [findings for _ in range(1000) if (findings := pii.find(NUMBERS[numbers](chance)))]
 
     assert len(alarms) <= 1
 
 
 @for_each("log_format", FORMATS)
 def test_no_log_excerpt_is_masked(log_format: str) -> None:
-    masked = {text: found(DEFAULT, text) for text in excerpts(log_format)}
+    masked = {text: find_spans(DEFAULT, text) for text in excerpts(log_format)}
 
     assert {text: findings for text, findings in masked.items() if findings} == {}
 
@@ -114,7 +114,7 @@ def test_national_numbers_with_valid_check_digits_are_found(kind: str, place: st
         text
         for example in NATIONAL[kind]
         for number, text in national_texts(kind, example, place)
-        if (kind, number) not in found(ONE[kind], text)
+        if (kind, number) not in find_spans(ONE[kind], text)
     ]
 
     assert missed == []
@@ -127,7 +127,7 @@ def test_several_cards_in_a_row_are_all_found(between: str, style: Callable[[str
 
     for count in (1, 2, 3):
         text = f"Cards: {between.join(cards[:count])}."
-        assert [value for _, value in found(DEFAULT, text)] == cards[:count]
+        assert [value for _, value in find_spans(DEFAULT, text)] == cards[:count]
 
 
 @for_each("between", [",", ", ", "; ", "\n", "\t", " | ", '", "'])
@@ -136,7 +136,7 @@ def test_a_long_list_of_cards_is_found(between: str) -> None:
 
     text = f"[{between.join(cards)}]"
 
-    assert [value for _, value in found(DEFAULT, text)] == cards
+    assert [value for _, value in find_spans(DEFAULT, text)] == cards
 
 
 @for_each(
@@ -155,7 +155,7 @@ def test_a_long_list_of_cards_is_found(between: str) -> None:
     ],
 )
 def test_short_addresses_are_told_from_code(text: str, address: str | None) -> None:
-    assert [value for _, value in found(ONE["ip"], text)] == ([address] if address else [])
+    assert [value for _, value in find_spans(ONE["ip"], text)] == ([address] if address else [])
 
 
 @for_each(
@@ -180,36 +180,39 @@ def test_short_addresses_are_told_from_code(text: str, address: str | None) -> N
     ],
 )
 def test_numbers_are_told_by_how_and_beside_what_they_stand(text: str, values: list[str]) -> None:
-    assert [text[each.start : each.end] for each in Pii().find(text)] == values
+    assert [text[finding.start : finding.end] for finding in Pii().find(text)] == values
 
 
 def test_several_in_a_text_are_found_by_their_start() -> None:
     text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123; DE89370400440532013000"
 
-    assert [kind for kind, _ in found(DEFAULT, text)] == ["email", "card", "phone", "iban"]
+    assert [kind for kind, _ in find_spans(DEFAULT, text)] == ["email", "card", "phone", "iban"]
 
 
 def test_only_the_entities_asked_for_are_found() -> None:
     text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123 at 192.0.2.17"
 
-    assert found(Pii(["card"]), text) == [("card", "4111 1111 1111 1111")]
-    assert found(Pii(["ip", "email"]), text) == [
+    assert find_spans(Pii(["card"]), text) == [("card", "4111 1111 1111 1111")]
+    assert find_spans(Pii(["ip", "email"]), text) == [
         ("email", "ada@mill.example"),
         ("ip", "192.0.2.17"),
     ]
-    assert found(Pii([]), text) == []
+    assert find_spans(Pii([]), text) == []
 
 
 def test_the_threshold_says_how_sure_it_must_be() -> None:
-    assert found(Pii(["phone"], threshold=0.2), "2125550187") == [("phone", "2125550187")]
-    assert found(Pii(["phone"], threshold=0.95), "212-555-0187") == []
+    assert find_spans(Pii(["phone"], threshold=0.2), "2125550187") == [("phone", "2125550187")]
+    assert find_spans(Pii(["phone"], threshold=0.95), "212-555-0187") == []
 
 
 def test_places_are_those_of_the_text_as_it_was_given() -> None:
-    card = "4111 1111 1111 1111".translate({ord(str(each)): 0x660 + each for each in range(10)})
+    card = "4111 1111 1111 1111".translate({ord(str(digit)): 0x660 + digit for digit in range(10)})
     phone = "+49\u00a030\u202f23125\u2011014"
 
-    assert found(DEFAULT, f"🌊 {card} und {phone} \ud83d") == [("card", card), ("phone", phone)]
+    assert find_spans(DEFAULT, f"🌊 {card} und {phone} \ud83d") == [
+        ("card", card),
+        ("phone", phone),
+    ]
 
 
 @for_each(
@@ -226,14 +229,14 @@ def test_places_are_those_of_the_text_as_it_was_given() -> None:
     ],
 )
 def test_an_address_ends_where_it_ends(text: str, address: str) -> None:
-    assert found(DEFAULT, text) == [("email", address)]
+    assert find_spans(DEFAULT, text) == [("email", address)]
 
 
 def test_no_finding_is_longer_than_the_reach() -> None:
     text = "a" * 900 + "@" + "b." * 900 + "example"
 
-    assert ALL.lookback == REACH
-    assert [each.end - each.start for each in ALL.find(text)] == [64 + 1 + 253]
+    assert ALL.lookback == LOOKBACK
+    assert [finding.end - finding.start for finding in ALL.find(text)] == [64 + 1 + 253]
 
 
 @for_each("entity", ["e-mail", "id_XX", "id_us", ""])
@@ -246,10 +249,10 @@ def test_an_unknown_entity_is_refused(entity: str) -> None:
 @given(st.text("0159 +-./()@:aé٣\u00a0\ud83d", max_size=60))
 def test_any_text_has_findings_in_order_and_apart(text: str) -> None:
     ends = [0]
-    for each in ALL.find(text):
-        assert isinstance(each, Finding)
-        assert ends[-1] <= each.start < each.end <= len(text)
-        ends.append(each.end)
+    for finding in ALL.find(text):
+        assert isinstance(finding, Finding)
+        assert ends[-1] <= finding.start < finding.end <= len(text)
+        ends.append(finding.end)
 
 
 TEXTS = [text for *_, text in positives()] + NEGATIVES + ["12 " * 60, "4111 1111 1111 1111 " * 20]
@@ -263,17 +266,18 @@ TEXTS = [text for *_, text in positives()] + NEGATIVES + ["12 " * 60, "4111 1111
 )
 def test_what_is_far_away_changes_nothing(texts: list[str], between: str, cut: int) -> None:
     text = between.join(texts)
-    whole = ALL.find(text)
+    findings = ALL.find(text)
 
     shifted = [
-        replace(each, start=each.start + cut, end=each.end + cut) for each in ALL.find(text[cut:])
+        replace(finding, start=finding.start + cut, end=finding.end + cut)
+        for finding in ALL.find(text[cut:])
     ]
-    assert [each for each in shifted if each.start >= cut + REACH] == [
-        each for each in whole if each.start >= cut + REACH
+    assert [finding for finding in shifted if finding.start >= cut + LOOKBACK] == [
+        finding for finding in findings if finding.start >= cut + LOOKBACK
     ]
-    assert [each for each in ALL.find(text[:-cut]) if each.end <= len(text) - cut - REACH] == [
-        each for each in whole if each.end <= len(text) - cut - REACH and cut
-    ]
+    assert [
+        finding for finding in ALL.find(text[:-cut]) if finding.end <= len(text) - cut - LOOKBACK
+    ] == [finding for finding in findings if finding.end <= len(text) - cut - LOOKBACK and cut]
 
 
 HOSTILE = ["a", "1-", "a.", "@", "a@", "1", "1 ", "+1 ", "DE11 ", "DE89370400440532013001 ",
@@ -310,5 +314,7 @@ def test_a_line_end_that_is_written_as_two_letters_touches_nothing(
 
     text = f'{{"note": "See:{end}{value}{end}Thanks"}}'
 
-    assert [(each.kind, text[each.start : each.end]) for each in pii.find(text)] == [(kind, value)]
+    assert [(finding.kind, text[finding.start : finding.end]) for finding in pii.find(text)] == [
+        (kind, value)
+    ]
     assert pii.find(f"abn{value}") == [] or kind in ("iban", "phone")

@@ -15,10 +15,10 @@ GUARD = Relevant(QUESTION)
 
 def test_an_answer_to_something_else_is_found_as_a_whole() -> None:
     text = "  Simmer the rice with the lid on, then fluff it with a fork.\n"
-    (found,) = GUARD.find(text)
+    (finding,) = GUARD.find(text)
 
-    assert text[found.start : found.end] == text.strip()
-    assert (found.kind, found.score) == ("irrelevant", 1.0)
+    assert text[finding.start : finding.end] == text.strip()
+    assert (finding.kind, finding.score) == ("irrelevant", 1.0)
 
 
 @for_each(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.secrets import LEAST_REACH, MOST_SHARED, REACH, Secrets, shared
+from proxy.guards.kinds.secrets import MAX_SHARED, MIN_REACH, REACH, Secrets, shared_detector
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import END, START
 from tests.for_each import for_each
@@ -64,17 +64,17 @@ def jwt(claims: int) -> str:
 def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
     chance = random.Random(5)
     keyword = RULES[kind]["keywords"][0]
-    found = 0
+    count = 0
     for _ in range(10):
         text = f"For {keyword}, use {sample(RULES[kind]['regex'], chance)} please."
-        found += any(finding.kind == kind for finding in secrets.find(text))
+        count += any(finding.kind == kind for finding in secrets.find(text))
 
-    assert found >= 7
+    assert count >= 7
 
 
 IN_PROSE = {
     rule.kind: rule.pattern.removeprefix("(?i)")
-    for rule in (*gitleaks.all_rules(), *gitleaks.rules(gitleaks.OWN_RULES))
+    for rule in (*gitleaks.read_all_rules(), *gitleaks.read_rules(gitleaks.OWN_RULES))
     if rule.names is None and START in rule.pattern and rule.pattern.endswith(END)
 }
 BEFORE = ("", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:")
@@ -88,12 +88,20 @@ def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
     key = key_of(secrets, kind)
     keyword = RULES[kind]["keywords"][0] if kind in RULES else ""
     missed = []
-    for before, after in [*((each, ",") for each in BEFORE), *((" ", each) for each in AFTER)]:
-        text = f"For {keyword} use {before}{key}{after}"
-        found = [(each.kind, text[each.start : each.end]) for each in secrets.find(text)]
+    for lead, tail in [
+        *((finding, ",") for finding in BEFORE),
+        *((" ", finding) for finding in AFTER),
+    ]:
+        text = f"For {keyword} use {lead}{key}{tail}"
+        findings = [
+            (finding.kind, text[finding.start : finding.end]) for finding in secrets.find(text)
+        ]
         # What may be of a key, such as a full stop in some, is taken for the end of one.
-        if [kind] != [each for each, _ in found] or found[0][1] not in (key, key + after):
-            missed.append((before, after, found))
+        if [kind] != [finding for finding, _ in findings] or findings[0][1] not in (
+            key,
+            key + tail,
+        ):
+            missed.append((lead, tail, findings))
 
     assert missed == []
 
@@ -150,9 +158,11 @@ def test_a_secret_is_found_at_its_place(
     for lead in ("", "Grüße 🙂 \ud800 "):
         text = lead + before + secret + after
 
-        found = [(each.kind, text[each.start : each.end]) for each in secrets.find(text)]
+        findings = [
+            (finding.kind, text[finding.start : finding.end]) for finding in secrets.find(text)
+        ]
 
-        assert found == [(kind, secret)]
+        assert findings == [(kind, secret)]
 
 
 @for_each(
@@ -200,8 +210,8 @@ def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
 ) -> None:
     chance = random.Random(11)
     for _ in range(400):
-        before, after = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
-        assert list(secrets.find(f"{before}{ALIKE[alike](chance)}{after} and more")) == []
+        lead, tail = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
+        assert list(secrets.find(f"{lead}{ALIKE[alike](chance)}{tail} and more")) == []
 
 
 @for_each(
@@ -223,9 +233,9 @@ def test_harmless_code_prose_logs_and_mails_have_no_finding(secrets: Secrets) ->
 
     assert len(texts) == 5000
     assert [
-        (kind, each.kind, text[each.start : each.end])
+        (kind, finding.kind, text[finding.start : finding.end])
         for kind, text in texts
-        for each in secrets.find(text)
+        for finding in secrets.find(text)
     ] == []
 
 
@@ -253,33 +263,37 @@ def test_this_repository_holds_no_secret_but_the_published_examples(secrets: Sec
         if not name.endswith((".lock", "leaks.toml"))
     }
 
-    found = {
+    findings = {
         (name, text[f.start : f.end]) for name, text in texts.items() for f in secrets.find(text)
     }
-    assert {(name, value) for name, value in found if value not in EXAMPLES} == set()
+    assert {(name, value) for name, value in findings if value not in EXAMPLES} == set()
 
 
 def test_overlapping_findings_become_one_of_the_surest_kind(secrets: Secrets) -> None:
     text = "api_key = gh" + "p_" + drawn(36)
 
-    assert [(each.kind, each.score) for each in secrets.find(text)] == [("github-pat", 1.0)]
+    assert [(finding.kind, finding.score) for finding in secrets.find(text)] == [
+        ("github-pat", 1.0)
+    ]
 
 
 def test_findings_come_in_order_and_apart(secrets: Secrets) -> None:
     text = " ".join([jwt(100), "gh" + "p_" + drawn(36), pem("EC ", 3), jwt(90)])
 
-    found = secrets.find(text)
+    findings = secrets.find(text)
 
-    assert [each.kind for each in found] == ["jwt", "github-pat", "private-key", "jwt"]
-    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
+    assert [finding.kind for finding in findings] == ["jwt", "github-pat", "private-key", "jwt"]
+    assert all(a.end <= b.start for a, b in itertools.pairwise(findings))
 
 
 @for_each("text", [pem(lines=500), jwt(20_000)], ids=["key", "jwt"])
-@for_each("reach", [LEAST_REACH, REACH])
+@for_each("reach", [MIN_REACH, REACH])
 def test_no_finding_is_longer_than_the_reach(text: str, reach: int) -> None:
-    found = Secrets(reach).find(text)
+    findings = Secrets(reach).find(text)
 
-    assert [(each.start, each.end - each.start <= reach) for each in found] == [(0, True)]
+    assert [(finding.start, finding.end - finding.start <= reach) for finding in findings] == [
+        (0, True)
+    ]
 
 
 @for_each("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])
@@ -290,14 +304,14 @@ def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: st
         "generic-api-key": f"secret = '{drawn(40, HEX)}'",
         "curl-auth-user": f"curl -u support:{drawn(12)} ",
     }[kind]
-    far = "gitlab facebook curl kind: secret " * (REACH // 20)
+    distant = "gitlab facebook curl kind: secret " * (REACH // 20)
 
     alone = secrets.find(f" {secret} ")
-    amid = secrets.find(f"{'. ' * REACH}{secret} {'. ' * REACH}{far}")
+    amid = secrets.find(f"{'. ' * REACH}{secret} {'. ' * REACH}{distant}")
 
-    assert [each.kind for each in alone] == [kind]
-    assert [(each.kind, each.end - each.start) for each in amid] == [
-        (each.kind, each.end - each.start) for each in alone
+    assert [finding.kind for finding in alone] == [kind]
+    assert [(finding.kind, finding.end - finding.start) for finding in amid] == [
+        (finding.kind, finding.end - finding.start) for finding in alone
     ]
 
 
@@ -333,8 +347,8 @@ def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
 
 
 def test_of_the_reaches_that_policies_had_once_few_are_kept() -> None:
-    for reach in range(REACH + 1, REACH + MOST_SHARED + 2):
-        shared(reach)
+    for reach in range(REACH + 1, REACH + MAX_SHARED + 2):
+        shared_detector(reach)
 
-    assert shared.cache_info().currsize == MOST_SHARED
-    assert shared(reach) is shared(reach)
+    assert shared_detector.cache_info().currsize == MAX_SHARED
+    assert shared_detector(reach) is shared_detector(reach)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.kinds.sponge import SLICE, WORD, Sponge, slices
+from proxy.guards.kinds.sponge import SLICE_LENGTH, WORD, Sponge, slices
 from tests.for_each import for_each
 from tests.guards.growth import growth
 
@@ -16,7 +16,7 @@ SPONGE = Sponge()
 
 
 def kinds(text: str) -> list[str]:
-    return [each.kind for each in SPONGE.find(text)]
+    return [finding.kind for finding in SPONGE.find(text)]
 
 
 @pytest.mark.parametrize("phrase", ["order ", "search the order ", "Order, ORDER! "])
@@ -78,9 +78,9 @@ def test_a_text_has_the_same_words_in_slices_as_whole(parts: list[str], size: in
 @pytest.mark.parametrize("words", [1, 3])
 def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> None:
     repeats = Sponge(words=words, share=0.999, ratio=0.0)
-    text = "so it goes " * SLICE if words == 3 else "so " * SLICE
+    text = "so it goes " * SLICE_LENGTH if words == 3 else "so " * SLICE_LENGTH
 
-    assert [found.kind for found in repeats.find(text)] == ["repetition"]
+    assert [finding.kind for finding in repeats.find(text)] == ["repetition"]
 
 
 def test_it_needs_the_whole_text() -> None:

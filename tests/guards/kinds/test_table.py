@@ -76,7 +76,7 @@ def policies(folder: Path, guard: str) -> None:
 def run(copy: Path, *arguments: str) -> tuple[int, str]:
     """Run Python in a copy; return its status and what it prints."""
     environ = {**os.environ, "PYTHONPATH": str(copy), "UPSTREAM_KEY": "x"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *arguments],
         cwd=copy,
         env=environ,
@@ -85,7 +85,7 @@ def run(copy: Path, *arguments: str) -> tuple[int, str]:
         check=False,
         timeout=60,
     )
-    return done.returncode, done.stdout + done.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 def test_the_schema_follows(copy: Path) -> None:
@@ -93,13 +93,13 @@ def test_the_schema_follows(copy: Path) -> None:
     shipped = json.loads((TOP / "policies" / "schema.json").read_text())
 
     assert code == 0, out
-    known = json.loads(out)["$defs"]
-    own = known.pop("ShoutingConfig")
-    assert own["description"] == "Texts that are mostly in capitals."
-    assert own["properties"]["capitals"]["maximum"] == 1
-    assert own["properties"]["guard"]["const"] == "shouting"
-    assert own["properties"].keys() > shipped["$defs"]["CodeConfig"]["properties"].keys()
-    assert known.keys() == shipped["$defs"].keys()
+    definitions = json.loads(out)["$defs"]
+    definition = definitions.pop("ShoutingConfig")
+    assert definition["description"] == "Texts that are mostly in capitals."
+    assert definition["properties"]["capitals"]["maximum"] == 1
+    assert definition["properties"]["guard"]["const"] == "shouting"
+    assert definition["properties"].keys() > shipped["$defs"]["CodeConfig"]["properties"].keys()
+    assert definitions.keys() == shipped["$defs"].keys()
 
 
 def test_the_page_and_the_labels_of_metrics_follow(copy: Path) -> None:
@@ -121,8 +121,8 @@ def test_check_follows(copy: Path) -> None:
     assert code != 0
     assert "policies.default.input[0].capitals: must be less than or equal to 1" in out
     assert "policies.default.input[0].volume: unknown key" in out
-    near = run(copy, "-m", "proxy", "check", "near")[1]
-    assert 'guard "shoutin" does not exist. Did you mean "shouting"?' in near
+    output = run(copy, "-m", "proxy", "check", "near")[1]
+    assert 'guard "shoutin" does not exist. Did you mean "shouting"?' in output
 
 
 def test_explain_follows(copy: Path) -> None:

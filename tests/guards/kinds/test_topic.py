@@ -23,7 +23,7 @@ GUARD = Topic(allowed={"bicycles": BICYCLES}, banned={"medicine": MEDICINE})
 
 
 def kinds(text: str, guard: Topic = GUARD) -> list[str]:
-    return [found.kind for found in guard.find(text)]
+    return [finding.kind for finding in guard.find(text)]
 
 
 def test_what_is_like_the_examples_passes() -> None:
@@ -56,10 +56,10 @@ def test_other_words_for_the_same_are_not_known() -> None:
 
 def test_a_finding_is_the_text_with_its_score() -> None:
     text = " Which medicine against fever? "
-    (found,) = GUARD.find(text)
+    (finding,) = GUARD.find(text)
 
-    assert text[found.start : found.end] == text.strip()
-    assert found.score == GUARD.likeness(text)["medicine"] >= GUARD.threshold
+    assert text[finding.start : finding.end] == text.strip()
+    assert finding.score == GUARD.likeness(text)["medicine"] >= GUARD.threshold
 
 
 @for_each(

@@ -13,7 +13,7 @@ GUARD = Toxicity()
 
 
 def kinds(text: str, guard: WordList = GUARD) -> list[str]:
-    return [found.kind for found in guard.find(text)]
+    return [finding.kind for finding in guard.find(text)]
 
 
 @for_each(
@@ -67,11 +67,11 @@ def test_wrong_keys_are_told() -> None:
 
 def test_findings_keep_the_promises_of_a_detector() -> None:
     text = "bullshit, I will kill you, you absolute moron " * 3
-    found = GUARD.find(text)
+    findings = GUARD.find(text)
 
-    assert len(found) == 9
-    assert {each.kind for each in found} <= set(KINDS)
-    assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.lookback for f in found)
+    assert len(findings) == 9
+    assert {finding.kind for finding in findings} <= set(KINDS)
+    assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.lookback for f in findings)
 
 
 @for_each("text", ["fuck", "fuck ", "you are a ", "i will ", "f u c k ", "@$"])

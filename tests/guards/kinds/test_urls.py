@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.kinds.urls import REACH, Urls
+from proxy.guards.kinds.urls import LOOKBACK, Urls
 from proxy.guards.text.hosts import host, hosts
 from tests.for_each import for_each
 from tests.guards.growth import growth
 
 
 def kinds(urls: Urls, text: str) -> list[tuple[str, str]]:
-    return [(text[found.start : found.end], found.kind) for found in urls.find(text)]
+    return [(text[finding.start : finding.end], finding.kind) for finding in urls.find(text)]
 
 
 @for_each(
@@ -37,8 +37,8 @@ def kinds(urls: Urls, text: str) -> list[tuple[str, str]]:
     ],
 )
 def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
-    for before, after in (("", ""), ("Grüße, see ", " please"), ("[order](", ")"), ("<", ">.")):
-        assert kinds(Urls(deny=["evil.example"]), before + url + after) == [(url, "denied")]
+    for lead, tail in (("", ""), ("Grüße, see ", " please"), ("[order](", ")"), ("<", ">.")):
+        assert kinds(Urls(deny=["evil.example"]), lead + url + tail) == [(url, "denied")]
 
 
 @for_each(
@@ -137,7 +137,7 @@ def test_an_entry_is_put_into_the_form_of_hosts() -> None:
 def test_no_finding_is_longer_than_the_reach() -> None:
     ((url, _),) = kinds(Urls(deny=["evil.example"]), "https://evil.example/" + "a" * 9000)
 
-    assert len(url) == REACH
+    assert len(url) == LOOKBACK
 
 
 @for_each("piece", ["https://", "http://a@", "a" * 9, "//a.", "http://a.b/", "[::"])

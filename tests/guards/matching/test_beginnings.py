@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from proxy.guards.kinds.code import CUES, FENCE
 from proxy.guards.kinds.pii import EMAIL, IP6
-from proxy.guards.kinds.urls import SEEN
+from proxy.guards.kinds.urls import URL_START
 from proxy.guards.matching import gitleaks, numbers
-from proxy.guards.matching.partial_match import LEAST, beginnings
+from proxy.guards.matching.partial_match import MIN_LENGTH, beginnings
 from proxy.guards.matching.pattern_syntax import SPACES
 from tests.for_each import for_each
 from tests.guards.samples import sample
@@ -51,7 +51,16 @@ def test_a_beginning_is_known_where_it_ends_with_white_space(
 
 @for_each(
     "pattern",
-    ["whale", r"\bgh_[a-z0-9]{36}(?:[^\w+=(-]|$)", r"[\s(]//\w+", EMAIL, SEEN, IP6, r"a\tb", " "],
+    [
+        "whale",
+        r"\bgh_[a-z0-9]{36}(?:[^\w+=(-]|$)",
+        r"[\s(]//\w+",
+        EMAIL,
+        URL_START,
+        IP6,
+        r"a\tb",
+        " ",
+    ],
 )
 def test_nothing_is_under_way_behind_a_word_of_what_has_no_white_space_inside(pattern: str) -> None:
     assert beginnings(pattern) is None
@@ -59,7 +68,7 @@ def test_nothing_is_under_way_behind_a_word_of_what_has_no_white_space_inside(pa
 
 PATTERNS = [
     numbers.RUN,
-    *(rule.pattern for rule in gitleaks.rules() if beginnings(rule.pattern)),
+    *(rule.pattern for rule in gitleaks.read_rules() if beginnings(rule.pattern)),
     *(rf"(?m){cue}" for cues in CUES.values() for cue in cues if beginnings(f"(?m){cue}")),
     FENCE,
 ]
@@ -74,15 +83,15 @@ def texts(pattern: str, chance: random.Random) -> Iterator[str]:
 
 @for_each("pattern", PATTERNS, ids=range(len(PATTERNS)))
 def test_each_beginning_of_a_match_is_known(pattern: str) -> None:
-    known = re2.compile(beginnings(pattern) or "")
+    partial_pattern = re2.compile(beginnings(pattern) or "")
 
     for text in texts(pattern, random.Random(pattern)):
-        found = re2.search(pattern, text)
-        for end in range(found.start() + LEAST, found.end()):
+        match = re2.search(pattern, text)
+        for end in range(match.start() + MIN_LENGTH, match.end()):
             if text[end - 1] in SPACES:
-                begun = known.search(text[:end])
-                assert begun is not None, text[:end]
-                assert begun.start() <= found.start(), text[:end]
+                partial = partial_pattern.search(text[:end])
+                assert partial is not None, text[:end]
+                assert partial.start() <= match.start(), text[:end]
 
 
 PIECES = st.sampled_from(
@@ -96,13 +105,13 @@ MADE = st.lists(st.tuples(PIECES, TIMES), min_size=1, max_size=4).map(
 
 @given(st.lists(MADE, min_size=1, max_size=2).map("|".join), st.text("ab \n", max_size=12))
 def test_what_a_pattern_matches_has_begun_as_is_told(pattern: str, text: str) -> None:
-    known = beginnings(pattern)
-    whole = re2.compile(pattern)
+    partial_pattern = beginnings(pattern)
+    full_pattern = re2.compile(pattern)
     for start, upto in itertools.combinations(range(len(text) + 1), 2):
-        if whole.fullmatch(text, start, upto) is None:
+        if full_pattern.fullmatch(text, start, upto) is None:
             continue
-        for end in range(start + LEAST, upto):
+        for end in range(start + MIN_LENGTH, upto):
             if text[end - 1] in SPACES:
-                begun = re2.search(known or "x", text[:end])
-                assert begun is not None
-                assert begun.start() <= start
+                partial = re2.search(partial_pattern or "x", text[:end])
+                assert partial is not None
+                assert partial.start() <= start

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from proxy.guards.matching.credential_values import (
+from proxy.guards.matching.gitleaks import (
     MAX_BYTES,
     entropy,
     is_basic_credential,

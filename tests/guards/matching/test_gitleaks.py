@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.guards.matching import gitleaks
-from proxy.guards.matching.credential_values import entropy
-from proxy.guards.matching.gitleaks import SecretRule, rules
-from proxy.guards.matching.re2set import compiling
+from proxy.guards.matching.gitleaks import SecretRule, entropy, read_rules
+from proxy.guards.matching.re2set import compile_each
 from tests.for_each import for_each
 
 ONE_RULE = r"""
@@ -23,16 +22,16 @@ keywords = ["order"]
 """
 
 
-def rule(folder: Path, regex: str, more: str = "") -> SecretRule:
+def rule(folder: Path, regex: str, extra: str = "") -> SecretRule:
     file = folder / "rules.toml"
-    file.write_text(ONE_RULE.format(kind="order-key", regex=regex, more=more))
-    return rules(file)[0]
+    file.write_text(ONE_RULE.format(kind="order-key", regex=regex, more=extra))
+    return read_rules(file)[0]
 
 
-def secret_in(made: SecretRule, text: str) -> str | None:
+def secret_in(secret_rule: SecretRule, text: str) -> str | None:
     data = text.encode()
-    spans = made.found.search(data)
-    place = spans and made.secret(data, spans)
+    spans = secret_rule.compiled.search(data)
+    place = spans and secret_rule.find_secret(data, spans)
     return data[slice(*place)].decode() if place else None
 
 
@@ -45,21 +44,21 @@ def test_the_file_is_the_one_that_its_note_names() -> None:
 
 
 def test_every_rule_of_the_file_that_looks_at_text_is_read() -> None:
-    read = rules()
+    read = read_rules()
 
-    newer = rules(gitleaks.NEWER_RULES)
+    newer = read_rules(gitleaks.NEWER_RULES)
 
     assert len(read) == gitleaks.RULES.read_text().count("\nregex = ") == 221
     assert len(newer) == gitleaks.NEWER_RULES.read_text().count("\nregex = ") == 20
     assert not {rule.kind for rule in read} & {rule.kind for rule in newer}
-    assert sum(1 for each in read if each.names) == 100
+    assert sum(1 for entry in read if entry.names) == 100
 
 
 def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
     assert [
-        each.kind
-        for each in gitleaks.all_rules()
-        if re.search(r"\{\d+,\}|(?<!@)\.[*+]", each.pattern)
+        secret_rule.kind
+        for secret_rule in gitleaks.read_all_rules()
+        if re.search(r"\{\d+,\}|(?<!@)\.[*+]", secret_rule.pattern)
     ] == []
 
 
@@ -72,15 +71,15 @@ def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
     ],
 )
 def test_what_is_allowed_is_no_secret(tmp_path: Path, text: str, found: str | None) -> None:
-    more = "[[rules.allowlists]]\nstopwords = ['test']"
+    extra = "[[rules.allowlists]]\nstopwords = ['test']"
 
-    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", more), text) == found
+    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", extra), text) == found
 
 
 def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
-    more = "[[rules.allowlists]]\ncondition = 'AND'\npaths = ['x']\nregexes = ['order']"
+    extra = "[[rules.allowlists]]\ncondition = 'AND'\npaths = ['x']\nregexes = ['order']"
 
-    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", more), "order-17a") == "order-17a"
+    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", extra), "order-17a") == "order-17a"
 
 
 @for_each(
@@ -97,14 +96,14 @@ def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
 def test_a_list_may_look_at_the_match_or_its_line(
     tmp_path: Path, target: str, allowed: str, found: str | None
 ) -> None:
-    more = f"[[rules.allowlists]]\nregexTarget = '{target}'\nregexes = ['{allowed}']"
-    made = rule(tmp_path, "order-([0-9a-z]+)", more)
+    extra = f"[[rules.allowlists]]\nregexTarget = '{target}'\nregexes = ['{allowed}']"
+    secret_rule = rule(tmp_path, "order-([0-9a-z]+)", extra)
 
-    assert secret_in(made, "first line\nsecond line my-order-17a17a end\nlast line") == found
+    assert secret_in(secret_rule, "first line\nsecond line my-order-17a17a end\nlast line") == found
 
 
 def test_a_keyword_has_to_stand_near() -> None:
-    sourcegraph = next(each for each in rules() if each.kind == "sourcegraph-access-token")
+    sourcegraph = next(entry for entry in read_rules() if entry.kind == "sourcegraph-access-token")
     digits = "0123456789abcdef" * 2 + "76543210"
 
     assert secret_in(sourcegraph, f"sourcegraph says {digits} ") == digits
@@ -121,18 +120,18 @@ def test_the_group_that_took_part_is_the_secret_unless_it_is_a_part_of_a_shape(
 
 
 def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
-    made = rule(tmp_path, "order-([0-9a-z]+)", "entropy = 2")
+    secret_rule = rule(tmp_path, "order-([0-9a-z]+)", "entropy = 2")
 
-    assert secret_in(made, "order-abcabcabc") is None
-    assert secret_in(made, "order-abcdefghi") == "abcdefghi"
+    assert secret_in(secret_rule, "order-abcabcabc") is None
+    assert secret_in(secret_rule, "order-abcdefghi") == "abcdefghi"
     assert (entropy(b""), entropy(b"aaaa"), entropy(b"abcd")) == (0, 0, 2)
 
 
 def test_a_rule_that_re2_does_not_know_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a valid RE2 pattern"):
-        list(compiling(rule(tmp_path, "(?=order)").patterns))
+        list(compile_each(rule(tmp_path, "(?=order)").patterns))
 
 
 def test_re2_knows_every_rule_of_the_file() -> None:
-    for each in gitleaks.all_rules():
-        list(compiling(each.patterns))
+    for secret_rule in gitleaks.read_all_rules():
+        list(compile_each(secret_rule.patterns))

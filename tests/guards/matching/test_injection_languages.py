@@ -12,9 +12,9 @@ import re2
 import yaml
 
 from proxy.guards.engine import Engine
-from proxy.guards.kinds.injection import KINDS, LONGEST, Injection
+from proxy.guards.kinds.injection import KINDS, MAX_LENGTH, Injection
 from proxy.guards.matching.injection_rules import LanguageBook, other_languages
-from proxy.guards.matching.phrase_rules import BETWEEN
+from proxy.guards.matching.phrase_rules import WORD_SEPARATOR
 from proxy.guards.text.documents import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
@@ -22,14 +22,14 @@ from tests.guards.doubles import Ticks
 from tests.guards.growth import LINEAR, ratio
 from tests.guards.samples import sample
 
-BOOK = LanguageBook(LONGEST)
+BOOK = LanguageBook(MAX_LENGTH)
 FILE = Path(__file__).parents[3] / "tools" / "quality" / "injection.yaml"
 TEXTS: dict[str, dict[str, list[str]]] = yaml.safe_load(FILE.read_text("utf-8"))
 LANGUAGES = sorted(TEXTS)
 
 
 def test_each_language_has_texts() -> None:
-    assert {each.name for each in other_languages()} == set(TEXTS)
+    assert {language.name for language in other_languages()} == set(TEXTS)
 
 
 @for_each("language", LANGUAGES)
@@ -63,7 +63,7 @@ async def test_a_call_in_a_language_is_judged_however_its_letters_are_read(langu
     ],
 )
 def test_accents_may_be_missing(text: str) -> None:
-    assert [found.kind for found in BOOK.find(text)] == ["rule:override"]
+    assert [finding.kind for finding in BOOK.find(text)] == ["rule:override"]
 
 
 @for_each(
@@ -86,7 +86,7 @@ def test_a_match_of_a_rule_opens_its_language() -> None:
         for rule in language.rules:
             assert rule.kind in KINDS
             exact = re2.compile(f"(?i){rule.pattern}")
-            pattern = rule.pattern.replace(f"{BETWEEN}+", " ")
+            pattern = rule.pattern.replace(f"{WORD_SEPARATOR}+", " ")
             texts = [sample(pattern, random.Random(seed)) for seed in range(20)]
             matched = [text for text in texts if exact.search(text)]
             assert matched, rule.pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import re2
 
-from proxy.guards.kinds.pii import SEEN
+from proxy.guards.kinds.pii import TRANSLATION
 from proxy.guards.matching.national_ids import FORMS, national_ids
 from proxy.guards.matching.numbers import DigitRun
 from tests.for_each import for_each
@@ -17,13 +17,13 @@ EXAMPLES = [
 ]
 
 
-def found(kind: str, text: str) -> list[tuple[str, float]]:
-    seen = text.translate(SEEN)
+def find_scores(kind: str, text: str) -> list[tuple[str, float]]:
+    translated = text.translate(TRANSLATION)
     return [
-        (text[each.start : each.end], each.score)
+        (text[finding.start : finding.end], finding.score)
         for form in national_ids(kind)
-        for match in re2.finditer(form.regex, seen)
-        for each in form.find(DigitRun(seen, *match.span()))
+        for match in re2.finditer(form.regex, translated)
+        for finding in form.find(DigitRun(translated, *match.span()))
     ]
 
 
@@ -31,7 +31,7 @@ def found(kind: str, text: str) -> list[tuple[str, float]]:
     ("kind", "value"), [each for each in EXAMPLES if each[0] == "ssn" or each[0].startswith("id_")]
 )
 def test_an_example_of_each_country_is_found(kind: str, value: str) -> None:
-    assert [number for number, _ in found(kind, f"It is {value}.")] == [value]
+    assert [number for number, _ in find_scores(kind, f"It is {value}.")] == [value]
 
 
 def test_every_country_has_an_example() -> None:
@@ -59,7 +59,7 @@ def test_every_country_has_an_example() -> None:
     ],
 )
 def test_what_does_not_check_is_none(kind: str, text: str) -> None:
-    assert found(kind, text) == []
+    assert find_scores(kind, text) == []
 
 
 @for_each(
@@ -85,7 +85,7 @@ def test_what_does_not_check_is_none(kind: str, text: str) -> None:
     ],
 )
 def test_bare_digits_count_by_how_much_they_prove(kind: str, text: str, score: float) -> None:
-    assert [sure for _, sure in found(kind, text)] == [score]
+    assert [sure for _, sure in find_scores(kind, text)] == [score]
 
 
 def test_an_unknown_country_has_none() -> None:

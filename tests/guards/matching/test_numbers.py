@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from proxy.guards.matching.numbers import DigitRun, is_named, runs, within, words
+from proxy.guards.matching.numbers import DigitRun, find_numbers, is_named, split_run, word_set
 from tests.for_each import for_each
 
 
@@ -24,25 +24,27 @@ from tests.for_each import for_each
     ],
 )
 def test_a_run_is_cut_where_another_number_begins(text: str, parts: list[str]) -> None:
-    assert [part.raw for part in runs(text, 0, len(text))] == parts
+    assert [part.raw for part in split_run(text, 0, len(text))] == parts
 
 
-def numbers(text: str, least: int, most: int, wanted: set[str]) -> list[str]:
+def numbers(text: str, min_digits: int, max_digits: int, accepted: set[str]) -> list[str]:
     part = DigitRun(text, 0, len(text))
-    found = within(part, least, most, lambda each: float(each.raw in wanted), re.compile("[0-9]+"))
-    return [number.raw for number, _ in found]
+    matches = find_numbers(
+        part, min_digits, max_digits, lambda run: float(run.raw in accepted), re.compile("[0-9]+")
+    )
+    return [number.raw for number, _ in matches]
 
 
 def test_numbers_are_sought_by_whole_groups_from_the_longest() -> None:
-    asked: list[str] = []
+    candidates: list[str] = []
 
     def score(part: DigitRun) -> float:
-        asked.append(part.raw)
+        candidates.append(part.raw)
         return 0.0
 
     text = "12 345 (67 890"
-    assert list(within(DigitRun(text, 0, len(text)), 5, 8, score, re.compile("x"))) == []
-    assert asked == ["12 345 (67", "12 345", "345 (67 890", "(67 890"]
+    assert list(find_numbers(DigitRun(text, 0, len(text)), 5, 8, score, re.compile("x"))) == []
+    assert candidates == ["12 345 (67", "12 345", "345 (67 890", "(67 890"]
 
 
 def test_what_follows_a_number_is_sought_too() -> None:
@@ -69,7 +71,7 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
 def test_a_word_counts_if_it_is_near(text: str, called: bool) -> None:
     start = text.index("5550123")
 
-    assert is_named(text, start, start + 7, words("phone 电话")) == called
+    assert is_named(text, start, start + 7, word_set("phone 电话")) == called
 
 
 @for_each(
@@ -95,4 +97,4 @@ def test_what_touches_a_number_may_make_it_part_of_more(
     start = text.index("5550123")
     part = DigitRun(text, start, start + 7)
 
-    assert (part.alone, part.inside_before, part.inside_after) == (alone, before, after)
+    assert (part.is_isolated, part.ends_token, part.starts_token) == (alone, before, after)

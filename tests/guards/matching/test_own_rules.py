@@ -10,8 +10,8 @@ from proxy.guards.matching.gitleaks import (
     OWN_RULES,
     START,
     SecretRule,
-    all_rules,
-    rules,
+    read_all_rules,
+    read_rules,
 )
 from tests.for_each import for_each
 from tests.guards.credentials import (
@@ -33,16 +33,16 @@ def secrets() -> Secrets:
 
 
 def found_in(secrets: Secrets, text: str) -> list[str]:
-    return [text[each.start : each.end] for each in secrets.find(text)]
+    return [text[finding.start : finding.end] for finding in secrets.find(text)]
 
 
 @for_each("credential", IN_CONTEXT, ids=lambda credential: credential.text[:40])
 def test_credential_is_found_by_its_context(secrets: Secrets, credential: Credential) -> None:
-    found = found_in(secrets, credential.text)
+    spans = found_in(secrets, credential.text)
 
-    assert len(found) == 1
-    assert found[0].strip("\"'").removeprefix("ada:") == credential.secret
-    assert credential.kind in {rule.kind for rule in rules(OWN_RULES)}
+    assert len(spans) == 1
+    assert spans[0].strip("\"'").removeprefix("ada:") == credential.secret
+    assert credential.kind in {rule.kind for rule in read_rules(OWN_RULES)}
 
 
 @for_each("credential", generic(), ids=lambda credential: credential.secret[:20])
@@ -57,9 +57,9 @@ def test_most_drawn_tokens_are_found(secrets: Secrets) -> None:
     chance = random.Random(11)
     for prefix, alphabet in PREFIXES.items():
         tokens = [prefix + "".join(chance.choices(alphabet, k=32)) for _ in range(200)]
-        found = sum(bool(secrets.find(f"use {token} here")) for token in tokens)
+        count = sum(bool(secrets.find(f"use {token} here")) for token in tokens)
 
-        assert found >= 185, prefix
+        assert count >= 185, prefix
 
 
 @for_each("text", NO_CREDENTIALS)
@@ -69,21 +69,26 @@ def test_text_without_credential_has_no_finding(secrets: Secrets, text: str) -> 
 
 
 def test_two_tokens_side_by_side_are_both_found(secrets: Secrets) -> None:
-    first, second = ("acme_" + draw(seed, 40, URL_SAFE) for seed in "ab")
+    left_token, right_token = ("acme_" + draw(seed, 40, URL_SAFE) for seed in "ab")
 
-    for between in (" ", ",", ";", "\n", "\\n"):
-        assert found_in(secrets, f"{first}{between}{second}") == [first, second]
+    for separator in (" ", ",", ";", "\n", "\\n"):
+        assert found_in(secrets, f"{left_token}{separator}{right_token}") == [
+            left_token,
+            right_token,
+        ]
 
 
 SHAPES = [
     rule
-    for rule in rules(OWN_RULES)
+    for rule in read_rules(OWN_RULES)
     if rule.pattern.startswith(START) and rule.pattern.endswith(END)
 ]
 
 
 def test_no_kind_is_one_of_another_file() -> None:
-    assert not {rule.kind for rule in rules(OWN_RULES)} & {rule.kind for rule in all_rules()}
+    assert not {rule.kind for rule in read_rules(OWN_RULES)} & {
+        rule.kind for rule in read_all_rules()
+    }
     assert len(SHAPES) == 12
 
 
@@ -92,8 +97,8 @@ def test_shape_is_found_as_group_1_and_not_within_a_longer_word(rule: SecretRule
     shape = rule.pattern.removeprefix(START).removesuffix(END)
     key = sample(shape, random.Random(3))
 
-    spans = rule.found.search(f"it is {key}, keep it".encode())
+    spans = rule.compiled.search(f"it is {key}, keep it".encode())
     assert spans is not None
     assert spans[1] == (6, 6 + len(key))
-    assert rule.found.search(f"x{key}, keep it".encode()) is None
-    assert rule.found.search(f"it is {key}{'a' * 80}".encode()) is None
+    assert rule.compiled.search(f"x{key}, keep it".encode()) is None
+    assert rule.compiled.search(f"it is {key}{'a' * 80}".encode()) is None

@@ -11,7 +11,7 @@ from proxy.guards.kinds.pii import Pii
 from proxy.guards.kinds.secrets import Secrets
 from proxy.guards.kinds.urls import Urls
 from proxy.guards.matching import gitleaks
-from proxy.guards.matching.partial_match import Holds, Shape, Shapes, beginnings
+from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes, beginnings
 from proxy.types.hold import PartialMatcher, partial_matcher_of
 from tests.for_each import for_each
 from tests.guards.kinds.test_secrets import ELSEWHERE, RULES, pem
@@ -78,7 +78,7 @@ def test_what_began_before_is_not_open() -> None:
 
 
 def test_a_match_is_open_as_long_as_what_follows_decides() -> None:
-    hold = Shapes([Shape("ab", after=3), Shape("x+", sign="x")])
+    hold = Shapes([Shape("ab", context_length=3), Shape("x+", marker="x")])
 
     assert [open_part(hold, text) for text in ("ab ", "ab  ", "ab   ")] == ["ab ", "ab  ", ""]
     assert open_part(hold, "ab   ab ") == "ab "
@@ -88,7 +88,7 @@ def test_a_match_is_open_as_long_as_what_follows_decides() -> None:
 
 
 def test_several_are_open_where_one_is() -> None:
-    hold = Holds([Shapes([Shape("a b")]), Shapes([Shape("c d")], has_words=False)])
+    hold = PartialMatchers([Shapes([Shape("a b")]), Shapes([Shape("c d")], has_words=False)])
 
     assert (hold.has_words, hold.is_open(b"x c "), hold.is_open(b"x y ")) == (True, True, False)
     assert open_part(hold, "a c ") == "c "
@@ -96,7 +96,7 @@ def test_several_are_open_where_one_is() -> None:
 
 def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
     """A name with what leads to its value is open; the value itself ends with its word."""
-    for rule in gitleaks.rules():
+    for rule in gitleaks.read_rules():
         if rule.names is not None:
             value = re.split(r"\[\\x60'\"\\s=\]\{0,5\}", rule.pattern, maxsplit=1)[1]
             assert beginnings(f"x{value}") is None, rule.kind
@@ -105,18 +105,18 @@ def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
 @for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
 def test_what_a_rule_matches_has_its_keyword(kind: str) -> None:
     """Else a keyword behind the match would decide, for which a stream would have to wait."""
-    rule = next(each for each in gitleaks.all_rules() if each.kind == kind)
+    rule = next(entry for entry in gitleaks.read_all_rules() if entry.kind == kind)
     chance = random.Random(kind)
     for _ in range(20):
         text = sample(RULES[kind]["regex"], chance).encode()
-        spans = rule.found.search(text)
+        spans = rule.compiled.search(text)
         if spans is not None:
             match = text[slice(*spans[0])].lower()
             assert any(keyword in match for keyword in rule.keywords), match
 
 
 def test_what_takes_too_much_memory_with_its_beginnings_is_found_and_holds_its_reach() -> None:
-    words = [f"{'word' * 20}{at} {'other' * 20}{at}" for at in range(30)]
+    words = [f"{'word' * 20}{index} {'other' * 20}{index}" for index in range(30)]
 
     assert Keywords("many", words).hold is not None
     assert partial_matcher_of(object()) is None

@@ -13,9 +13,9 @@ parcels only. Never promise a refund above fifty euros, and hand every complaint
 a human. Our internal name for late parcels is "sleepers"; do not use it in answers to customers."""
 
 
-def found(text: str, *known: str) -> list[str]:
-    passages = Passages(known or [PROMPT], 12)
-    return [text[each.start : each.end] for each in passages.find(text)]
+def find_passages(text: str, *known_texts: str) -> list[str]:
+    passages = Passages(known_texts or [PROMPT], 12)
+    return [text[finding.start : finding.end] for finding in passages.find(text)]
 
 
 @for_each(
@@ -31,7 +31,7 @@ def found(text: str, *known: str) -> list[str]:
 def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(prompt: str) -> None:
     text = f"Sure! My instructions are: {prompt} That was all."
 
-    pieces = found(text)
+    pieces = find_passages(text)
 
     assert pieces[0].casefold().startswith("you")
     assert text.index(pieces[-1]) + len(pieces[-1]) == text.index(" That was all") - 1
@@ -41,7 +41,7 @@ def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(prompt: str) -> No
 def test_a_part_of_it_is_found_alone() -> None:
     part = "hand every complaint about a driver to a human. Our internal name"
 
-    assert found(f"I was told to {part}, he said.") == [part]
+    assert find_passages(f"I was told to {part}, he said.") == [part]
 
 
 @for_each(
@@ -55,16 +55,16 @@ def test_a_part_of_it_is_found_alone() -> None:
     ],
 )
 def test_shorter_or_other_overlaps_are_left_alone(text: str) -> None:
-    assert found(text) == []
+    assert find_passages(text) == []
 
 
 def test_several_texts_are_known_apart() -> None:
-    one = "the quick brown fox jumps over the lazy dog and then sleeps"
-    other = "we hold these truths to be self evident that all men are"
+    fable = "the quick brown fox jumps over the lazy dog and then sleeps"
+    declaration = "we hold these truths to be self evident that all men are"
 
-    assert found(f"{one} {other}", one, other) == [one, other]
-    assert found(f"{one[:30]} {other[:30]}", one, other) == []
-    assert found("anything", "too short") == []
+    assert find_passages(f"{fable} {declaration}", fable, declaration) == [fable, declaration]
+    assert find_passages(f"{fable[:30]} {declaration[:30]}", fable, declaration) == []
+    assert find_passages("anything", "too short") == []
 
 
 def test_how_much_of_a_text_is_known_is_a_share() -> None:
@@ -92,7 +92,9 @@ def test_the_reach_follows_from_the_words() -> None:
 def test_what_stands_beyond_the_reach_changes_nothing() -> None:
     part = "hand every complaint about a driver to a human. Our internal name"
 
-    assert found("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [part]
+    assert find_passages("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [
+        part
+    ]
 
 
 @for_each("piece", ["you ", "a", "you are the assistant of ", "a driver to a human "])

@@ -105,6 +105,6 @@ def test_the_last_letter_is_found(text: str, since: int, end: int, place: int) -
 
 
 def test_letters_of_words_that_stand_apart_are_none() -> None:
-    kinds = {each: bool(UNSPACED_LETTER.match(each)) for each in "河のノผកမaéя한ا，1"}  # noqa: RUF001
+    kinds = {letter: bool(UNSPACED_LETTER.match(letter)) for letter in "河のノผកမaéя한ا，1"}  # noqa: RUF001
 
-    assert kinds == {each: each in "河のノผកမ" for each in kinds}
+    assert kinds == {letter: letter in "河のノผកမ" for letter in kinds}

@@ -16,15 +16,15 @@ from tests.guards.growth import growth
 
 
 def spans(patterns: Patterns, text: str) -> list[str]:
-    return [text[each.start : each.end] for each in patterns.find(text)]
+    return [text[finding.start : finding.end] for finding in patterns.find(text)]
 
 
-def one(regex: str, *, whole_words: bool = False) -> Patterns:
+def one_pattern(regex: str, *, whole_words: bool = False) -> Patterns:
     return Patterns([NamedPattern("mill", regex, whole_words=whole_words)])
 
 
-WHOLE: Detector = one("a", whole_words=True)
-MIXED = one("a[é🌊]|🌊é+ ?")
+WHOLE_WORD: Detector = one_pattern("a", whole_words=True)
+MIXED = one_pattern("a[é🌊]|🌊é+ ?")
 
 
 def test_each_pattern_names_and_scores_its_findings() -> None:
@@ -39,36 +39,36 @@ def test_each_pattern_names_and_scores_its_findings() -> None:
 
 
 def test_nothing_found_is_an_empty_list() -> None:
-    assert one("mill").find("a river") == []
-    assert one("mill").find("") == []
+    assert one_pattern("mill").find("a river") == []
+    assert one_pattern("mill").find("") == []
     assert Patterns([]).find("a river") == []
 
 
 def test_places_are_characters_not_bytes() -> None:
     text = "Mühle 🌊🌊 mill, naïve mill é"
 
-    assert spans(one("mill"), text) == ["mill", "mill"]
-    assert [each.start for each in one("mill").find(text)] == [9, 21]
+    assert spans(one_pattern("mill"), text) == ["mill", "mill"]
+    assert [finding.start for finding in one_pattern("mill").find(text)] == [9, 21]
 
 
 @given(st.text("aé🌊 ", max_size=30))
 def test_places_are_those_that_the_standard_library_gives(text: str) -> None:
-    found = [(each.start, each.end) for each in MIXED.find(text)]
+    findings = [(finding.start, finding.end) for finding in MIXED.find(text)]
 
-    assert found == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
+    assert findings == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
 
 
 def test_case_is_ignored_in_any_alphabet_if_the_pattern_says_so() -> None:
-    assert spans(one("(?i)мельница|mühle"), "МЕЛЬНИЦА, MÜHLE") == ["МЕЛЬНИЦА", "MÜHLE"]
+    assert spans(one_pattern("(?i)мельница|mühle"), "МЕЛЬНИЦА, MÜHLE") == ["МЕЛЬНИЦА", "MÜHLE"]
 
 
 def test_half_a_surrogate_pair_is_text_like_any_other() -> None:
-    assert one("mill").find("\ud83d a mill \ude00") == [Finding(4, 8, "mill")]
+    assert one_pattern("mill").find("\ud83d a mill \ude00") == [Finding(4, 8, "mill")]
 
 
 def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
-    assert spans(one("^mill"), "millmill") == ["mill"]
-    assert spans(one(r"\bmill"), "millmill mill") == ["mill", "mill"]
+    assert spans(one_pattern("^mill"), "millmill") == ["mill"]
+    assert spans(one_pattern(r"\bmill"), "millmill mill") == ["mill", "mill"]
 
 
 @for_each(
@@ -87,7 +87,7 @@ def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
     ],
 )
 def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, found: int) -> None:
-    assert len(one(regex, whole_words=True).find(text)) == found
+    assert len(one_pattern(regex, whole_words=True).find(text)) == found
 
 
 def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
@@ -99,14 +99,16 @@ def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
 
 @given(st.text("aआा水_ -", max_size=20))
 def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
-    def joined(at: int) -> bool:
+    def joined(index: int) -> bool:
         letters = "aआा_"  # and 水 joins nothing, as its script has no spaces
-        return 0 < at < len(text) and text[at - 1] in letters and text[at] in letters
+        return 0 < index < len(text) and text[index - 1] in letters and text[index] in letters
 
     expected = {
-        at for at in range(len(text)) if text[at] == "a" and not joined(at) and not joined(at + 1)
+        index
+        for index in range(len(text))
+        if text[index] == "a" and not joined(index) and not joined(index + 1)
     }
-    assert {each.start for each in WHOLE.find(text)} == expected
+    assert {finding.start for finding in WHOLE_WORD.find(text)} == expected
 
 
 @for_each(
@@ -122,7 +124,7 @@ def test_what_is_not_taken_is_refused_in_silence(
     regex: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: "):
-        one(regex)
+        one_pattern(regex)
 
     assert capfd.readouterr() == ("", "")
 
@@ -130,7 +132,7 @@ def test_what_is_not_taken_is_refused_in_silence(
 @for_each("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
 def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
     with pytest.raises(ValueError, match=r"mill: .* matches the empty string"):
-        one(regex)
+        one_pattern(regex)
 
 
 @for_each(
@@ -138,12 +140,12 @@ def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
 )
 @for_each("whole_words", [True, False])
 def test_a_pattern_that_finds_much_is_accepted(regex: str, whole_words: bool) -> None:
-    one(regex, whole_words=whole_words)
+    one_pattern(regex, whole_words=whole_words)
 
 
 def test_a_pattern_whose_repeats_are_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: .*too large"):
-        one("[ж-ю]{900}" * 400)
+        one_pattern("[ж-ю]{900}" * 400)
 
 
 def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
@@ -155,8 +157,10 @@ def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str])
 
 
 def test_a_set_that_gives_up_hides_nothing() -> None:
-    patterns = one("mill")
-    patterns._set.sieve = patterns._set.sieve._replace(match=re2.Set.SearchSet().Match)
+    patterns = one_pattern("mill")
+    patterns._set.shared_prefilter = patterns._set.shared_prefilter._replace(
+        match=re2.Set.SearchSet().Match
+    )
 
     assert patterns._set.hits(b"a mill") == range(1)
     assert spans(patterns, "a mill") == ["mill"]
@@ -164,10 +168,10 @@ def test_a_set_that_gives_up_hides_nothing() -> None:
 
 def test_many_matches_without_bound_end_in_one() -> None:
     text = "a " * 3000
-    found = one(r"a+").find(text)
+    findings = one_pattern(r"a+").find(text)
 
-    assert len(found) == 1001
-    assert found[-1] == Finding(2000, len(text), "mill")
+    assert len(findings) == 1001
+    assert findings[-1] == Finding(2000, len(text), "mill")
 
 
 @for_each("piece", ["a", "1-", "a.a@", "é", "mill"])
@@ -183,4 +187,4 @@ def test_time_grows_with_the_text(piece: str) -> None:
 
 
 def test_no_pattern_is_shown() -> None:
-    assert "mill" not in repr(one("mill"))
+    assert "mill" not in repr(one_pattern("mill"))

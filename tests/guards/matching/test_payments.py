@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from proxy.guards.matching.numbers import DigitRun
-from proxy.guards.matching.payments import ACCOUNT_LENGTHS, account, cards, luhn
+from proxy.guards.matching.payments import ACCOUNT_LENGTHS, find_cards, find_iban, is_luhn_valid
 from tests.for_each import for_each
 from tests.guards.identifiers import VALUES
 
 
-def found(text: str) -> list[tuple[str, float]]:
+def find_scores(text: str) -> list[tuple[str, float]]:
     return [
-        (text[each.start : each.end], each.score) for each in cards(DigitRun(text, 0, len(text)))
+        (text[finding.start : finding.end], finding.score)
+        for finding in find_cards(DigitRun(text, 0, len(text)))
     ]
 
 
 @for_each("number", VALUES["card"])
 def test_cards_of_all_brands_are_found(number: str) -> None:
-    assert [value for value, score in found(number) if score >= 0.5] == [number]
+    assert [value for value, score in find_scores(number) if score >= 0.5] == [number]
 
 
 @for_each(
@@ -31,11 +32,11 @@ def test_cards_of_all_brands_are_found(number: str) -> None:
     ],
 )
 def test_other_numbers_are_none(number: str) -> None:
-    assert found(number) == []
+    assert find_scores(number) == []
 
 
 def test_two_cards_in_a_run_are_two() -> None:
-    assert [value for value, _ in found("4111 1111 1111 1111 5555 5555 5555 4444")] == [
+    assert [value for value, _ in find_scores("4111 1111 1111 1111 5555 5555 5555 4444")] == [
         "4111 1111 1111 1111",
         "5555 5555 5555 4444",
     ]
@@ -45,7 +46,7 @@ def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
     row = "10 20 30 40 50 60 " * 8
     text = f"{row}4111 1111 1111 1111 3782 822463 10005 {row}1"
 
-    assert [value for value, _ in found(text)] == ["4111 1111 1111 1111", "3782 822463 10005"]
+    assert [value for value, _ in find_scores(text)] == ["4111 1111 1111 1111", "3782 822463 10005"]
 
 
 @for_each(
@@ -61,14 +62,14 @@ def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
     ],
 )
 def test_groups_among_numbers_of_their_length_are_of_a_row(text: str, is_card: bool) -> None:
-    assert bool(found(text)) == is_card
+    assert bool(find_scores(text)) == is_card
 
 
 def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
-    assert found("500000000009") == []
-    assert found("676770000005") == [("676770000005", 0.3)]
+    assert find_scores("500000000009") == []
+    assert find_scores("676770000005") == [("676770000005", 0.3)]
     text = "Maestro 676770000005"
-    assert [each.score for each in cards(DigitRun(text, 8, len(text)))] == [1.0]
+    assert [match.score for match in find_cards(DigitRun(text, 8, len(text)))] == [1.0]
 
 
 @for_each(
@@ -78,21 +79,21 @@ def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
 def test_a_card_does_not_start_within_an_identifier(before: str, is_card: bool) -> None:
     text = f"{before}4111111111111111"
 
-    assert bool([*cards(DigitRun(text, len(before), len(text)))]) is is_card
+    assert bool([*find_cards(DigitRun(text, len(before), len(text)))]) is is_card
 
 
 @for_each(
     ("digits", "valid"), [("79927398713", True), ("79927398710", False), ("0", True), ("18", True)]
 )
 def test_luhn(digits: str, valid: bool) -> None:
-    assert luhn(digits) == valid
+    assert is_luhn_valid(digits) == valid
 
 
 def accounts(text: str) -> list[str]:
     return [
-        text[each.start : each.end]
+        text[match.start : match.end]
         for start in range(len(text) - 4)
-        for each in account(text, start, start + 4)
+        for match in find_iban(text, start, start + 4)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.matching.numbers import runs
+from proxy.guards.matching.numbers import split_run
 from proxy.guards.matching.phones import Phones
 from tests.for_each import for_each
 
@@ -12,13 +12,13 @@ REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 PHONES = Phones(REGIONS)
 
 
-def found(text: str, phones: Phones = PHONES) -> list[tuple[str, float]]:
-    places = [at for at, each in enumerate(text) if each in "+(0123456789"]
+def find_scores(text: str, phones: Phones = PHONES) -> list[tuple[str, float]]:
+    places = [index for index, finding in enumerate(text) if finding in "+(0123456789"]
     start, end = places[0], places[-1] + 1
     return [
-        (text[each.start : each.end], each.score)
-        for part in runs(text, start, end)
-        for each in phones.find(part)
+        (text[finding.start : finding.end], finding.score)
+        for part in split_run(text, start, end)
+        for finding in phones.find(part)
     ]
 
 
@@ -45,12 +45,12 @@ def found(text: str, phones: Phones = PHONES) -> list[tuple[str, float]]:
 def test_how_sure_a_phone_is_depends_on_its_form_and_on_what_is_said(
     text: str, number: str, score: float
 ) -> None:
-    assert found(text) == [(number, score)]
+    assert find_scores(text) == [(number, score)]
 
 
 @for_each("extension", ["x42", " x42", " ext. 42", "ext 1234", " extension 7"])
 def test_an_extension_belongs_to_it(extension: str) -> None:
-    assert found(f"212-555-0101{extension}") == [(f"212-555-0101{extension}", 0.9)]
+    assert find_scores(f"212-555-0101{extension}") == [(f"212-555-0101{extension}", 0.9)]
 
 
 @for_each(
@@ -70,25 +70,28 @@ def test_an_extension_belongs_to_it(extension: str) -> None:
     ],
 )
 def test_what_is_numbered_otherwise_is_no_phone(text: str) -> None:
-    assert found(text) == []
+    assert find_scores(text) == []
 
 
 def test_only_the_regions_asked_for_are_known_without_their_code() -> None:
-    assert found("030 23125 014", Phones(["US"])) == []
-    assert found("+49 30 23125 014", Phones(["US"])) == [("+49 30 23125 014", 1.0)]
-    assert found("212-555-0187", Phones([])) == []
+    assert find_scores("030 23125 014", Phones(["US"])) == []
+    assert find_scores("+49 30 23125 014", Phones(["US"])) == [("+49 30 23125 014", 1.0)]
+    assert find_scores("212-555-0187", Phones([])) == []
 
 
 def test_where_a_zero_is_dialled_first_it_has_to_be_there() -> None:
-    assert found("30 23125014", Phones(["DE"])) == []
-    assert found("030 23125014", Phones(["DE"])) == [("030 23125014", 0.9)]
+    assert find_scores("30 23125014", Phones(["DE"])) == []
+    assert find_scores("030 23125014", Phones(["DE"])) == [("030 23125014", 0.9)]
 
 
 def test_a_row_of_phones_is_found_one_by_one() -> None:
-    row = [f"212-555-01{last}" for last in range(10, 30)]
+    row = [f"212-555-01{digits}" for digits in range(10, 30)]
 
-    assert found("212-555-0123 415-555-0132") == [("212-555-0123", 0.9), ("415-555-0132", 0.9)]
-    assert found(" ".join(row)) == [(number, 0.9) for number in row]
+    assert find_scores("212-555-0123 415-555-0132") == [
+        ("212-555-0123", 0.9),
+        ("415-555-0132", 0.9),
+    ]
+    assert find_scores(" ".join(row)) == [(number, 0.9) for number in row]
 
 
 @for_each(
@@ -108,7 +111,7 @@ def test_a_row_of_phones_is_found_one_by_one() -> None:
 )
 def test_groups_separated_by_spaces_need_another_sign(text: str, score: float) -> None:
     """A table has such groups in its columns. A sign is a prefix, a bracket or a word."""
-    assert max((sure for _, sure in found(text)), default=0.0) == score
+    assert max((sure for _, sure in find_scores(text)), default=0.0) == score
 
 
 @for_each(
@@ -129,7 +132,7 @@ def test_groups_separated_by_spaces_need_another_sign(text: str, score: float) -
     ],
 )
 def test_addresses_times_and_columns_are_no_phones(text: str) -> None:
-    assert found(text) == []
+    assert find_scores(text) == []
 
 
 @for_each("region", ["XX", "us", "", "USA"])

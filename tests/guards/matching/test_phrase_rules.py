@@ -6,11 +6,11 @@ import pytest
 import re2
 
 from proxy.guards.matching.phrase_rules import (
-    TOGETHER,
+    SET_SIZE,
     PhraseRule,
     PhraseRules,
     phrase,
-    unfolded,
+    with_both_cases,
 )
 from proxy.types.guard import Finding
 from tests.for_each import for_each
@@ -25,9 +25,9 @@ def test_each_rule_says_where_it_matched() -> None:
 
 
 def test_places_are_characters_not_bytes() -> None:
-    (found,) = BOOK.find("größer 🍏 apple")
+    (finding,) = BOOK.find("größer 🍏 apple")
 
-    assert "größer 🍏 apple"[found.start : found.end] == "apple"
+    assert "größer 🍏 apple"[finding.start : finding.end] == "apple"
 
 
 def test_no_match_is_no_finding() -> None:
@@ -36,20 +36,20 @@ def test_no_match_is_no_finding() -> None:
 
 def test_a_match_that_is_too_long_is_none() -> None:
     assert BOOK.find("rhubarbs pie") == []
-    assert [found.kind for found in BOOK.find("plum pie")] == ["word"]
+    assert [finding.kind for finding in BOOK.find("plum pie")] == ["word"]
 
 
 def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
     book = PhraseRules(
-        [PhraseRule(f"r{n}", 1, f"w{n}x") for n in range(2 * TOGETHER + 1)], longest=10
+        [PhraseRule(f"r{n}", 1, f"w{n}x") for n in range(2 * SET_SIZE + 1)], longest=10
     )
 
-    assert [found.kind for found in book.find("w0x w20x w40x")] == ["r0", "r20", "r40"]
+    assert [finding.kind for finding in book.find("w0x w20x w40x")] == ["r0", "r20", "r40"]
     assert PhraseRules([], longest=10).find("w0x") == []
 
 
 def test_half_a_character_is_no_obstacle() -> None:
-    assert [found.start for found in BOOK.find("\ud83d apple")] == [2]
+    assert [finding.start for finding in BOOK.find("\ud83d apple")] == [2]
 
 
 @for_each("pattern", ["(?=a)", r"(a)\1", "a{2000}", "("])
@@ -82,9 +82,9 @@ def test_a_pattern_that_compiles_faster_matches_the_same_in_letters_of_either_ca
     written: str,
 ) -> None:
     pattern = f"(?i){phrase(written)}"
-    known, fast = re2.compile(pattern), re2.compile(unfolded(pattern))
+    known, fast = re2.compile(pattern), re2.compile(with_both_cases(pattern))
 
     every = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000)
 
-    assert "(?-i:" in unfolded(pattern)
+    assert "(?-i:" in with_both_cases(pattern)
     assert known.findall(every) == fast.findall(every) != []

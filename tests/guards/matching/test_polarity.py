@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.guards.matching.polarity import OPPOSITES, clauses, contradiction
+from proxy.guards.matching.polarity import OPPOSITES, find_contradiction, parse_clauses
 from proxy.guards.matching.word_overlap import stem
 from tests.for_each import for_each
 
@@ -23,8 +23,8 @@ from tests.for_each import for_each
     ],
 )
 def test_a_contradiction_is_told_by_its_kind(answer: str, known: str, kind: str) -> None:
-    assert contradiction(clauses(answer), clauses(known)) == kind
-    assert contradiction(clauses(known), clauses(answer)) == kind
+    assert find_contradiction(parse_clauses(answer), parse_clauses(known)) == kind
+    assert find_contradiction(parse_clauses(known), parse_clauses(answer)) == kind
 
 
 @for_each(
@@ -42,17 +42,26 @@ def test_a_contradiction_is_told_by_its_kind(answer: str, known: str, kind: str)
     ],
 )
 def test_what_says_the_same_or_something_else_is_none(answer: str, known: str) -> None:
-    assert contradiction(clauses(answer), clauses(known)) is None
+    assert find_contradiction(parse_clauses(answer), parse_clauses(known)) is None
 
 
 def test_each_clause_is_held_against_its_own() -> None:
-    known = clauses("The pool is not heated, but the sauna is heated.")
+    context_clauses = parse_clauses("The pool is not heated, but the sauna is heated.")
 
-    assert contradiction(clauses("The sauna is heated every day."), known) is None
-    assert contradiction(clauses("The pool is heated every day."), known) == "negation"
+    assert (
+        find_contradiction(parse_clauses("The sauna is heated every day."), context_clauses) is None
+    )
+    assert (
+        find_contradiction(parse_clauses("The pool is heated every day."), context_clauses)
+        == "negation"
+    )
 
 
 def test_opposites_know_each_other() -> None:
     assert stem("closed") in OPPOSITES["open"]
-    assert all(side in OPPOSITES[other] for side, others in OPPOSITES.items() for other in others)
-    assert all(side not in others for side, others in OPPOSITES.items())
+    assert all(
+        side in OPPOSITES[opposite]
+        for side, opposites in OPPOSITES.items()
+        for opposite in opposites
+    )
+    assert all(side not in opposites for side, opposites in OPPOSITES.items())

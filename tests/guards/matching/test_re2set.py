@@ -6,25 +6,27 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import re2
 
-from proxy.guards.matching.re2set import Characters, Pattern, PatternSet, encodable, encoded
+from proxy.guards.matching.re2set import Characters, Pattern, PatternSet, encode, replace_surrogates
 from tests.for_each import for_each
 
 
 def test_a_set_tells_which_patterns_hit_and_gives_nothing_for_none() -> None:
-    many = PatternSet(["refund", r"order \d+", "parcel"])
+    pattern_set = PatternSet(["refund", r"order \d+", "parcel"])
 
-    assert list(many.hits(b"where is my parcel of order 17")) == [1, 2]
-    assert list(many.hits(b"good morning")) == []
+    assert list(pattern_set.hits(b"where is my parcel of order 17")) == [1, 2]
+    assert list(pattern_set.hits(b"good morning")) == []
     assert list(PatternSet([]).hits(b"good morning")) == []
 
 
 def test_a_set_that_gives_up_hides_nothing() -> None:
     # What RE2 answers when it runs out of memory is what it answers for a clean text.
     assert re2.Set.SearchSet().Match("mill") is None
-    many = PatternSet(["mill", "wheel"])
-    many.sieve = many.sieve._replace(match=re2.Set.SearchSet().Match)
+    pattern_set = PatternSet(["mill", "wheel"])
+    pattern_set.shared_prefilter = pattern_set.shared_prefilter._replace(
+        match=re2.Set.SearchSet().Match
+    )
 
-    assert list(many.hits(b"a mill")) == [0, 1]
+    assert list(pattern_set.hits(b"a mill")) == [0, 1]
 
 
 @for_each("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])
@@ -45,17 +47,18 @@ def test_matches_are_spans_of_the_whole_and_of_groups() -> None:
     assert pattern.search(b"xxbc", 3) is None
     assert pattern.search(b"xxbc", 0, 3) is None
     assert pattern.match(b"abc") == (0, 1)
-    assert [spans[0] for spans in pattern.every(b"abcbc")] == [(0, 1), (1, 3), (3, 5)]
+    assert [spans[0] for spans in pattern.find_all(b"abcbc")] == [(0, 1), (1, 3), (3, 5)]
 
 
 def test_places_in_bytes_become_places_in_characters() -> None:
     text = "Grüße, 🙂 order"
-    characters = Characters(text, data := encoded(text))
+    characters = Characters(text, data := encode(text))
 
     words = ("ü", "ß", "🙂", "order")
     starts = [data.index(word.encode()) for word in words]
     spans = [
-        characters.span(at, at + len(word.encode())) for at, word in zip(starts, words, strict=True)
+        characters.span(position, position + len(word.encode()))
+        for position, word in zip(starts, words, strict=True)
     ]
 
     assert [text[start:end] for start, end in spans] == [*words]
@@ -63,7 +66,7 @@ def test_places_in_bytes_become_places_in_characters() -> None:
 
 
 def test_half_a_surrogate_pair_takes_one_place() -> None:
-    assert encoded("a\ud800b").decode() == encodable("a\ud800b") == "a\ufffdb"
+    assert encode("a\ud800b").decode() == replace_surrogates("a\ud800b") == "a\ufffdb"
 
 
 def test_a_thread_beside_the_main_one_gives_way_for_as_long_as_it_has_compiled() -> None:
@@ -72,7 +75,7 @@ def test_a_thread_beside_the_main_one_gives_way_for_as_long_as_it_has_compiled()
         Pattern(r"(?:[a-z]{3,90}:){3}")
         return time.perf_counter() - clock, time.thread_time() - work
 
-    with ThreadPoolExecutor(1) as beside:
-        clock_s, work_s = beside.submit(took).result()
+    with ThreadPoolExecutor(1) as pool:
+        clock_s, work_s = pool.submit(took).result()
 
     assert clock_s > 1.8 * work_s

@@ -8,8 +8,8 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.matching.injection_rules import english
-from proxy.guards.matching.pattern_syntax import relaxed
+from proxy.guards.matching.injection_rules import english_rules
+from proxy.guards.matching.pattern_syntax import relax
 from proxy.guards.matching.re2set import PatternSet
 from tests.for_each import for_each
 
@@ -43,7 +43,7 @@ def test_where_a_pattern_matches_its_relaxed_form_does(pattern: str, text: str, 
         return
     text *= times
     if exact.search(text) is not None:
-        assert re2.compile(relaxed(pattern), options).search(text) is not None
+        assert re2.compile(relax(pattern), options).search(text) is not None
 
 
 @for_each(
@@ -59,16 +59,18 @@ def test_where_a_pattern_matches_its_relaxed_form_does(pattern: str, text: str, 
     ],
 )
 def test_a_long_repeat_has_no_end(pattern: str, wide: str) -> None:
-    assert relaxed(pattern) == wide
+    assert relax(pattern) == wide
 
 
 def test_within_ascii_a_set_tells_of_our_own_rules_what_they_say_themselves() -> None:
     chance, options = random.Random(7), re2.Options()
     options.case_sensitive = options.log_errors = False
-    words = [word for rule in english().rules for word in re2.findall("[a-z]{3,}", rule.pattern)]
-    singles = [re2.compile(rule.pattern, options) for rule in english().rules]
-    many = PatternSet(f"(?i){rule.pattern}" for rule in english().rules)
+    words = [
+        word for rule in english_rules().rules for word in re2.findall("[a-z]{3,}", rule.pattern)
+    ]
+    singles = [re2.compile(rule.pattern, options) for rule in english_rules().rules]
+    pattern_set = PatternSet(f"(?i){rule.pattern}" for rule in english_rules().rules)
     for _ in range(200):
         text = " ".join(chance.choices(words, k=40))
-        found = {at for at, single in enumerate(singles) if single.search(text)}
-        assert set(many.hits(text.encode())) == found
+        findings = {index for index, single in enumerate(singles) if single.search(text)}
+        assert set(pattern_set.hits(text.encode())) == findings

@@ -45,23 +45,23 @@ def test_names_are_capitals_within_a_sentence() -> None:
 
 def test_a_sentence_knows_where_it_is() -> None:
     text = " It opens at 9. It isn't free!\nNew line"
-    first, second, third = word_overlap.sentences(text)
+    start_sentence, second, third = word_overlap.sentences(text)
 
-    assert [text[s.start : s.end] for s in (first, second, third)] == [
+    assert [text[s.start : s.end] for s in (start_sentence, second, third)] == [
         "It opens at 9.",
         "It isn't free!",
         "New line",
     ]
-    assert first.text == "It opens at 9."
+    assert start_sentence.text == "It opens at 9."
 
 
 @given(st.text())
 def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
-    last = 0
+    previous_end = 0
     for sentence in word_overlap.sentences(text):
-        assert last <= sentence.start < sentence.end <= len(text)
-        assert sentence.end - sentence.start <= word_overlap.LONGEST
-        last = sentence.end
+        assert previous_end <= sentence.start < sentence.end <= len(text)
+        assert sentence.end - sentence.start <= word_overlap.MAX_SENTENCE
+        previous_end = sentence.end
 
 
 @for_each("text", ["a", "a ", ". ", "A.", "1,", "\n", "it's "])

@@ -7,12 +7,12 @@ import re2
 
 from proxy.guards.matching import wordlist
 from proxy.guards.matching.phrase_rules import PhraseRules
-from proxy.guards.matching.wordlist import FILE
+from proxy.guards.matching.wordlist import WORDS_FILE
 
 
 def test_the_file_warns_its_reader_first() -> None:
-    assert FILE.read_text("utf-8").startswith("# WARNING")
-    assert "MIT License" in FILE.with_suffix(".LICENSE").read_text()
+    assert WORDS_FILE.read_text("utf-8").startswith("# WARNING")
+    assert "MIT License" in WORDS_FILE.with_suffix(".LICENSE").read_text()
 
 
 def test_a_line_is_a_kind_a_severity_and_words() -> None:
@@ -33,15 +33,15 @@ def test_rules_are_of_the_kinds_asked_and_as_bad_as_asked() -> None:
 
 @pytest.mark.parametrize(("word", "text"), [("ass", "class"), ("ass", "assume"), ("a$$", "cat")])
 def test_a_word_within_another_is_none(word: str, text: str) -> None:
-    assert not re2.search(wordlist.whole(word), text)
+    assert not re2.search(wordlist.whole_word_pattern(word), text)
 
 
 @pytest.mark.parametrize(("word", "text"), [("ass", "an ass."), ("@ss", "you@ss!")])
 def test_a_word_among_others_is_one(word: str, text: str) -> None:
-    assert re2.search(wordlist.whole(word), text)
+    assert re2.search(wordlist.whole_word_pattern(word), text)
 
 
 def test_the_longer_of_two_words_is_found_whole() -> None:
-    (found,) = PhraseRules(list(wordlist.rules({"profanity"}, 0.4)), 80).find("bullshit")
+    (finding,) = PhraseRules(list(wordlist.rules({"profanity"}, 0.4)), 80).find("bullshit")
 
-    assert (found.start, found.end) == (0, 8)
+    assert (finding.start, finding.end) == (0, 8)

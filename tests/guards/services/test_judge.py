@@ -11,12 +11,12 @@ import pytest
 
 from proxy.guards.services.judge import (
     GROUNDED,
-    MOST_NUMBERED,
-    MOST_PLACES,
+    MAX_NUMBERED,
+    MAX_PLACES,
     RELEVANT,
     SCORES,
-    ByQuestion,
     Judge,
+    ResponseJudge,
 )
 from proxy.guards.services.wire import BadAnswer, TooLong, Unsure
 from proxy.types.guard import Finding, PromptContext
@@ -28,17 +28,19 @@ JUDGE = Judge("refunds", "input", "judge-smol", RULE, "violation", 0.5, 1000, ma
 FOUND = Finding(0, 3, "violation", 0.9)
 
 
-def verdict(members: str = "violation", score: float = 0.9, *where: int, **more: Any) -> str:
-    return json.dumps({"reason": "So.", "verdict": members, "score": score, "where": where, **more})
+def verdict(members: str = "violation", score: float = 0.9, *where: int, **extra: Any) -> str:
+    return json.dumps(
+        {"reason": "So.", "verdict": members, "score": score, "where": where, **extra}
+    )
 
 
 async def judged(
     judge: Judge, says: str, *texts: ScriptedPiece | str, question: PromptContext = UNASKED
 ) -> tuple[list[list[Finding]], Deployment]:
     outside = Deployment(says)
-    pieces = [ScriptedPiece(each) if isinstance(each, str) else each for each in texts]
-    found = await judge.ask(pieces, question, outside)
-    return [list(each) for each in found], outside
+    pieces = [ScriptedPiece(item) if isinstance(item, str) else item for item in texts]
+    findings = await judge.ask(pieces, question, outside)
+    return [list(item) for item in findings], outside
 
 
 def data(outside: Deployment) -> str:
@@ -74,26 +76,26 @@ def answer_schema(outside: Deployment) -> Any:
     [
         (["one"], None),
         (["one", "two", "three"], {"type": "integer", "enum": [1, 2, 3]}),
-        (["one"] * (MOST_NUMBERED + 1), {"type": "integer"}),
+        (["one"] * (MAX_NUMBERED + 1), {"type": "integer"}),
     ],
     ids=["one", "several", "many"],
 )
 async def test_the_schema_lists_the_texts_that_there_are(texts: list[str], where: Any) -> None:
     _, outside = await judged(JUDGE, verdict("pass", 0), *texts)
-    asked = answer_schema(outside)
+    schema_sent = answer_schema(outside)
     [(_, _, body)] = outside.asked
 
-    assert asked["properties"].get("where", {"items": None})["items"] == where
-    assert asked["required"] == [*asked["properties"]]
-    assert asked["properties"]["score"]["enum"][:: len(SCORES) - 1] == [0, 1]
+    assert schema_sent["properties"].get("where", {"items": None})["items"] == where
+    assert schema_sent["required"] == [*schema_sent["properties"]]
+    assert schema_sent["properties"]["score"]["enum"][:: len(SCORES) - 1] == [0, 1]
     assert ('"where"' in body["messages"][0]["content"]) is (where is not None)
 
 
 @pytest.mark.parametrize("texts", [["one"], ["one", "two"]])
 async def test_an_answer_may_leave_out_where(texts: list[str]) -> None:
-    found, _ = await judged(JUDGE, '{"reason": "", "verdict": "violation", "score": 1}', *texts)
+    findings, _ = await judged(JUDGE, '{"reason": "", "verdict": "violation", "score": 1}', *texts)
 
-    assert all(found)
+    assert all(findings)
 
 
 async def test_no_text_can_know_the_mark_that_ends_it() -> None:
@@ -105,28 +107,28 @@ async def test_no_text_can_know_the_mark_that_ends_it() -> None:
 
 
 async def test_a_violation_is_all_of_the_texts_that_the_judge_names() -> None:
-    found, _ = await judged(JUDGE, verdict("violation", 0.9, 2, 2), "one", "two", "six")
+    findings, _ = await judged(JUDGE, verdict("violation", 0.9, 2, 2), "one", "two", "six")
 
-    assert found == [[], [FOUND], []]
+    assert findings == [[], [FOUND], []]
 
 
 async def test_numbers_leave_out_texts_that_say_nothing() -> None:
-    found, _ = await judged(JUDGE, verdict("violation", 0.9, 1), " ", "two")
+    findings, _ = await judged(JUDGE, verdict("violation", 0.9, 1), " ", "two")
 
-    assert found == [[], [FOUND]]
+    assert findings == [[], [FOUND]]
 
 
 async def test_a_violation_without_a_place_is_everywhere() -> None:
-    found, _ = await judged(JUDGE, verdict("violation", 0.9), "one", "two")
+    findings, _ = await judged(JUDGE, verdict("violation", 0.9), "one", "two")
 
-    assert found == [[FOUND], [FOUND]]
+    assert findings == [[FOUND], [FOUND]]
 
 
 @pytest.mark.parametrize("says", [verdict("pass", 1.0, 1), verdict("violation", 0.49, 1)])
 async def test_a_pass_and_a_doubtful_violation_find_nothing(says: str) -> None:
-    found, _ = await judged(JUDGE, says, "one")
+    findings, _ = await judged(JUDGE, says, "one")
 
-    assert found == [[]]
+    assert findings == [[]]
 
 
 async def test_an_unsure_judge_cannot_tell() -> None:
@@ -146,7 +148,7 @@ async def test_an_unsure_judge_cannot_tell() -> None:
         verdict("violation", 0.9, 0),
         verdict("violation", 0.9, 2),
         verdict("violation", 0.9, 10**30),
-        verdict("violation", 0.9, *[1] * (MOST_PLACES + 1)),
+        verdict("violation", 0.9, *[1] * (MAX_PLACES + 1)),
         verdict("violation", 0.9, more=1),
         '{"verdict": "pass", "score": 0, "where": []}',
         '{"reason": "", "verdict": "pass", "score": "0", "where": []}',
@@ -160,24 +162,24 @@ async def test_an_answer_that_is_not_of_the_schema_is_none(says: str) -> None:
 
 
 async def test_more_text_than_the_judge_may_get_is_not_judged_in_part() -> None:
-    for texts in (["x" * 1001], ["x"] * (MOST_PLACES + 1)):
+    for texts in (["x" * 1001], ["x"] * (MAX_PLACES + 1)):
         with pytest.raises(TooLong):
             await judged(replace(JUDGE, longest=1000), verdict("pass", 0), *texts)
 
 
 async def test_nothing_to_judge_asks_nobody() -> None:
-    found, outside = await judged(JUDGE, verdict(), " ", "")
+    findings, outside = await judged(JUDGE, verdict(), " ", "")
 
-    assert (found, outside.asked) == ([[], []], [])
+    assert (findings, outside.asked) == ([[], []], [])
 
 
 async def test_an_answer_is_judged_with_the_question_at_hand() -> None:
     question = PromptContext(asked="May I have a refund?")
-    _, before = await judged(JUDGE, verdict("pass", 0), "No.", question=question)
-    after = replace(JUDGE, stage="output")
-    _, outside = await judged(after, verdict("pass", 0), "No.", question=question)
+    _, input_client = await judged(JUDGE, verdict("pass", 0), "No.", question=question)
+    output_judge = replace(JUDGE, stage="output")
+    _, outside = await judged(output_judge, verdict("pass", 0), "No.", question=question)
 
-    assert "EVIDENCE" not in data(before)
+    assert "EVIDENCE" not in data(input_client)
     assert data(outside).startswith("EVIDENCE MARK\nMay I have a refund?\nEND MARK\n\nTEXT 1 MARK")
 
 
@@ -188,9 +190,9 @@ async def test_grounded_judges_sentence_by_sentence_against_the_context() -> Non
     judge = replace(JUDGE, rule=GROUNDED, kind="unsupported", check="grounded", stage="output")
     question = PromptContext(asked="When?", context="We open at 9.")
     texts = (ANSWER, ScriptedPiece("Hm. What do they want?", "reasoning"))
-    found, outside = await judged(judge, verdict("violation", 0.8, 2), *texts, question=question)
+    findings, outside = await judged(judge, verdict("violation", 0.8, 2), *texts, question=question)
 
-    assert found == [[Finding(15, 30, "unsupported", 0.8)], []]
+    assert findings == [[Finding(15, 30, "unsupported", 0.8)], []]
     assert ANSWER.text[15:30] == "It closes at 5."
     assert data(outside).startswith("EVIDENCE MARK\nWe open at 9.\nEND MARK\n\nTEXT 1 MARK\nIt op")
     assert "want" not in data(outside)
@@ -198,11 +200,11 @@ async def test_grounded_judges_sentence_by_sentence_against_the_context() -> Non
 
 async def test_relevant_judges_an_answer_by_the_question() -> None:
     judge = replace(JUDGE, rule=RELEVANT, kind="irrelevant", check="relevant", stage="output")
-    found, outside = await judged(
+    findings, outside = await judged(
         judge, verdict("violation", 0.8), ANSWER, question=PromptContext(asked="Who are you?")
     )
 
-    assert found == [[Finding(0, 30, "irrelevant", 0.8)]]
+    assert findings == [[Finding(0, 30, "irrelevant", 0.8)]]
     assert "EVIDENCE MARK\nWho are you?\nEND MARK" in data(outside)
 
 
@@ -216,9 +218,10 @@ async def test_relevant_judges_an_answer_by_the_question() -> None:
 def test_calls_with_nothing_to_judge_by_have_no_judge(check: Any, question: PromptContext) -> None:
     judge = replace(JUDGE, check=check)
 
-    assert ByQuestion(judge).about(question) is judge
+    assert ResponseJudge(judge).about(question) is judge
     assert (
-        ByQuestion(judge).about(PromptContext(system="Be kind.", asked=" ", context="\n")) is None
+        ResponseJudge(judge).about(PromptContext(system="Be kind.", asked=" ", context="\n"))
+        is None
     )
 
 
@@ -226,11 +229,11 @@ async def test_evidence_that_is_cut_is_said_to_be() -> None:
     judge = replace(JUDGE, check="grounded", rule=GROUNDED, longest=100)
     question = PromptContext(context="word " * 21)
     _, outside = await judged(judge, verdict("pass", 0), "It is so.", question=question)
-    whole = replace(question, context="word " * 20)
-    _, other = await judged(judge, verdict("pass", 0), "It is so.", question=whole)
+    long_question = replace(question, context="word " * 20)
+    _, cut_client = await judged(judge, verdict("pass", 0), "It is so.", question=long_question)
 
     assert data(outside).startswith("The evidence was cut")
-    assert data(other).startswith("EVIDENCE")
+    assert data(cut_client).startswith("EVIDENCE")
 
 
 async def test_a_text_that_gives_orders_stays_between_its_marks() -> None:

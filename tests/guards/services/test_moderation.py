@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.services.moderation import AT_ONCE, Moderation
+from proxy.guards.services.moderation import MAX_TEXTS, Moderation
 from proxy.guards.services.wire import BadAnswer
 from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
@@ -30,15 +30,15 @@ def answered(*results: dict[str, Any]) -> dict[str, Any]:
     return {"id": "modr-1", "model": "omni", "results": list(results)}
 
 
-async def asked(
+async def ask_service(
     upstream: ScriptedUpstream, reply: Any, texts: list[str], categories: Mapping[str, float]
 ) -> list[list[Finding]]:
     upstream.answer_with(answer(reply))
     openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
     guard = Moderation(openai, "omni", categories)
     async with ways() as outside:
-        found = await guard.ask([ScriptedPiece(text) for text in texts], UNASKED, outside)
-    return [list(each) for each in found]
+        findings = await guard.ask([ScriptedPiece(text) for text in texts], UNASKED, outside)
+    return [list(item) for item in findings]
 
 
 async def test_all_texts_that_say_something_are_asked_about_in_one_request(
@@ -46,10 +46,10 @@ async def test_all_texts_that_say_something_are_asked_about_in_one_request(
 ) -> None:
     reply = answered(result(), result("hate", hate=0.9, violence=0.1))
 
-    found = await asked(upstream, reply, ["Hello", " ", "Die!"], {})
+    findings = await ask_service(upstream, reply, ["Hello", " ", "Die!"], {})
     [request] = upstream.requests
 
-    assert found == [[], [], [Finding(0, 4, "hate", 0.9)]]
+    assert findings == [[], [], [Finding(0, 4, "hate", 0.9)]]
     assert request.json == {"input": ["Hello", "Die!"], "model": "omni"}
     assert (request.path, request.headers["authorization"]) == ("/v1/moderations", "Bearer sk-1")
 
@@ -59,7 +59,7 @@ async def test_a_category_counts_from_its_threshold_on_whatever_the_endpoint_fla
 ) -> None:
     reply = answered(result("violence", violence=0.9, hate=0.3), result(hate=0.29))
 
-    assert await asked(upstream, reply, ["one", "two"], {"hate": 0.3}) == [
+    assert await ask_service(upstream, reply, ["one", "two"], {"hate": 0.3}) == [
         [Finding(0, 3, "hate", 0.3)],
         [],
     ]
@@ -68,7 +68,7 @@ async def test_a_category_counts_from_its_threshold_on_whatever_the_endpoint_fla
 async def test_the_surest_of_several_categories_is_told(upstream: ScriptedUpstream) -> None:
     reply = answered(result("violence", "hate", violence=0.8, hate=0.7))
 
-    assert await asked(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
+    assert await ask_service(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
 
 
 async def test_a_category_that_nobody_knows_is_found_without_its_name(
@@ -76,8 +76,8 @@ async def test_a_category_that_nobody_knows_is_found_without_its_name(
 ) -> None:
     reply = answered(result("rudeness", rudeness=0.8))
 
-    assert await asked(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
-    assert await asked(upstream, reply, ["x"], {"rudeness": 0.5}) == [
+    assert await ask_service(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
+    assert await ask_service(upstream, reply, ["x"], {"rudeness": 0.5}) == [
         [Finding(0, 1, "rudeness", 0.8)]
     ]
 
@@ -85,16 +85,16 @@ async def test_a_category_that_nobody_knows_is_found_without_its_name(
 async def test_what_is_flagged_for_no_category_is_found_too(upstream: ScriptedUpstream) -> None:
     reply = answered({**result(), "flagged": True})
 
-    assert await asked(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
+    assert await ask_service(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
 
 
 async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(answered(*[result()] * AT_ONCE)))
+    upstream.then(answer(answered(*[result()] * MAX_TEXTS)))
 
-    found = await asked(upstream, answered(result("hate")), ["x"] * (AT_ONCE + 1), {})
+    findings = await ask_service(upstream, answered(result("hate")), ["x"] * (MAX_TEXTS + 1), {})
 
-    assert [len(each.json["input"]) for each in upstream.requests] == [AT_ONCE, 1]
-    assert [bool(each) for each in found] == [False] * AT_ONCE + [True]
+    assert [len(sent.json["input"]) for sent in upstream.requests] == [MAX_TEXTS, 1]
+    assert [bool(sent) for sent in findings] == [False] * MAX_TEXTS + [True]
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ async def test_an_answer_that_does_not_fit_the_texts_is_none(
     reply: Any, upstream: ScriptedUpstream
 ) -> None:
     with pytest.raises(BadAnswer):
-        await asked(upstream, reply, ["x"], {})
+        await ask_service(upstream, reply, ["x"], {})
 
 
 async def test_a_category_that_the_endpoint_does_not_look_for_is_not_taken_for_absent(
     upstream: ScriptedUpstream,
 ) -> None:
     with pytest.raises(BadAnswer):
-        await asked(upstream, answered(result()), ["x"], {"rudeness": 0.5})
+        await ask_service(upstream, answered(result()), ["x"], {"rudeness": 0.5})

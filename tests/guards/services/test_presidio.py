@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.services.presidio import AT_ONCE, Presidio
+from proxy.guards.services.presidio import MAX_REQUESTS, Presidio
 from proxy.guards.services.wire import BadAnswer, NoAnswer
 from proxy.types.guard import Finding
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer
@@ -16,8 +16,8 @@ from tests.guards.elsewhere import UNASKED, ScriptedPiece, ways
 
 def result(kind: str, start: int, end: int, score: float = 0.85) -> dict[str, Any]:
     """A result as the analyzer writes it."""
-    more = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "R"}}
-    return {"entity_type": kind, "start": start, "end": end, "score": score, **more}
+    extra = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "R"}}
+    return {"entity_type": kind, "start": start, "end": end, "score": score, **extra}
 
 
 def presidio(upstream: ScriptedUpstream) -> Presidio:
@@ -27,18 +27,18 @@ def presidio(upstream: ScriptedUpstream) -> Presidio:
 async def test_each_text_is_analyzed_for_the_entities_of_the_policy(
     upstream: ScriptedUpstream,
 ) -> None:
-    async def by_text(asked: Asked, wire: Wire) -> None:
-        found = [result("PERSON", 4, 8)] if "Jörg" in asked.json["text"] else []
-        await answer(found)(asked, wire)
+    async def by_text(request: Asked, wire: Wire) -> None:
+        entities = [result("PERSON", 4, 8)] if "Jörg" in request.json["text"] else []
+        await answer(entities)(request, wire)
 
     upstream.answer_with(by_text)
     async with ways() as outside:
         texts = [ScriptedPiece("Ich, Jörg."), ScriptedPiece("  "), ScriptedPiece("Hallo")]
-        found = await presidio(upstream).ask(texts, UNASKED, outside)
+        results = await presidio(upstream).ask(texts, UNASKED, outside)
 
-    assert [list(each) for each in found] == [[Finding(4, 8, "person", 0.85)], [], []]
-    requests = sorted(upstream.requests, key=lambda asked: len(asked.body), reverse=True)
-    assert [(asked.path, asked.json) for asked in requests] == [
+    assert [list(findings) for findings in results] == [[Finding(4, 8, "person", 0.85)], [], []]
+    requests = sorted(upstream.requests, key=lambda request: len(request.body), reverse=True)
+    assert [(request.path, request.json) for request in requests] == [
         (
             "/analyze",
             {
@@ -55,9 +55,9 @@ async def test_each_text_is_analyzed_for_the_entities_of_the_policy(
 async def test_what_was_not_asked_for_is_found_without_its_name(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
     async with ways() as outside:
-        [found] = await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
+        [finding] = await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
 
-    assert list(found) == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
+    assert list(finding) == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ async def test_one_text_that_fails_is_enough_not_to_tell(upstream: ScriptedUpstr
 
 
 async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpstream) -> None:
-    under_way, most, full = 0, 0, asyncio.Event()
+    under_way, highest, full = 0, 0, asyncio.Event()
 
     async def slowly(asked: Asked, wire: Wire) -> None:
-        nonlocal under_way, most
+        nonlocal under_way, highest
         under_way += 1
-        most = max(most, under_way)
-        if under_way == AT_ONCE:
+        highest = max(highest, under_way)
+        if under_way == MAX_REQUESTS:
             full.set()
         await full.wait()
         under_way -= 1
@@ -105,4 +105,4 @@ async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpst
     async with ways() as outside:
         await presidio(upstream).ask([ScriptedPiece(str(n)) for n in range(20)], UNASKED, outside)
 
-    assert (most, len(upstream.requests)) == (AT_ONCE, 20)
+    assert (highest, len(upstream.requests)) == (MAX_REQUESTS, 20)

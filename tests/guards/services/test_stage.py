@@ -18,7 +18,7 @@ from proxy.call.record import Record
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
-from proxy.guards.services.stage import NoEgress
+from proxy.guards.services.stage import NoGuardClients
 from proxy.ports import OutputGuards
 from proxy.types import Call, Json, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
@@ -61,7 +61,7 @@ def chunk(delta: Json, index: int = 0) -> Json:
     return {"choices": [{"index": index, "delta": delta, "finish_reason": None}]}
 
 
-def called(text: str) -> Json:
+def tool_call(text: str) -> Json:
     return {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
 
 
@@ -91,8 +91,8 @@ async def streamed(
     out: list[list[Frame]] = []
     blocked = None
     try:
-        for each in made.read(*chunks):
-            out += [list(await watch.inspect(each))]
+        for frame in made.read(*chunks):
+            out += [list(await watch.inspect(frame))]
     except GuardBlocked as error:
         blocked = f"{error.guard} {error.kind}"
     return out, blocked, [result for _, result in record.guard_results()]
@@ -126,8 +126,8 @@ async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
     await inspected(new_record(), body, service(way=way, roles=frozenset({"user"})))
 
-    [asked] = way.asked
-    assert [(each.text, each.kind, each.role) for each in asked] == [
+    [pieces] = way.asked
+    assert [(piece.text, piece.kind, piece.role) for piece in pieces] == [
         ("Hi", "content", "user"),
         ("Hi", "prompt", "user"),
     ]
@@ -141,7 +141,7 @@ async def test_of_a_file_a_service_is_told_the_text_alone() -> None:
 
     await inspected(new_record(), body, service(way=way, action="flag"))
 
-    assert [each.text for each in way.asked[0]] == ["a text"]
+    assert [piece.text for piece in way.asked[0]] == ["a text"]
 
 
 async def test_what_another_guard_masks_is_not_told_outside() -> None:
@@ -151,7 +151,7 @@ async def test_what_another_guard_masks_is_not_told_outside() -> None:
 
     await inspected(new_record(), body, *rules)
 
-    assert [each.text for each in way.asked[0]] == ["a [WORD] pin"]
+    assert [piece.text for piece in way.asked[0]] == ["a [WORD] pin"]
     assert way.questions[0].asked == "a [WORD] pin"
 
 
@@ -271,7 +271,7 @@ async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not
 
     assert blocked == ("service could_not_check" if stops else None)
     error, *_ = name.split()
-    assert [(each.verdict, each.error) for each in results] == [("failed", error)]
+    assert [(outcome.verdict, outcome.error) for outcome in results] == [("failed", error)]
 
 
 RULES: list[Callable[[], tuple[GuardRule, ...]]] = [
@@ -298,15 +298,20 @@ async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
 ) -> None:
     rules = make()
     arguments = f'{{"a": "{value}", "n": 17}}'
-    once = await streamed(rules, [chunk({"content": content}), chunk(called(arguments)), END])
+    expected = await streamed(
+        rules, [chunk({"content": content}), chunk(tool_call(arguments)), END]
+    )
 
-    for parts, more in ((pieces(content, cuts), pieces(arguments, others)), (content, arguments)):
-        chunks = [chunk({"content": each}) for each in parts]
-        chunks += [chunk(called(each)) for each in more]
+    for parts, argument_parts in (
+        (pieces(content, cuts), pieces(arguments, others)),
+        (content, arguments),
+    ):
+        chunks = [chunk({"content": part}) for part in parts]
+        chunks += [chunk(tool_call(part)) for part in argument_parts]
         cut = await streamed(rules, [*chunks, END])
 
-        assert cut[1:] == once[1:]
-        assert text_of(cut[0]) == text_of(once[0])
+        assert cut[1:] == expected[1:]
+        assert text_of(cut[0]) == text_of(expected[0])
 
 
 @given(TEXT, CUTS)
@@ -316,15 +321,15 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
     record = new_record()
     rules = (service(action="mask"), rule("pin", action="mask"))
     watch = watching(rules, record)
-    whole = {"choices": [{"index": 0, "message": {"content": text}}]}
-    [shown] = await watch.inspect(made.whole_answer(whole))
+    response = {"choices": [{"index": 0, "message": {"content": text}}]}
+    [frame] = await watch.inspect(made.whole_answer(response))
 
     out, _, results = await streamed(
-        rules, [*(chunk({"content": each}) for each in pieces(text, cuts)), END]
+        rules, [*(chunk({"content": part}) for part in pieces(text, cuts)), END]
     )
 
-    assert shown.doc is not None
-    assert text_of(out)[0] == shown.doc["choices"][0]["message"]["content"]
+    assert frame.doc is not None
+    assert text_of(out)[0] == frame.doc["choices"][0]["message"]["content"]
     assert results == [result for _, result in record.guard_results()]
 
 
@@ -333,7 +338,7 @@ async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
         [service(action="mask")], [chunk({"content": "one "}), chunk({"content": "two"}), END]
     )
 
-    assert [len(each) for each in out] == [0, 0, 0, 4]
+    assert [len(frames) for frames in out] == [0, 0, 0, 4]
     assert (text_of(out)[0], blocked) == ("one two", None)
 
 
@@ -344,7 +349,7 @@ async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
     )
 
     assert (text_of(out)[0], blocked) == ("", "service word")
-    assert [each.verdict for each in results] == ["blocked"]
+    assert [result.verdict for result in results] == ["blocked"]
 
 
 @pytest.mark.parametrize("keys", [{"action": "flag"}, {"shadow": True}])
@@ -353,7 +358,7 @@ async def test_a_service_that_only_watches_holds_nothing_back(keys: dict[str, An
         [service(**keys)], [chunk({"content": "a sec"}), chunk({"content": "ret"}), END]
     )
 
-    assert [len(each) for each in out] == [1, 1, 1, 1]
+    assert [len(frames) for frames in out] == [1, 1, 1, 1]
     assert results[0].findings == {"word": 1}
 
 
@@ -361,16 +366,16 @@ async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
     way = Elsewhere()
     record = new_record()
     watch = watching([service(way=way, action="flag")], record, stream=True)
-    [begun, _] = made.read(chunk({"content": "a sec"}))
-    await watch.inspect(begun)
+    [first_frame, _] = made.read(chunk({"content": "a sec"}))
+    await watch.inspect(first_frame)
 
     results = [result for _, result in record.guard_results()]
     assert way.asked == []
-    assert [each.verdict for each in results] == ["not_applicable"]
+    assert [outcome.verdict for outcome in results] == ["not_applicable"]
 
 
 async def test_a_process_without_ways_out_says_so() -> None:
-    outside = NoEgress().of(record := new_record())
+    outside = NoGuardClients().of(record := new_record())
 
     assert isinstance(record, Record)
     with pytest.raises(OSError, match="no way out"):
@@ -396,11 +401,11 @@ async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action
 
     out, _, [result] = await streamed([service(way=way, action=action)], [*chunks, END])
 
-    shown = json.dumps([each.doc for released in out for each in released])
-    assert "ret" not in shown or action == "flag"
+    sent_text = json.dumps([frame.doc for released in out for frame in released])
+    assert "ret" not in sent_text or action == "flag"
     if action == "flag":
         assert result.findings == {"word": 1}
-        assert [each.text for each in way.asked[0]] == ["a secret"]
+        assert [frame.text for frame in way.asked[0]] == ["a secret"]
 
 
 async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -> None:
@@ -410,7 +415,7 @@ async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -
 
     _, _, results = await streamed(rules, [*chunks, END])
 
-    assert [[each.text for each in way.asked[0]] for way in ways] == [["a sec"]] * 2
+    assert [[piece.text for piece in way.asked[0]] for way in ways] == [["a sec"]] * 2
     assert [result.verdict for result in results] == ["passed"] * 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.services.webhook import MOST_FINDINGS, Webhook
+from proxy.guards.services.webhook import MAX_FINDINGS, Webhook
 from proxy.guards.services.wire import BadAnswer
 from proxy.types import Secret
 from proxy.types.guard import Finding
@@ -26,15 +26,15 @@ def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
     return Webhook("house", "input", url, Secret("s3cret"), frozenset(kinds), lambda: 1000.9)
 
 
-async def asked(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
+async def ask_service(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
     upstream.answer_with(answer(reply))
     async with ways() as outside:
-        found = await webhook(upstream, *kinds).ask(TEXTS, UNASKED, outside)
-    return [list(each) for each in found]
+        findings = await webhook(upstream, *kinds).ask(TEXTS, UNASKED, outside)
+    return [list(item) for item in findings]
 
 
 async def test_a_service_is_told_the_texts_and_where_they_stand(upstream: ScriptedUpstream) -> None:
-    await asked(upstream, {"findings": []})
+    await ask_service(upstream, {"findings": []})
     [request] = upstream.requests
 
     assert request.path == "/check"
@@ -51,7 +51,7 @@ async def test_a_service_is_told_the_texts_and_where_they_stand(upstream: Script
 
 
 async def test_the_moment_and_the_body_are_signed(upstream: ScriptedUpstream) -> None:
-    await asked(upstream, {"findings": []})
+    await ask_service(upstream, {"findings": []})
     [request] = upstream.requests
 
     signed = hmac.new(b"s3cret", b"1000." + request.body, hashlib.sha256).hexdigest()
@@ -66,21 +66,24 @@ async def test_findings_are_places_in_characters_or_whole_texts(upstream: Script
         {"text": 1, "kind": "sort"},
     ]
 
-    assert await asked(upstream, {"findings": reply}, "name", "animal") == [
+    assert await ask_service(upstream, {"findings": reply}, "name", "animal") == [
         [Finding(11, 15, "name"), Finding(16, 17, "animal", 0.5)],
         [Finding(0, 4, "other")],
     ]
 
 
 async def test_a_finding_without_a_kind_is_just_found(upstream: ScriptedUpstream) -> None:
-    assert await asked(upstream, {"findings": [{"text": 1}]}) == [[], [Finding(0, 4, "found")]]
+    assert await ask_service(upstream, {"findings": [{"text": 1}]}) == [
+        [],
+        [Finding(0, 4, "found")],
+    ]
 
 
 async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -> None:
     reply = [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}]
 
-    found = await asked(upstream, {"findings": reply})
-    assert [(each.start, each.end) for each in found[1]] == [(0, 3), (3, 4)]
+    text_findings = await ask_service(upstream, {"findings": reply})
+    assert [(finding.start, finding.end) for finding in text_findings[1]] == [(0, 3), (3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -
         {"findings": [{"text": 0, "score": 1.1}]},
         {"findings": [{"text": 0, "kind": "k" * 65}]},
         {"findings": [{"text": 0, "more": 1}]},
-        {"findings": [{"text": 0}] * (MOST_FINDINGS + 1)},
+        {"findings": [{"text": 0}] * (MAX_FINDINGS + 1)},
         [],
         b"<html>",
         b"",
@@ -111,4 +114,4 @@ async def test_an_answer_beside_the_contract_is_none(
     reply: Any, upstream: ScriptedUpstream
 ) -> None:
     with pytest.raises(BadAnswer):
-        await asked(upstream, reply)
+        await ask_service(upstream, reply)

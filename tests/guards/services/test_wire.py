@@ -12,9 +12,9 @@ from proxy.guards.services.wire import (
     NoAnswer,
     ServiceAnswer,
     StrictAnswer,
+    nonblank_indexes,
     post,
     read,
-    telling,
 )
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
@@ -73,13 +73,13 @@ async def test_any_status_but_200_is_no_answer(status: int, upstream: ScriptedUp
     async with ways() as outside:
         with pytest.raises(NoAnswer):
             await post(outside, upstream.url, {"text": "é"}, {"x-more": "1"})
-    [asked] = upstream.requests
+    [request] = upstream.requests
 
-    assert (asked.path, asked.json, asked.headers["x-more"]) == ("/", {"text": "é"}, "1")
-    assert asked.headers["content-type"] == "application/json"
+    assert (request.path, request.json, request.headers["x-more"]) == ("/", {"text": "é"}, "1")
+    assert request.headers["content-type"] == "application/json"
 
 
 def test_a_text_of_white_space_says_nothing() -> None:
-    assert telling(
+    assert nonblank_indexes(
         [ScriptedPiece("a"), ScriptedPiece(" \n"), ScriptedPiece(""), ScriptedPiece("b")]
     ) == [0, 3]

@@ -19,9 +19,9 @@ from proxy.guards.findings import RuleCursor, find_matches, masked
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.table import KINDS
-from proxy.guards.matching.injection_rules import english, other_languages
-from proxy.guards.matching.phrase_rules import BETWEEN, PhraseRule, read_rules
-from proxy.guards.matching.wordlist import PHRASES
+from proxy.guards.matching.injection_rules import english_rules, other_languages
+from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
+from proxy.guards.matching.wordlist import PHRASES_FILE
 from proxy.guards.stream.window import Window
 from proxy.guards.stream.word_scanner import LEAST_REACH, ShortTexts, count_whole, find_held
 from proxy.guards.text.documents import SHEET
@@ -105,13 +105,13 @@ def drawn(kind: str) -> str:
 
 def phrases(rules: Sequence[PhraseRule]) -> list[str]:
     """Return a text that each rule finds, and the beginnings of some."""
-    patterns = [each.pattern.replace(f"{BETWEEN}+", " ") for each in rules]
+    patterns = [each.pattern.replace(f"{WORD_SEPARATOR}+", " ") for each in rules]
     texts = [sample(each, random.Random(each)) for each in patterns]
     return [*texts, *(text[: len(text) // 2] for text in texts)]
 
 
-ATTACKS = phrases([r for each in (english(), *other_languages()) for r in each.rules])
-RUDE = phrases([*read_rules(orjson.loads(PHRASES.read_bytes()))])
+ATTACKS = phrases([r for each in (english_rules(), *other_languages()) for r in each.rules])
+RUDE = phrases([*read_rules(orjson.loads(PHRASES_FILE.read_bytes()))])
 PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
 UNSPACED = [
     "请注意", "图书馆", "每天上午九点开门", "，", "。", "我们", "河", "河馬", "用户的密码是",

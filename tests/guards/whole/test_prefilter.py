@@ -38,7 +38,7 @@ DETECTORS: dict[str, Detector] = {
     "within": keywords.Keywords("word", ["gnu"], whole_words=False),
     **{each: keywords.Keywords("word", regexes=[each]) for each in PATTERNS},
     "pii": pii.Pii(pii.ENTITIES),
-    "secrets": secrets.shared(),
+    "secrets": secrets.shared_detector(),
     "injection": injection.Injection(),
     "code": code.Code(),
     "urls": urls.Urls(allow=["docs.example.com"]),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.onnx import HINT, NEEDED
+from proxy.guards.kinds.onnx import HINT, REQUIRED_PACKAGES
 from proxy.guards.kinds.table import KINDS
 from tests.policy.compile.test_guards import POLICIES, SONG, WRITTEN
 
@@ -34,7 +34,7 @@ def profile(frame, event, _):
             frame = frame.f_back
         loaded.append(f"compile in {frame.f_code.co_filename}")
 
-from proxy.guards.services.stage import NoEgress, Reading
+from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.policy.store import read_folder
 from proxy.types.guard import PromptContext
 
@@ -47,7 +47,7 @@ async def look(rule):
         if hasattr(detector, "find"):
             detector.find(text)
         else:
-            await detector.ask([Reading(text, "content", "user")], question, NoEgress())
+            await detector.ask([Reading(text, "content", "user")], question, NoGuardClients())
 
 # A country's own pattern, when its first number is checked: a part of a millisecond each.
 SMALL = ("/asyncio/", "/phonenumbers/re_util", "/phonenumbers/phonenumberutil",
@@ -93,7 +93,7 @@ Cette phrase est en fran\u00e7ais, et elle est assez longue pour que la langue s
 @pytest.mark.model
 @pytest.mark.process
 def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
-    if any(find_spec(name) is None for name in NEEDED):
+    if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
         assert not os.environ.get("CI"), HINT
         pytest.skip(HINT)
     from tests.guards.networks import classifier  # noqa: PLC0415  # an extra

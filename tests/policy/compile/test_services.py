@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.guards.services.judge import ByQuestion, Judge
+from proxy.guards.services.judge import Judge, ResponseJudge
 from proxy.guards.services.moderation import Moderation
 from proxy.guards.services.webhook import Webhook
 from proxy.policy.store import read_folder
@@ -46,7 +46,7 @@ def test_guards_know_their_names_their_stages_and_whom_to_ask(tmp_path: Path) ->
     assert moderation.upstream.base_url == "https://api.example.test"
     assert isinstance(bias, Judge)
     assert (bias.name, bias.stage, bias.deployment) == ("bias", "output", "chat")
-    assert isinstance(rests, ByQuestion)
+    assert isinstance(rests, ResponseJudge)
     assert (rests.judge.name, rests.judge.check) == ("rests", "grounded")
 
 

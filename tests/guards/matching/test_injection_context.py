@@ -36,13 +36,13 @@ def test_known_false_positives_remain(text: str) -> None:
 
 @for_each("text", [*PROMPTS, *BYPASSES])
 def test_a_stream_is_judged_like_its_whole_text(text: str) -> None:
-    for before in ("", LONG):
-        whole = before + text
-        found = find_matches(RuleTally(RULE, monotonic), 0, variants(whole))
-        expected = masked(whole, found, [RULE], named)
+    for lead in ("", LONG):
+        full_text = lead + text
+        findings = find_matches(RuleTally(RULE, monotonic), 0, variants(full_text))
+        expected = masked(full_text, findings, [RULE], named)
         for size in (1, 5, 11, 40):
             window = Window([RuleTally(RULE, monotonic)])
-            parts = [whole[at : at + size] for at in range(0, len(whole), size)]
+            parts = [full_text[index : index + size] for index in range(0, len(full_text), size)]
             pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
             assert "".join(piece.text for piece in pieces) == expected
 
