@@ -80,21 +80,25 @@ async def test_a_word_that_is_cut_is_found(
 
 @pytest.mark.parametrize("action", ["mask", "block"])
 @pytest.mark.parametrize("is_stream", [True, False])
-@pytest.mark.parametrize("asked", ["chat", "completions"])
+@pytest.mark.parametrize("prompt", ["chat", "completions"])
 async def test_a_word_that_parts_of_a_legacy_text_cut_is_found(
-    asked: str, is_stream: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    prompt: str, is_stream: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, body = CLIENTS[asked]
+    path, body = CLIENTS[prompt]
     policies = world(upstream.url) + POLICY.format(WORD, action)
     parts = texts("We go to hydro"), texts("polis today.")
-    whole = {"choices": [{"index": 0, "text": [*parts[0], *parts[1]], "finish_reason": "stop"}]}
+    full_value = {
+        "choices": [{"index": 0, "text": [*parts[0], *parts[1]], "finish_reason": "stop"}]
+    }
     chunks = [{"choices": [{"index": 0, "text": part}]} for part in parts]
     async with (
         running_proxy(tmp_path / "p", policies) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
-        for answered in (stream(chunks), stream([whole])) if is_stream else (answer(whole),):
+        for answered in (
+            (stream(chunks), stream([full_value])) if is_stream else (answer(full_value),)
+        ):
             upstream.answer_with(answered)
-            sent = {"model": "legacy-only", "stream": is_stream, **body}
-            async with client.post(path, json=sent) as response:
+            sent_value = {"model": "legacy-only", "stream": is_stream, **body}
+            async with client.post(path, json=sent_value) as response:
                 assert "polis" not in await response.text()

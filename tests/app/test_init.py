@@ -93,11 +93,11 @@ async def test_reload_is_activated_while_guards_load(
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
         running_app = app.running(settings, log_fd=nowhere.fileno(), trust=TRUST, loaded=loaded.set)
         async with running_app as running, aiohttp.ClientSession() as client:
-            before = running.policies.current.revision
+            text_before = running.policies.current.revision
             (tmp_path / "p.yaml").write_text(with_more(policies))
             await running.policies.refresh()
 
-            assert running.policies.current.revision != before
+            assert running.policies.current.revision != text_before
             await all_are_answered(client, f"http://{running.listen}{ROUTES['openai'].path}")
             await loaded.wait()
             await asyncio.sleep(0)

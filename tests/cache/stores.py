@@ -26,8 +26,8 @@ class StoreEventLog:
     def failed(self, store: str) -> None:
         self.failures += 1
 
-    def replaced(self, reason: str, kept: Path | None) -> None:
-        self.replaced_files.append((reason, kept.name if kept else ""))
+    def replaced(self, reason: str, path: Path | None) -> None:
+        self.replaced_files.append((reason, path.name if path else ""))
 
 
 class Clock:

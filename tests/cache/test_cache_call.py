@@ -139,14 +139,14 @@ async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedU
     async with cached.client.post(
         ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
     ) as leader:
-        first = await leader.content.readany()
+        first_data = await leader.content.readany()
         listener = asyncio.gather(ask(cached, streamed=True))
         await all_in(cached, 2)
         gate.set()
-        whole = first + await leader.content.read()
+        full_body = first_data + await leader.content.read()
 
     [(status, result, body)] = await listener
-    assert (status, result, body) == (200, "coalesced", whole)
+    assert (status, result, body) == (200, "coalesced", full_body)
     assert texts(ROUTE, body, streamed=True) == " Paris."
 
 
@@ -184,12 +184,12 @@ async def test_calls_with_other_timeout_or_form_are_not_coalesced(
 
 def long(counted: list[int]) -> Script:
     """Stream twenty megabytes, and count the pieces that went out."""
-    said = [*[event(legacy_events("x" * 20_000)[0])] * 1000, event(legacy_events("")[-2])]
+    values = [*[event(legacy_events("x" * 20_000)[0])] * 1000, event(legacy_events("")[-2])]
 
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        for each in said:
-            await wire.send(piece(each))
+        for data in values:
+            await wire.send(piece(data))
             counted[0] += 1
         await wire.send(piece(event(b"[DONE]")), b"0\r\n\r\n")
 

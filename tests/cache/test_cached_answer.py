@@ -114,9 +114,9 @@ anything = st.recursive(
 
 def some(*names: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Draw an object with any of these fields, each as it should be or as it should not."""
-    each = {name: anything for name in names}
-    each |= {name: good | anything for name, good in fields.items()}
-    return st.fixed_dictionaries({}, optional=each)
+    document = {name: anything for name in names}
+    document |= {name: good | anything for name, good in fields.items()}
+    return st.fixed_dictionaries({}, optional=document)
 
 
 call = some("id", "index", "name", function=some("name", "arguments"))
@@ -130,7 +130,7 @@ event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choic
 def test_well_formed_documents_are_a_miss_or_replayable(
     documents: list[Any], metadata: AnswerMetadata
 ) -> None:
-    value = dump(KEY, metadata, [orjson.dumps(each) for each in documents])
+    value = dump(KEY, metadata, [orjson.dumps(document) for document in documents])
 
     for client in CLIENTS:
         for stream in (False, True):
@@ -271,14 +271,14 @@ def responses_call(body: Json) -> Call:
 
 @for_each(("body", "repeated"), [(BERTHA, BERTHA), ({}, NOBODY)])
 def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) -> None:
-    whole = Frame((Start("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
-    event = whole._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
+    frame = Frame((Start("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
+    event = frame._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
 
-    assert for_call(whole, responses_call(body)) == whole._replace(
+    assert for_call(frame, responses_call(body)) == frame._replace(
         doc=RESPONSE | repeated, raw=None
     )
     changed = {"type": "response.created", "response": RESPONSE | repeated}
-    assert for_call(event, responses_call(body)) == whole._replace(doc=changed, raw=None)
+    assert for_call(event, responses_call(body)) == frame._replace(doc=changed, raw=None)
 
 
 def test_events_without_the_response_stay() -> None:

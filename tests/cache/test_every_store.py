@@ -100,9 +100,9 @@ async def test_concurrent_reads_return_their_own_values(kind: str, tmp_path: Pat
             store.put(key, value, 60)
         await written(store)
 
-        found = await asyncio.gather(*(store.get(key) for key in values))
+        matches = await asyncio.gather(*(store.get(key) for key in values))
 
-    assert found == list(values.values())
+    assert matches == list(values.values())
 
 
 async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ def test_damaged_file_is_renamed_with_its_log(tmp_path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         Path(f"{file}{suffix}").write_text(suffix)
 
-    kept = move_damaged(file)
+    path = move_damaged(file)
 
     assert identity(file) is None
-    assert identity(kept) is not None
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
+    assert identity(path) is not None
+    assert sorted(item.name for item in tmp_path.iterdir()) == [
         "cache.db.damaged",
         "cache.db.damaged-wal",
     ]

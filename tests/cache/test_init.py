@@ -219,10 +219,10 @@ class Masking(Unguarded):
             raise self.blocks
         doc = json.loads(text.replace("Paris", "[city]"))
         events = [
-            Delta(each.part, each.text.replace("Paris", "[city]"), each.slot)
-            if type(each) is Delta
-            else each
-            for each in frame.events
+            Delta(event.part, event.text.replace("Paris", "[city]"), event.slot)
+            if type(event) is Delta
+            else event
+            for event in frame.events
         ]
         return (frame._replace(events=tuple(events), doc=doc, raw=None),)
 

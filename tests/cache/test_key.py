@@ -96,16 +96,16 @@ DIFFERENT_KEYS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@for_each("other", DIFFERENT_KEYS.values(), ids=DIFFERENT_KEYS.keys())
-def test_relevant_fields_change_the_key(other: Callable[[], bytes]) -> None:
-    first = (
+@for_each("other_value", DIFFERENT_KEYS.values(), ids=DIFFERENT_KEYS.keys())
+def test_relevant_fields_change_the_key(other_value: Callable[[], bytes]) -> None:
+    first_data = (
         key(call_with(response_format={"a": 2, "b": 1}))
-        if other is DIFFERENT_KEYS[_ORDER]
+        if other_value is DIFFERENT_KEYS[_ORDER]
         else key()
     )
 
-    assert other() != first
-    assert len(other()) == BYTES
+    assert other_value() != first_data
+    assert len(other_value()) == BYTES
 
 
 ANTHROPIC = replace(CALL, head=replace(HEAD, dialect="anthropic", endpoint="chat"))
@@ -149,9 +149,9 @@ EQUAL_KEYS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@for_each("same", EQUAL_KEYS.values(), ids=EQUAL_KEYS.keys())
-def test_irrelevant_fields_do_not_change_the_key(same: Callable[[], bytes]) -> None:
-    assert same() == key()
+@for_each("same_value", EQUAL_KEYS.values(), ids=EQUAL_KEYS.keys())
+def test_irrelevant_fields_do_not_change_the_key(same_value: Callable[[], bytes]) -> None:
+    assert same_value() == key()
 
 
 @for_each("name", sorted(FIELDS | TRANSPORT_AND_CALLER))

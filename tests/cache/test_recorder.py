@@ -44,14 +44,14 @@ class EventsAsJson:
 
     media_type = "text/event-stream"
 
-    def __init__(self, *, whole: bool = False) -> None:
-        self.is_complete = whole
+    def __init__(self, *, is_whole: bool = False) -> None:
+        self.is_complete = is_whole
 
     def weight(self, frame: Frame) -> int:
         return frame.size
 
     def feed(self, frame: Frame) -> bytes:
-        document = frame.raw or orjson.dumps(frame.doc or [repr(each) for each in frame.events])
+        document = frame.raw or orjson.dumps(frame.doc or [repr(event) for event in frame.events])
         if self.is_complete:
             return document
         end = sse.event(sse.DONE) if frame.last else b""
@@ -72,7 +72,7 @@ def recorder(
 
     def open_writer(family: FamilyName) -> EventsAsJson:
         opened.append(family)
-        return EventsAsJson(whole=not streamed)
+        return EventsAsJson(is_whole=not streamed)
 
     return AnswerRecorder(rule, expected, "chat", open_writer, streamed=streamed), opened
 
@@ -204,7 +204,7 @@ def test_encoded_frame_is_recorded_unchanged() -> None:
 
 
 @for_each(
-    ("endpoint", "body", "wanted"),
+    ("endpoint", "body", "expected"),
     [
         ("chat", {}, 1),
         ("chat", {"n": 3}, 3),
@@ -217,18 +217,20 @@ def test_encoded_frame_is_recorded_unchanged() -> None:
         ("embeddings", {"input": "a"}, 1),
     ],
 )
-def test_counts_requested_choices(endpoint: Endpoint, body: Any, wanted: int) -> None:
-    assert count_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == wanted
+def test_counts_requested_choices(endpoint: Endpoint, body: Any, expected: int) -> None:
+    assert (
+        count_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == expected
+    )
 
 
 def test_recorded_documents_take_no_more_memory_than_is_counted() -> None:
     count, part = 10_000, Part("text", 0)
     record, _ = recorder(replace(RULE, max_bytes=2**30))
     frame = Frame((Delta(part, "a"),), "chat", {"content": "a"})
-    before = resident()
+    count_before = resident()
 
     for _ in range(count):
         record.feed(frame)
 
     assert len(record.lines) == count
-    assert resident() - before < 2 * record.size + 8 * 2**20
+    assert resident() - count_before < 2 * record.size + 8 * 2**20

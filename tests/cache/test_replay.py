@@ -114,11 +114,11 @@ def test_stream_is_replayed_as_a_body(name: str, client: FamilyName) -> None:
         return
     sent_text = documents_of([written(client, frames)])
 
-    [whole] = read_whole(
+    [frame] = read_whole(
         client, written(client, replayed(client, value, stream=False).frames, stream=False)
     )
 
-    assert texts_by_kind([whole]) == texts_by_kind(Pipeline(client, client).frames(sent_text))
+    assert texts_by_kind([frame]) == texts_by_kind(Pipeline(client, client).frames(sent_text))
 
 
 @pytest.mark.parametrize("client", sorted({client for _, client in SENT_PAIRS}))

@@ -30,8 +30,8 @@ def store(
 
 
 async def test_responses_survive_a_restart(tmp_path: Path) -> None:
-    async with store(tmp_path, StoreEventLog()) as first:
-        first.put(KEY, b"value", 60)
+    async with store(tmp_path, StoreEventLog()) as first_sqlite:
+        first_sqlite.put(KEY, b"value", 60)
 
     async with store(tmp_path, StoreEventLog()) as second:
         assert await second.get(KEY) == b"value"
@@ -228,7 +228,7 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
 async def test_reader_retries_to_open_a_new_file(
     tmp_path: Path,
 ) -> None:
-    events, file, away = StoreEventLog(), tmp_path / "cache.db", tmp_path / "away.db"
+    events, file, path = StoreEventLog(), tmp_path / "cache.db", tmp_path / "away.db"
     async with store(tmp_path, events) as filled:
         for number in range(20):
             filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
@@ -238,12 +238,12 @@ async def test_reader_retries_to_open_a_new_file(
         assert await opened.get((1).to_bytes(32, "big")) is None
         opened.put(KEY, b"value", 60)
         await opened.written()
-        file.rename(away)
+        file.rename(path)
         file.mkdir()
         assert await opened.get(KEY) is None
         await opened.written()
         file.rmdir()
-        away.rename(file)
+        path.rename(file)
         assert await opened.get(KEY) is None
         await opened.written()
         assert await opened.get(KEY) == b"value"
@@ -304,13 +304,13 @@ async def test_foreign_database_is_not_changed(made_by: str, tmp_path: Path) -> 
     connection = sqlite3.connect(file)
     connection.execute(made_by)
     connection.close()
-    before = file.read_bytes()
+    data_before = file.read_bytes()
 
     with pytest.raises(ForeignFile):
         async with store(tmp_path, events := StoreEventLog()):
             pass
 
-    assert file.read_bytes() == before
+    assert file.read_bytes() == data_before
     assert events.replaced_files == []
 
 

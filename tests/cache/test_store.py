@@ -31,15 +31,15 @@ class Open:
         return None
 
 
-@for_each("at", [0, 1, 20, 33, -1])
-async def test_changed_value_is_a_miss_and_reported(at: int) -> None:
+@for_each("index", [0, 1, 20, 33, -1])
+async def test_changed_value_is_a_miss_and_reported(index: int) -> None:
     store, events = Open(), list[str]()
     backend = CacheBackend(store, SECRET, lambda: events.append("changed"))
     backend.put(KEY, b"an answer", 60)
     assert (await backend.get(KEY), events) == (b"an answer", [])
 
     value = bytearray(store.values[KEY])
-    value[at] ^= 1
+    value[index] ^= 1
     store.values[KEY] = bytes(value)
 
     assert (await backend.get(KEY), events) == (None, ["changed"])

@@ -61,7 +61,7 @@ def test_a_response_has_exactly_one_embedding(document: Any) -> None:
 
 
 @for_each(
-    ("other", "threshold", "is_match"),
+    ("other_vector", "threshold", "is_match"),
     [
         (vector(2, 0), 1.0, True),  # of another length, in the same direction
         (vector(1, 0.1), 0.99, True),
@@ -72,12 +72,12 @@ def test_a_response_has_exactly_one_embedding(document: Any) -> None:
         (vector(1, 0, 0), 0.5, False),
     ],
 )
-def test_vectors_match_by_cosine(other: Vector, threshold: float, is_match: bool) -> None:
+def test_vectors_match_by_cosine(other_vector: Vector, threshold: float, is_match: bool) -> None:
     vectors = index()
     vectors.add(SPACE, KEY, vector(1, 0))
 
-    assert vectors.find(SPACE, other, threshold) == ([KEY] if is_match else [])
-    assert vectors.find("other space", other, threshold) == []
+    assert vectors.find(SPACE, other_vector, threshold) == ([KEY] if is_match else [])
+    assert vectors.find("other space", other_vector, threshold) == []
 
 
 def test_nearest_vector_is_first() -> None:
@@ -87,7 +87,7 @@ def test_nearest_vector_is_first() -> None:
         vectors.add(SPACE, b"%d" % number, vector(*(draw.gauss(0, 1) for _ in range(256))))
     numbers = [draw.gauss(0, 1) for _ in range(256)]
     for noise, key in ((0.05, b"near"), (0.2, b"further")):
-        vectors.add(SPACE, key, vector(*(each + draw.gauss(0, noise) for each in numbers)))
+        vectors.add(SPACE, key, vector(*(item + draw.gauss(0, noise) for item in numbers)))
 
     matches = vectors.find(SPACE, vector(*numbers), 0.95)
 

@@ -122,8 +122,8 @@ class Cached:
 def patient(policies: str) -> str:
     """Let upstreams take the time that hundreds of calls take on a machine with much to do, and
     fail as often in a row as chance has it."""
-    said = "timeouts: {first_byte: 60s, idle: 60s}, breaker: off"
-    return re.sub(r"timeouts: {[^}]*}", said, policies)
+    fields = "timeouts: {first_byte: 60s, idle: 60s}, breaker: off"
+    return re.sub(r"timeouts: {[^}]*}", fields, policies)
 
 
 @asynccontextmanager

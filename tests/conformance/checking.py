@@ -43,33 +43,35 @@ class Parameter:
 
 
 def number(name: str, low: float | None = None, high: float | None = None) -> Parameter:
-    good = [each for each in (low, high, 0.5, 1) if each is not None]
+    good = [item for item in (low, high, 0.5, 1) if item is not None]
     outside = [low - NEAR] if low is not None else []
     outside += [high + NEAR] if high is not None else []
     return Parameter(name, good, [*outside, "1", True, [1], {}])
 
 
-def integer(name: str, low: int | None = None, high: int | None = None, **more: Any) -> Parameter:
-    good = [each for each in (low, high, 2) if each is not None]
+def integer(
+    name: str, low: int | None = None, high: int | None = None, **options: Any
+) -> Parameter:
+    good = [item for item in (low, high, 2) if item is not None]
     outside = [low - 1] if low is not None else []
     outside += [high + 1] if high is not None else []
-    return Parameter(name, good, [*outside, 1.5, "1", True, [1]], **more)
+    return Parameter(name, good, [*outside, 1.5, "1", True, [1]], **options)
 
 
-def boolean(name: str, **more: Any) -> Parameter:
-    return Parameter(name, [True, False], [1, "true", [], {}], **more)
+def boolean(name: str, **options: Any) -> Parameter:
+    return Parameter(name, [True, False], [1, "true", [], {}], **options)
 
 
-def text(name: str, **more: Any) -> Parameter:
-    return Parameter(name, ["x", "é ☃"], [1, True, ["x"], {}], **more)
+def text(name: str, **options: Any) -> Parameter:
+    return Parameter(name, ["x", "é ☃"], [1, True, ["x"], {}], **options)
 
 
-def texts(name: str, **more: Any) -> Parameter:
-    return Parameter(name, [["a"], ["a", "b", "c"]], [1, [1], ["a", None], {}], **more)
+def texts(name: str, **options: Any) -> Parameter:
+    return Parameter(name, [["a"], ["a", "b", "c"]], [1, [1], ["a", None], {}], **options)
 
 
-def mapping(name: str, value: Json | None = None, **more: Any) -> Parameter:
-    return Parameter(name, [value or {"a": {"b": [1, None]}}], [1, "x", ["x"], True], **more)
+def mapping(name: str, value: Json | None = None, **options: Any) -> Parameter:
+    return Parameter(name, [value or {"a": {"b": [1, None]}}], [1, "x", ["x"], True], **options)
 
 
 def prompts(means: str | None = None) -> Parameter:
@@ -153,18 +155,18 @@ async def _good(
 ) -> list[str]:
     body = {**document.required, **parameter.beside, parameter.name: value}
     upstream.requests.clear()
-    status, said, _ = await ask(document, client, body)
+    status, fields, _ = await ask(document, client, body)
     if status != 200 or len(upstream.requests) != 1:
-        return [f"{parameter.name}={value!r} is refused: {status} {said[:200]}"]
-    sent = upstream.requests[0].json
+        return [f"{parameter.name}={value!r} is refused: {status} {fields[:200]}"]
+    sent_value = upstream.requests[0].json
     if value is None:
-        known = {k: v for k, v in sent.items() if v is not None}
+        known_values = {k: v for k, v in sent_value.items() if v is not None}
         silent = await _silent(document, client, upstream, parameter)
-        return [] if known == silent else [f"null {parameter.name}: {known}"]
+        return [] if known_values == silent else [f"null {parameter.name}: {known_values}"]
     return [
-        f"{parameter.name}={value!r} arrives as {name}={sent.get(name)!r}"
-        for name, wanted in parameter.arrives(value).items()
-        if name not in sent or json.dumps(sent[name]) != json.dumps(wanted)
+        f"{parameter.name}={value!r} arrives as {name}={sent_value.get(name)!r}"
+        for name, expected in parameter.arrives(value).items()
+        if name not in sent_value or json.dumps(sent_value[name]) != json.dumps(expected)
     ]
 
 
@@ -176,8 +178,8 @@ async def _silent(
         model = upstream.requests[0].json["model"]
         return {**document.required, "model": model, parameter.name: parameter.means}
     await ask(document, client, {**document.required, **parameter.beside})
-    sent: Json = upstream.requests[-1].json
-    return sent
+    sent_body: Json = upstream.requests[-1].json
+    return sent_body
 
 
 async def _wrong(
@@ -189,25 +191,25 @@ async def _wrong(
 ) -> list[str]:
     body = {**document.required, **parameter.beside, parameter.name: value}
     upstream.requests.clear()
-    status, said, _ = await ask(document, client, body)
-    shown = f"{parameter.name}={value!r}"
+    status, fields, _ = await ask(document, client, body)
+    output = f"{parameter.name}={value!r}"
     if upstream.requests:
-        return [f"{shown} is sent on"]
+        return [f"{output} is sent on"]
     if status != document.wrong_status:
-        return [f"{shown} is answered with {status}: {said[:200]}"]
-    name = named(document, json.loads(said))
-    return [] if name == parameter.name else [f"{shown}: the error names {name}"]
+        return [f"{output} is answered with {status}: {fields[:200]}"]
+    name = named(document, json.loads(fields))
+    return [] if name == parameter.name else [f"{output}: the error names {name}"]
 
 
 async def missing_fields(document: Document, client: ClientSession) -> list[str]:
     """Leave out each required field that may not be null either."""
     problems = []
-    never_null = {each.name for each in document.parameters if not each.null}
+    never_null = {parameter.name for parameter in document.parameters if not parameter.null}
     for name in document.required.keys() & never_null:
         body = {k: v for k, v in document.required.items() if k != name}
-        status, said, _ = await ask(document, client, body)
-        if status != document.wrong_status or named(document, json.loads(said)) != name:
-            problems.append(f"without {name}: {status} {said[:200]}")
+        status, fields, _ = await ask(document, client, body)
+        if status != document.wrong_status or named(document, json.loads(fields)) != name:
+            problems.append(f"without {name}: {status} {fields[:200]}")
     return problems
 
 
@@ -228,9 +230,9 @@ async def whole_answer(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> Json:
     upstream.answer_with(answer(legacy(system_fingerprint=FINGERPRINT)))
-    status, said, _ = await ask(document, client, document.required)
-    assert status == 200, said
-    data: Json = json.loads(said)
+    status, fields, _ = await ask(document, client, document.required)
+    assert status == 200, fields
+    data: Json = json.loads(fields)
     return data
 
 
@@ -239,17 +241,20 @@ async def streamed_answer(
     client: ClientSession,
     upstream: ScriptedUpstream,
     *,
-    done: bool = True,
-    **asked: Any,
+    is_done: bool = True,
+    **request: Any,
 ) -> tuple[list[Json], bool]:
     """Return the events that a client gets, and whether ``[DONE]`` ended them."""
-    events = [{**each, "system_fingerprint": FINGERPRINT} for each in legacy_events(" Par", "is.")]
-    upstream.answer_with(stream(events, is_done=done))
-    status, said, headers = await ask(
-        document, client, {**document.required, "stream": True, **asked}
+    events = [
+        {**legacy_event, "system_fingerprint": FINGERPRINT}
+        for legacy_event in legacy_events(" Par", "is.")
+    ]
+    upstream.answer_with(stream(events, is_done=is_done))
+    status, fields, headers = await ask(
+        document, client, {**document.required, "stream": True, **request}
     )
-    assert (status, headers["content-type"].split(";")[0]) == (200, "text/event-stream"), said
-    parts = [part.removeprefix("data: ") for part in said.split("\n\n") if part]
+    assert (status, headers["content-type"].split(";")[0]) == (200, "text/event-stream"), fields
+    parts = [part.removeprefix("data: ") for part in fields.split("\n\n") if part]
     ended = parts[-1:] == ["[DONE]"]
     return [json.loads(part) for part in (parts[:-1] if ended else parts)], ended
 
@@ -268,12 +273,12 @@ def is_text(value: Any) -> bool:
 
 def are_choices(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, dict)
-        and type(each.get("index")) is int
-        and isinstance(each.get("text"), str)
-        and "logprobs" in each
-        and each.get("finish_reason") in (None, "stop", "length", "content_filter")
-        for each in value
+        isinstance(item, dict)
+        and type(item.get("index")) is int
+        and isinstance(item.get("text"), str)
+        and "logprobs" in item
+        and item.get("finish_reason") in (None, "stop", "length", "content_filter")
+        for item in value
     )
 
 
@@ -289,7 +294,7 @@ COMPLETION: Mapping[str, Holds] = {
 
 
 def texts_of(events: Sequence[Json]) -> str:
-    return "".join(choice["text"] for each in events for choice in each["choices"])
+    return "".join(choice["text"] for event in events for choice in event["choices"])
 
 
 async def wrong_streams(
@@ -298,16 +303,16 @@ async def wrong_streams(
     """Hold the events of a stream, with usage asked for and without, against the document."""
     problems = []
     askings: list[Json] = [{}, {"stream_options": {"include_usage": True}}]
-    for asked in askings:
-        events, _ = await streamed_answer(document, client, upstream, **asked)
-        *others, last = events
-        bare = last["choices"] == []
-        if bare is not bool(asked):
-            problems.append(f"usage with {asked}: {last.get('usage')}")
-        for each in events if not bare else others:
-            problems += wrong_fields(document, each, absent=["usage"])
-        if bare and not is_usage(last.get("usage")):
-            problems.append(f"usage: {last.get('usage')}")
+    for asking in askings:
+        events, _ = await streamed_answer(document, client, upstream, **asking)
+        *other_items, last_document = events
+        bare = last_document["choices"] == []
+        if bare is not bool(asking):
+            problems.append(f"usage with {asking}: {last_document.get('usage')}")
+        for item in events if not bare else other_items:
+            problems += wrong_fields(document, item, absent=["usage"])
+        if bare and not is_usage(last_document.get("usage")):
+            problems.append(f"usage: {last_document.get('usage')}")
         if texts_of(events) != " Paris.":
             problems.append(texts_of(events))
     return problems

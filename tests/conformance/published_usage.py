@@ -51,13 +51,13 @@ def chat(
     total: int,
     prompt_details: Json | None = None,
     completion_details: Json | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Json:
     usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": total,
-        **more,
+        **options,
     }
     usage |= {"prompt_tokens_details": prompt_details} if prompt_details else {}
     return usage | ({"completion_tokens_details": completion_details} if completion_details else {})
@@ -75,9 +75,9 @@ def responses(
     }
 
 
-def claude(prompt: int, output: int, read: int, written: int, **more: Any) -> Json:
+def claude(prompt: int, output: int, read: int, written: int, **options: Any) -> Json:
     caches = {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
-    return {"input_tokens": prompt, "output_tokens": output, **caches, **more}
+    return {"input_tokens": prompt, "output_tokens": output, **caches, **options}
 
 
 PREDICTED = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}

@@ -98,9 +98,11 @@ async def test_full_response(to: str, client: ClientSession, upstream: ScriptedU
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 async def test_stream_events(to: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
-    own = to == "via-anthropic"
-    events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
-    upstream.answer_with(stream(events, is_done=not own))
+    is_own_one = to == "via-anthropic"
+    events = (
+        message_events(text_events(0, " Par", "is.")) if is_own_one else chat_events(" Par", "is.")
+    )
+    upstream.answer_with(stream(events, is_done=not is_own_one))
     body = {**DOCUMENT.required, "model": to, "stream": True}
     async with client.post(DOCUMENT.path, headers=DOCUMENT.credential, json=body) as response:
         raw = await response.read()
@@ -118,9 +120,9 @@ async def test_stream_events(to: str, client: ClientSession, upstream: ScriptedU
 
 
 async def test_an_error_has_every_field(client: ClientSession) -> None:
-    status, said, _ = await ask(DOCUMENT, client, {})
+    status, text, _ = await ask(DOCUMENT, client, {})
 
-    body = json.loads(said)
+    body = json.loads(text)
     assert status == 400
     assert body.keys() == {"type", "error", "request_id"}
     assert body["error"].keys() == {"type", "message"}

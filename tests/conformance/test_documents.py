@@ -58,14 +58,14 @@ async def test_each_field_of_a_completion(
 
 
 @pytest.mark.parametrize(
-    ("document", "done"),
+    ("document", "is_done"),
     [(test_enkrypt.DOCUMENT, True), (test_portkey.DOCUMENT, True), (test_scale.DOCUMENT, False)],
     ids=["enkrypt", "portkey", "scale"],
 )
 async def test_each_field_of_a_stream(
-    document: Document, done: bool, client: ClientSession, upstream: ScriptedUpstream
+    document: Document, is_done: bool, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    _, ended = await streamed_answer(document, client, upstream, done=done)
+    _, ended = await streamed_answer(document, client, upstream, is_done=is_done)
 
-    assert ended is done
+    assert ended is is_done
     assert await wrong_streams(document, client, upstream) == []

@@ -69,10 +69,10 @@ async def test_header_picks_deployment(client: ClientSession, upstream: Scripted
 
 
 async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    said = await whole_answer(DOCUMENT, client, upstream)
+    fields = await whole_answer(DOCUMENT, client, upstream)
 
-    assert said["prompt"] == []
-    assert set(said["enkrypt_policy_detections"]) == {"input_guardrails", "output_guardrails"}
+    assert fields["prompt"] == []
+    assert set(fields["enkrypt_policy_detections"]) == {"input_guardrails", "output_guardrails"}
 
 
 async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:

@@ -64,4 +64,6 @@ async def test_stream_fields_and_usage(client: ClientSession, upstream: Scripted
     assert ended
     assert texts_of(events) == " Paris."
     assert is_usage(events[-1]["usage"])
-    assert [wrong_fields(DOCUMENT, each, absent=["usage"]) for each in events] == [[]] * len(events)
+    assert [wrong_fields(DOCUMENT, event, absent=["usage"]) for event in events] == [[]] * len(
+        events
+    )

@@ -98,11 +98,11 @@ async def test_each_field_of_an_answer(
 ) -> None:
     document = replace(DOCUMENT, required={"model": models, "prompt": "p"})
 
-    said = await whole_answer(document, client, upstream)
+    fields = await whole_answer(document, client, upstream)
 
-    assert wrong_fields(DOCUMENT, said) == []
-    assert said.keys() == DOCUMENT.answer.keys()
-    assert [choice["model"] for choice in said["choices"]] == ["m"]
+    assert wrong_fields(DOCUMENT, fields) == []
+    assert fields.keys() == DOCUMENT.answer.keys()
+    assert [choice["model"] for choice in fields["choices"]] == ["m"]
 
 
 async def test_own_response_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -111,11 +111,11 @@ async def test_own_response_fields(client: ClientSession, upstream: ScriptedUpst
     async with client.post(
         DOCUMENT.path, headers=DOCUMENT.headers, json=DOCUMENT.required
     ) as response:
-        said = await response.json()
+        fields = await response.json()
 
-    assert wrong_fields(DOCUMENT, said) == []
-    assert said["choices"] == OWN["choices"]
-    assert said["usage"] == OWN["usage"]
+    assert wrong_fields(DOCUMENT, fields) == []
+    assert fields["choices"] == OWN["choices"]
+    assert fields["usage"] == OWN["usage"]
 
 
 async def test_choice_per_model(client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -124,11 +124,11 @@ async def test_choice_per_model(client: ClientSession, upstream: ScriptedUpstrea
     body = {"model": ["second", "first"], "prompt": "p"}
 
     async with client.post(DOCUMENT.path, headers=headers, json=body) as response:
-        said = await response.json()
+        fields = await response.json()
 
-    assert wrong_fields(DOCUMENT, said) == []
-    assert [choice["model"] for choice in said["choices"]] == ["second", "first"]
-    assert said["usage"]["prompt_tokens"] == 12
+    assert wrong_fields(DOCUMENT, fields) == []
+    assert [choice["model"] for choice in fields["choices"]] == ["second", "first"]
+    assert fields["usage"]["prompt_tokens"] == 12
 
 
 @pytest.mark.parametrize("count", [1000, 1001, 5000])
@@ -136,9 +136,9 @@ async def test_refuses_too_many_models_briefly(count: int, client: ClientSession
     body = {"model": [f"{number}" + "m" * 100 for number in range(count)], "prompt": "p"}
 
     async with client.post(DOCUMENT.path, headers=BEARER, json=body) as response:
-        text, said = await response.read(), await response.json()
+        text, fields = await response.read(), await response.json()
 
-    assert (response.status, said["error"]["param"]) == (404 if count == 1000 else 400, "model")
+    assert (response.status, fields["error"]["param"]) == (404 if count == 1000 else 400, "model")
     assert len(text) < 2000
 
 
@@ -147,6 +147,6 @@ async def test_refuses_undocumented_field(field: dict[str, Any], client: ClientS
     body = {**DOCUMENT.required, **field}
 
     async with client.post(DOCUMENT.path, headers=DOCUMENT.headers, json=body) as response:
-        said = await response.json()
+        fields = await response.json()
 
-    assert (response.status, said["error"]["param"]) == (400, next(iter(field)))
+    assert (response.status, fields["error"]["param"]) == (400, next(iter(field)))

@@ -107,14 +107,14 @@ class Way:
         ids = ResponseIds.of([SECRET])
         if CONVERSATION in body:
             place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream].partition("/")[0]
-            own = body[CONVERSATION]
-            sealed = ids.seal("support-widget", *place, own, CONVERSATIONS)
+            own_value = body[CONVERSATION]
+            sealed = ids.seal("support-widget", *place, own_value, CONVERSATIONS)
             return {**body, CONVERSATION: sealed}
         if PREVIOUS not in body:
             return body
         place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream]
-        own = body[PREVIOUS]
-        return {**body, PREVIOUS: ids.seal("support-widget", *place, own)}
+        own_value = body[PREVIOUS]
+        return {**body, PREVIOUS: ids.seal("support-widget", *place, own_value)}
 
     @property
     def upstream_chats(self) -> bool:
@@ -130,8 +130,8 @@ class Way:
 
     @property
     def prompt(self) -> Json:
-        more = {"max_tokens": 64} if self.client == "anthropic" else {}
-        return {**PROMPT[self.endpoint], **more}
+        options = {"max_tokens": 64} if self.client == "anthropic" else {}
+        return {**PROMPT[self.endpoint], **options}
 
     def script(self, *, streamed: bool) -> Script:
         if self.upstream == "multimodel":
@@ -172,19 +172,19 @@ async def test_an_answer_comes_whole_and_streamed(
             upstream.requests.clear()
             upstream.answer_with(way.script(streamed=streamed))
             options = {"stream_options": {"include_usage": True}}
-            more = {"stream": True, **options} if streamed else {}
+            extra = {"stream": True, **options} if streamed else {}
             if streamed and (client_dialect == "anthropic" or way.endpoint == "responses"):
-                del more["stream_options"]
-            body = {**way.prompt, **more}
+                del extra["stream_options"]
+            body = {**way.prompt, **extra}
             async with client.post(way.path, headers=way.headers, json=body) as answered:
                 raw = await answered.text()
 
             assert answered.status == 200, raw
             _check_answer(way, raw, streamed=streamed)
-            [asked] = upstream.requests
-            assert asked.path.endswith(_path_there(way))
-            assert "sk-upstream-secret" in asked.headers[SECRETS[upstream_dialect]]
-            assert KEY not in str(asked.headers)
+            [request] = upstream.requests
+            assert request.path.endswith(_path_there(way))
+            assert "sk-upstream-secret" in request.headers[SECRETS[upstream_dialect]]
+            assert KEY not in str(request.headers)
 
 
 def _path_there(way: Way) -> str:
@@ -209,14 +209,14 @@ def _check_answer(way: Way, raw: str, *, streamed: bool) -> None:
         return
     documents = _documents(raw) if streamed else [json.loads(raw)]
     assert ("[DONE]" in raw) is (streamed and way.client != "scale")
-    choices = [choice for each in documents for choice in each["choices"]]
+    choices = [choice for document in documents for choice in document["choices"]]
     assert "".join(_text(choice) for choice in choices) == " Paris."
     assert [choice["finish_reason"] for choice in choices if choice.get("finish_reason")] == [
         _finish(way)
     ]
-    counts = [each["usage"] for each in documents if each.get("usage")]
-    assert [{name: one[name] for name in usage()} for one in counts] == [usage()]
-    kinds = {each["object"] for each in documents}
+    counts = [document["usage"] for document in documents if document.get("usage")]
+    assert [{name: count[name] for name in usage()} for count in counts] == [usage()]
+    kinds = {document["object"] for document in documents}
     ending = ".chunk" if streamed else ""
     assert kinds == (
         {f"chat.completion{ending}"} if way.endpoint == "chat" else {"text_completion"}
@@ -235,8 +235,8 @@ def _documents(raw: str) -> list[Json]:
 def _text(choice: Json) -> str:
     if "text" in choice:
         return str(choice["text"])
-    said = choice.get("delta") or choice.get("message") or {}
-    return str(said.get("content") or "")
+    fields = choice.get("delta") or choice.get("message") or {}
+    return str(fields.get("content") or "")
 
 
 TABLES = [
@@ -251,21 +251,21 @@ TABLES = [
 async def test_what_becomes_of_each_field_is_what_the_table_says(
     client_dialect: str, endpoint: Endpoint, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    told, known = {}, {}
+    event, known_values = {}, {}
     for to, target in targets(endpoint).items():
         way = Way(client_dialect, endpoint, to)
         baselines: dict[str, Arrived | None] = {}
         for sample in samples(DIALECTS[client_dialect], endpoint):
             if sample.name == "model":
                 continue  # the policy says which it is
-            beside = json.dumps(sample.without)
-            if beside not in baselines:
-                baselines[beside] = await _arrived(way, client, upstream, sample.without)
+            extra = json.dumps(sample.without)
+            if extra not in baselines:
+                baselines[extra] = await _arrived(way, client, upstream, sample.without)
             arrived = await _arrived(way, client, upstream, sample.body)
-            told[to, sample.title] = fate_in_the_docs(sample, _at_another_address(target))
-            known[to, sample.title] = _fate(sample, target, arrived, baselines[beside])
+            event[to, sample.title] = fate_in_the_docs(sample, _at_another_address(target))
+            known_values[to, sample.title] = _fate(sample, target, arrived, baselines[extra])
 
-    assert known == told
+    assert known_values == event
 
 
 def _at_another_address(target: Target) -> Target:
@@ -274,9 +274,9 @@ def _at_another_address(target: Target) -> Target:
     return replace(target, upstream=replace(target.upstream, open_ranges=is_openai))
 
 
-def _fate(sample: Sample, target: Target, arrived: Arrived | None, without: Arrived | None) -> str:
-    assert without is not None
-    return "refused" if arrived is None else judge(sample, target, arrived, without)
+def _fate(sample: Sample, target: Target, arrived: Arrived | None, excluded: Arrived | None) -> str:
+    assert excluded is not None
+    return "refused" if arrived is None else judge(sample, target, arrived, excluded)
 
 
 async def _arrived(
@@ -285,14 +285,14 @@ async def _arrived(
     """Return what an upstream has got, and what the client was warned of; None if refused."""
     upstream.requests.clear()
     upstream.answer_with(way.script(streamed=False))
-    sent = way.sealed(body)
-    async with client.post(way.path, headers=way.headers, json=sent) as answered:
+    sent_body = way.sealed(body)
+    async with client.post(way.path, headers=way.headers, json=sent_body) as answered:
         await answered.read()
         warnings = answered.headers.get("x-headrace-warning", "")
     if answered.status in (400, 404, 422):
         assert upstream.requests == []
         return None
     assert answered.status == 200
-    [asked] = upstream.requests
-    names = [each.removesuffix(" dropped") for each in warnings.split("; ") if each]
-    return Arrived(asked.json, tuple(names))
+    [request] = upstream.requests
+    names = [name.removesuffix(" dropped") for name in warnings.split("; ") if name]
+    return Arrived(request.json, tuple(names))

@@ -54,10 +54,10 @@ DOCUMENT = Document(
 
 
 async def test_best_of_rules(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    less = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
+    parameter = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
     streamed = Parameter("best_of", [1], [2], null=False, beside={"stream": True})
-    document = replace(DOCUMENT, parameters=[less, streamed])
+    document = replace(DOCUMENT, parameters=[parameter, streamed])
 
     problems = await wrong_parameters(document, client, upstream)
 
-    assert [each for each in problems if "None" not in each] == []
+    assert [problem for problem in problems if "None" not in problem] == []

@@ -54,8 +54,11 @@ CUT_PRICE = "{input: 2, output: 8}"
 def policies(url: str) -> str:
     """Return a deployment for each shape, and for each form one whose streams break off."""
     key = "api_key: '${UPSTREAM_KEY}'"
-    ups = [f"  {form}: {{{said.format(url=url)}, {key}}}" for form, said in FORMS.items()]
-    targets = [(name, each.upstream, f"{{{each.price}}}") for name, each in PUBLISHED.items()]
+    ups = [f"  {form}: {{{text.format(url=url)}, {key}}}" for form, text in FORMS.items()]
+    targets = [
+        (name, published.upstream, f"{{{published.price}}}")
+        for name, published in PUBLISHED.items()
+    ]
     targets += [(f"cut-{form}", form, CUT_PRICE) for form in FORMS]
     deployments = [
         f"  {name}: {{targets: [{{upstream: {form}, model: m-{name}, price: {price}"
@@ -73,33 +76,40 @@ async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
         yield running
 
 
-def said(each: Published, *, streamed: bool) -> Script:
-    if each.upstream == "messages":
+def said(published: Published, *, streamed: bool) -> Script:
+    if published.upstream == "messages":
         if not streamed:
-            return answer(message(usage=each.usage))
-        first, *rest = message_events(text_events(0, " Par", "is."), usage=each.usage)
-        first["message"]["usage"] = each.begun or {**each.usage, "output_tokens": 1}
-        return stream([first, *rest], is_done=False)
-    if each.upstream == "responses":
-        items = [*each.more.get("output", ()), TEXT]
-        made = response(*items, usage=each.usage)
+            return answer(message(usage=published.usage))
+        first_document, *remainder = message_events(
+            text_events(0, " Par", "is."), usage=published.usage
+        )
+        first_document["message"]["usage"] = published.begun or {
+            **published.usage,
+            "output_tokens": 1,
+        }
+        return stream([first_document, *remainder], is_done=False)
+    if published.upstream == "responses":
+        items = [*published.more.get("output", ()), TEXT]
+        document = response(*items, usage=published.usage)
         texts = item_events(len(items) - 1, TEXT, " Par", "is.")
         return (
-            stream(response_events(texts, document=made), is_done=False)
+            stream(response_events(texts, document=document), is_done=False)
             if streamed
-            else answer(made)
+            else answer(document)
         )
     if not streamed:
-        return answer(chat(" Paris.", usage=each.usage))
+        return answer(chat(" Paris.", usage=published.usage))
     events = chat_events(" Par", "is.")
-    return stream([*events[:-1], {**events[-1], "usage": each.usage}])
+    return stream([*events[:-1], {**events[-1], "usage": published.usage}])
 
 
-async def call(proxy: Proxy, client: str, deployment: str, **more: Any) -> bytes:
+async def call(proxy: Proxy, client: str, deployment: str, **options: Any) -> bytes:
     path, body = CLIENTS[client]
     async with (
         ClientSession(base_url=proxy.url) as session,
-        session.post(path, headers=BEARER, json={"model": deployment, **body, **more}) as response,
+        session.post(
+            path, headers=BEARER, json={"model": deployment, **body, **options}
+        ) as response,
     ):
         raw = await response.read()
         assert response.status == 200, raw
@@ -112,8 +122,8 @@ def shown(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
     if streamed:
         lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: {")]
         documents = [line for line in lines if b'"usage"' in line]
-    last = json.loads(documents[-1])
-    used = (last.get("response") or last)["usage"]
+    last_value = json.loads(documents[-1])
+    used = (last_value.get("response") or last_value)["usage"]
     if client == "chat":
         return used["prompt_tokens"], used["completion_tokens"]
     cached = used.get("cache_read_input_tokens") or 0, used.get("cache_creation_input_tokens") or 0
@@ -126,8 +136,8 @@ def shown(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
 async def test_a_call_costs_what_it_costs_by_hand(
     name: str, client: str, streamed: bool, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    each = PUBLISHED[name]
-    upstream.answer_with(said(each, streamed=streamed))
+    published = PUBLISHED[name]
+    upstream.answer_with(said(published, streamed=streamed))
     options: Json = {"stream": True} if streamed else {}
     if streamed and client == "chat":
         options["stream_options"] = {"include_usage": True}
@@ -135,12 +145,14 @@ async def test_a_call_costs_what_it_costs_by_hand(
     raw = await call(priced, client, name, **options)
 
     [record] = await priced.sink.wait()
-    assert Decimal(record.billing.cost) / 10**9 == each.usd
+    assert Decimal(record.billing.cost) / 10**9 == published.usd
     assert record.billing.source == "provider"
     tokens = record.billing.tokens
-    assert (tokens.prompt_total, tokens.completion_total) == each.shown
-    if client != each.upstream:  # one of the same form reads what the provider says, word for word
-        assert shown(client, raw, streamed=streamed) == each.shown
+    assert (tokens.prompt_total, tokens.completion_total) == published.shown
+    if (
+        client != published.upstream
+    ):  # one of the same form reads what the provider says, word for word
+        assert shown(client, raw, streamed=streamed) == published.shown
 
 
 CUT = {
@@ -156,8 +168,8 @@ CUT = {
 async def test_a_stream_that_breaks_off_costs_what_was_read_and_written_until_then(
     form: str, client: str, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    events, after = CUT[form]
-    upstream.answer_with(stream(events, is_done=False, cut_after=after))
+    events, count_after = CUT[form]
+    upstream.answer_with(stream(events, is_done=False, cut_after=count_after))
     options = {"stream_options": {"include_usage": True}} if client == "chat" else {}
 
     try:

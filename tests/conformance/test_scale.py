@@ -89,8 +89,8 @@ DOCUMENT = Document(
 
 async def test_logprobs_rule(client: ClientSession, upstream: ScriptedUpstream) -> None:
     alone = [
-        Parameter("top_logprobs", [], [2], beside=beside)
-        for beside in ({}, {"logprobs": False}, {"logprobs": 3})
+        Parameter("top_logprobs", [], [2], beside=extra)
+        for extra in ({}, {"logprobs": False}, {"logprobs": 3})
     ]
     document = replace(DOCUMENT, parameters=alone)
 

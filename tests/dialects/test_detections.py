@@ -20,17 +20,17 @@ NAMES = {
 
 
 def said(
-    kind: str, score: float = 0.0, *, stage: Stage = "input", verdict: Any = None, **found: int
+    kind: str, score: float = 0.0, *, stage: Stage = "input", verdict: Any = None, **results: int
 ) -> tuple[Stage, GuardResult]:
-    verdict = verdict or ("flagged" if found else "passed")
+    verdict = verdict or ("flagged" if results else "passed")
     result = GuardResult(
-        "its name", verdict, False, found, score, 10, 1, 0.0, kind=kind, action="flag"
+        "its name", verdict, False, results, score, 10, 1, 0.0, kind=kind, action="flag"
     )
     return stage, result._replace(detections=KINDS[kind].detections)
 
 
 def test_every_detector_of_theirs_has_a_guard() -> None:
-    assert {each.name for kind in KINDS.values() for each in kind.detections} == NAMES
+    assert {detection.name for kind in KINDS.values() for detection in kind.detections} == NAMES
 
 
 @for_each(
@@ -86,17 +86,17 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
     ],
 )
 def test_a_verdict_has_its_word(verdict: Any, summary: Any, details: Any) -> None:
-    told = detections([verdict])
+    event = detections([verdict])
 
-    assert told["input_guardrails"] == {"summary": summary, "details": details}
-    assert told["output_guardrails"] == {"summary": {}, "details": {}}
+    assert event["input_guardrails"] == {"summary": summary, "details": details}
+    assert event["output_guardrails"] == {"summary": {}, "details": {}}
 
 
 def test_input_and_output_are_told_apart() -> None:
-    told = detections([said("nsfw"), said("nsfw", 0.7, stage="output", sexual=1)])
+    event = detections([said("nsfw"), said("nsfw", 0.7, stage="output", sexual=1)])
 
-    assert told["input_guardrails"]["summary"] == {"nsfw": 0}
-    assert told["output_guardrails"]["summary"] == {"nsfw": 1}
+    assert event["input_guardrails"]["summary"] == {"nsfw": 0}
+    assert event["output_guardrails"]["summary"] == {"nsfw": 1}
 
 
 def test_guards_that_share_a_detector_are_told_as_one() -> None:
@@ -109,21 +109,21 @@ def test_guards_that_share_a_detector_are_told_as_one() -> None:
         said("keywords", word=2),
     ]
 
-    told = detections(verdicts)["input_guardrails"]
+    event = detections(verdicts)["input_guardrails"]
 
-    assert told["summary"] == {"pii": 1, "on_topic": 0, "keyword_detected": 1}
-    assert told["details"]["pii"] == {"pii": {"email": 1}, "secrets": {"github": 1}}
-    assert told["details"]["keyword_detector"] == {"detected_counts": {"word": 3}}
+    assert event["summary"] == {"pii": 1, "on_topic": 0, "keyword_detected": 1}
+    assert event["details"]["pii"] == {"pii": {"email": 1}, "secrets": {"github": 1}}
+    assert event["details"]["keyword_detector"] == {"detected_counts": {"word": 3}}
 
 
 @pytest.mark.parametrize("verdict", ["failed", "not_applicable"])
 def test_a_guard_that_could_not_tell_claims_nothing(verdict: str) -> None:
-    told = detections([said("pii", verdict=verdict)])
+    event = detections([said("pii", verdict=verdict)])
 
-    assert told["input_guardrails"] == {"summary": {}, "details": {}}
+    assert event["input_guardrails"] == {"summary": {}, "details": {}}
 
 
 def test_every_kind_of_guard_can_be_told() -> None:
-    told = detections([said(kind) for kind in KINDS])["input_guardrails"]
+    event = detections([said(kind) for kind in KINDS])["input_guardrails"]
 
-    assert len(told["summary"]) >= len(KINDS) - 4  # pii and secrets share a word, and so do others
+    assert len(event["summary"]) >= len(KINDS) - 4  # pii and secrets share a word, and so do others

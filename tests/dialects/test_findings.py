@@ -81,34 +81,34 @@ def test_the_findings_of_an_answer_are_bounded() -> None:
 
 
 def test_detections_are_joined_with_ours_by_what_speaks_against_the_call() -> None:
-    said = join_detections({"enkrypt_policy_detections": DETECTED}, (), detections(OURS))
+    fields = join_detections({"enkrypt_policy_detections": DETECTED}, (), detections(OURS))
 
-    first, last = said["input_guardrails"], said["output_guardrails"]
-    assert first["summary"] == {"pii": 1, "toxicity": ["insult"], "on_topic": 1}
-    assert first["details"]["pii"] == {"pii": {"phone": 2, "email": 1}}
-    assert first["details"]["toxicity"] == {"toxicity": 0.9}
-    assert last["summary"] == {"on_topic": 0}
-    assert last["details"] == {"topic_detector": {"x": 1}}
+    first_value, last_value = fields["input_guardrails"], fields["output_guardrails"]
+    assert first_value["summary"] == {"pii": 1, "toxicity": ["insult"], "on_topic": 1}
+    assert first_value["details"]["pii"] == {"pii": {"phone": 2, "email": 1}}
+    assert first_value["details"]["toxicity"] == {"toxicity": 0.9}
+    assert last_value["summary"] == {"on_topic": 0}
+    assert last_value["details"] == {"topic_detector": {"x": 1}}
 
 
 def test_hooks_of_an_upstream_are_detections_under_their_own_names() -> None:
-    said = join_detections({"hook_results": HOOKED}, (), detections(OURS))
+    fields = join_detections({"hook_results": HOOKED}, (), detections(OURS))
 
-    assert said["input_guardrails"]["summary"] == {"words": 1, "pii": 1}
-    assert said["output_guardrails"]["summary"] == {"links": 0, "on_topic": 1}
+    assert fields["input_guardrails"]["summary"] == {"words": 1, "pii": 1}
+    assert fields["output_guardrails"]["summary"] == {"links": 0, "on_topic": 1}
 
 
 def test_hooks_are_joined_with_ours_and_detections_are_hooks() -> None:
     data = {"hook_results": HOOKED, "enkrypt_policy_detections": DETECTED}
 
-    said = join_hooks(data, (), hook_results(OURS))
+    fields = join_hooks(data, (), hook_results(OURS))
 
-    before = [(hook["id"], hook["verdict"]) for hook in said["before_request_hooks"]]
-    after = [(hook["id"], hook["verdict"]) for hook in said["after_request_hooks"]]
+    items_before = [(hook["id"], hook["verdict"]) for hook in fields["before_request_hooks"]]
+    items_after = [(hook["id"], hook["verdict"]) for hook in fields["after_request_hooks"]]
     theirs = [("pii", True), ("toxicity", False), ("on_topic", True)]
-    assert before == [("words", False), *theirs, ("mails", False)]
-    assert after == [("links", True), ("on_topic", False), ("topic", True)]
-    assert said["before_request_hooks"][0] == HOOKED["before_request_hooks"][0]
+    assert items_before == [("words", False), *theirs, ("mails", False)]
+    assert items_after == [("links", True), ("on_topic", False), ("topic", True)]
+    assert fields["before_request_hooks"][0] == HOOKED["before_request_hooks"][0]
 
 
 def test_no_more_names_are_looked_at_than_any_upstream_has() -> None:
@@ -116,9 +116,9 @@ def test_no_more_names_are_looked_at_than_any_upstream_has() -> None:
         looked = 0
 
         def items(self) -> Any:
-            for each in super().items():
+            for item in super().items():
                 self.looked += 1
-                yield each
+                yield item
 
     summary = Counted({f"not a name! {number}": 1 for number in range(10 * MAX_NAMES)})
 

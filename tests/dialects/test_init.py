@@ -185,17 +185,17 @@ def target(dialect: str) -> Target:
 
 
 def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere() -> None:
-    said = {"model": "m", "prompt": "p", "stop": ["a"], "stop_sequences": ["b"]}
-    call = read_call(RequestHead("scale", "completions", "/", "r"), said)
+    fields = {"model": "m", "prompt": "p", "stop": ["a"], "stop_sequences": ["b"]}
+    call = read_call(RequestHead("scale", "completions", "/", "r"), fields)
     scale, openai = DIALECTS["scale"], DIALECTS["openai"]
     ways: Any = ("completions", "completions")
 
-    here = translate(scale, scale, ways, call.body, target("scale"))
-    there = translate(scale, openai, ways, call.body, target("openai"))
+    request = translate(scale, scale, ways, call.body, target("scale"))
+    context = translate(scale, openai, ways, call.body, target("openai"))
 
-    assert (here.body["stop"], here.body["stop_sequences"], here.dropped_fields) == (
+    assert (request.body["stop"], request.body["stop_sequences"], request.dropped_fields) == (
         ["a"],
         ["b"],
         (),
     )
-    assert (there.body["stop"], there.dropped_fields) == (["a"], ("stop_sequences",))
+    assert (context.body["stop"], context.dropped_fields) == (["a"], ("stop_sequences",))

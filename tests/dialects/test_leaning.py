@@ -37,7 +37,7 @@ def policy(upstream: str, extra: str = "", targets: str = "") -> str:
     """Two keys, and deployments with every way in which a call may go elsewhere."""
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in (KEY, OTHER, TURNED)}
     price = "price: {input: 1, output: 2}"
-    first = targets or f"{{upstream: openai, model: gpt-4o-mini, {price}}}"
+    first_text = targets or f"{{upstream: openai, model: gpt-4o-mini, {price}}}"
     return f"""
 upstreams:
   openai: {{dialect: openai, base_url: '{upstream}/v1', api_key: '${{UPSTREAM_KEY}}'}}
@@ -49,7 +49,7 @@ keys:
   search-box: {{sha256: {digests[OTHER]}, deployments: [support-chat]}}
 deployments:
   support-chat:
-    targets: [{first}]
+    targets: [{first_text}]
     fallback: [{{upstream: spare, model: other, {price}}}]
   resilient:
     targets: [{{upstream: openai, model: primary, {price}}}]
@@ -79,17 +79,19 @@ class House:
 
     async def ask(self, key: str = KEY, **body: Any) -> tuple[int, Json]:
         headers = {"authorization": f"Bearer {key}"}
-        asked = {"model": "gpt-4o-mini", "input": "Go on.", **body}
-        async with self.session.post("/v1/responses", headers=headers, json=asked) as got:
-            raw = await got.read()
-        if body.get("stream") and got.status == 200:
-            return got.status, {"events": [data for _, data in events_of(raw)]}
-        return got.status, json.loads(raw)
+        request = {"model": "gpt-4o-mini", "input": "Go on.", **body}
+        async with self.session.post(
+            "/v1/responses", headers=headers, json=request
+        ) as response_item:
+            raw = await response_item.read()
+        if body.get("stream") and response_item.status == 200:
+            return response_item.status, {"events": [data for _, data in events_of(raw)]}
+        return response_item.status, json.loads(raw)
 
     async def id_of(self, **body: Any) -> str:
-        status, whole = await self.ask(**body)
-        assert status == 200, whole
-        return str(whole["id"])
+        status, document = await self.ask(**body)
+        assert status == 200, document
+        return str(document["id"])
 
     @property
     def last(self) -> Any:
@@ -112,21 +114,21 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
         yield running
 
 
-def is_unknown(status: int, body: Json, given: str) -> bool:
-    words = f"Previous response with id '{given[:200]}' not found."
-    words += unstored_hint(given, "resp_")
+def is_unknown(status: int, body: Json, text: str) -> bool:
+    words = f"Previous response with id '{text[:200]}' not found."
+    words += unstored_hint(text, "resp_")
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 
 
 async def test_a_client_leans_on_what_it_got(there: House) -> None:
-    first = await there.id_of()
-    status, second = await there.ask(previous_response_id=first)
+    first_text = await there.id_of()
+    status, second = await there.ask(previous_response_id=first_text)
 
-    assert first.startswith("resp_")
-    assert "resp_1" not in first
+    assert first_text.startswith("resp_")
+    assert "resp_1" not in first_text
     assert status == 200
-    assert second["id"] == first
+    assert second["id"] == first_text
     assert there.last.json == {
         "model": "gpt-4o-mini",
         "input": "Go on.",
@@ -143,49 +145,55 @@ def without_ids(event: Json) -> Json:
 
 
 async def test_each_event_has_the_sealed_id_and_no_other(there: House) -> None:
-    whole = response(text_item("Paris."), previous_response_id="resp_1")
-    events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), document=whole)
-    first = await there.id_of()
+    document = response(text_item("Paris."), previous_response_id="resp_1")
+    events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), document=document)
+    first_text = await there.id_of()
     there.upstream.answer_with(stream(events, is_done=False))
 
-    status, streamed = await there.ask(stream=True, previous_response_id=first)
+    status, streamed = await there.ask(stream=True, previous_response_id=first_text)
 
     assert status == 200
-    seen = streamed["events"]
-    assert [each["type"] for each in seen] == [each["type"] for each in events]
-    told = [each["response"] for each in seen if "response" in each]
-    assert {each["id"] for each in told} == {first}
-    assert {each["previous_response_id"] for each in told} == {first}
-    assert "resp_1" not in json.dumps(seen).replace(first, "")
-    for got, sent in zip(seen, events, strict=True):
-        if "response" not in sent:
-            assert without_ids(got) == without_ids(sent)
-    assert "msg_1" not in json.dumps(seen)
+    observed = streamed["events"]
+    assert [item["type"] for item in observed] == [item["type"] for item in events]
+    event = [item["response"] for item in observed if "response" in item]
+    assert {item["id"] for item in event} == {first_text}
+    assert {item["previous_response_id"] for item in event} == {first_text}
+    assert "resp_1" not in json.dumps(observed).replace(first_text, "")
+    for got, sent_body in zip(observed, events, strict=True):
+        if "response" not in sent_body:
+            assert without_ids(got) == without_ids(sent_body)
+    assert "msg_1" not in json.dumps(observed)
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
 async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, there: House) -> None:
     item = text_item("Write to ann@example.com.")
-    whole = response(item, previous_response_id="resp_1")
-    events = response_events(item_events(0, item, "Write to ann@", "example.com."), document=whole)
-    first = await there.id_of(model="guarded")
-    script = stream(events, is_done=False) if stream_it else answer(whole)
+    document = response(item, previous_response_id="resp_1")
+    events = response_events(
+        item_events(0, item, "Write to ann@", "example.com."), document=document
+    )
+    first_text = await there.id_of(model="guarded")
+    script = stream(events, is_done=False) if stream_it else answer(document)
     there.upstream.answer_with(script)
 
-    status, body = await there.ask(model="guarded", previous_response_id=first, stream=stream_it)
+    status, body = await there.ask(
+        model="guarded", previous_response_id=first_text, stream=stream_it
+    )
 
-    shown = json.dumps(body)
+    output = json.dumps(body)
     assert status == 200
-    assert "ann@example.com" not in shown
-    last = body["events"][-1]["response"] if stream_it else body
-    assert (last["id"], last["previous_response_id"]) == (first, first)
-    assert "resp_1" not in shown.replace(first, "")
+    assert "ann@example.com" not in output
+    last_value = body["events"][-1]["response"] if stream_it else body
+    assert (last_value["id"], last_value["previous_response_id"]) == (first_text, first_text)
+    assert "resp_1" not in output.replace(first_text, "")
 
 
 async def test_guards_of_questions_read_what_leans(there: House) -> None:
-    first = await there.id_of(model="guarded")
+    first_text = await there.id_of(model="guarded")
 
-    status, body = await there.ask(model="guarded", previous_response_id=first, input="forbidden")
+    status, body = await there.ask(
+        model="guarded", previous_response_id=first_text, input="forbidden"
+    )
 
     assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
     assert len(there.upstream.requests) == 1
@@ -197,37 +205,41 @@ async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, there: 
     for name in ("resp_1", "resp_2"):
         there.upstream.answer_with(answer(response(id=name)))
         ids.append(await there.id_of(model="kept", input=name))
-    whole = response(text_item("x"), id="resp_3")
-    events = response_events(item_events(0, text_item("x"), "x"), document=whole)
-    there.upstream.answer_with(stream(events, is_done=False) if stream_it else answer(whole))
+    document = response(text_item("x"), id="resp_3")
+    events = response_events(item_events(0, text_item("x"), "x"), document=document)
+    there.upstream.answer_with(stream(events, is_done=False) if stream_it else answer(document))
 
-    asked: list[tuple[int, Json]] = []
+    requests: list[tuple[int, Json]] = []
     for previous in (ids[0], ids[0], ids[1], None):
-        more = {"previous_response_id": previous} if previous else {}
-        asked.append(await there.ask(model="kept", input="Go on.", stream=stream_it, **more))
+        options = {"previous_response_id": previous} if previous else {}
+        requests.append(await there.ask(model="kept", input="Go on.", stream=stream_it, **options))
 
-    sent = [each.json.get("previous_response_id") for each in there.upstream.requests[2:]]
-    assert sent == ["resp_1", "resp_2", None]
-    first, again = [body["events"][-1]["response"] if stream_it else body for _, body in asked[:2]]
-    assert (first["id"], first["output"]) == (again["id"], again["output"])
-    assert again["previous_response_id"] == ids[0]
+    sent_items = [
+        request.json.get("previous_response_id") for request in there.upstream.requests[2:]
+    ]
+    assert sent_items == ["resp_1", "resp_2", None]
+    first_value, repeated = [
+        body["events"][-1]["response"] if stream_it else body for _, body in requests[:2]
+    ]
+    assert (first_value["id"], first_value["output"]) == (repeated["id"], repeated["output"])
+    assert repeated["previous_response_id"] == ids[0]
     records = await there.proxy.sink.wait(6)
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
 
 
 @pytest.mark.parametrize("key", [KEY, TURNED])
 async def test_any_text_of_the_same_key_may_lean(key: str, there: House) -> None:
-    first = await there.id_of()
+    first_text = await there.id_of()
 
-    status, _ = await there.ask(key=key, previous_response_id=first)
+    status, _ = await there.ask(key=key, previous_response_id=first_text)
 
     assert status == 200
 
 
 async def test_another_key_finds_nothing_and_the_upstream_hears_nothing(there: House) -> None:
-    first = await there.id_of()
+    first_text = await there.id_of()
 
-    assert is_unknown(*await there.ask(key=OTHER, previous_response_id=first), first)
+    assert is_unknown(*await there.ask(key=OTHER, previous_response_id=first_text), first_text)
     [_, record] = await there.proxy.sink.wait(2)
     assert (record.outcome, record.error.code) == ("client_error", "not_found")
     assert record.billing.cost in (None, 0)
@@ -251,11 +263,11 @@ async def test_another_key_finds_nothing_and_the_upstream_hears_nothing(there: H
     ids=["last", "proof", "shorter", "longer", "raw", "empty", "padded", "huge", "letters"],
 )
 async def test_a_tampered_id_is_unknown(tamper: Any, stream_it: bool, there: House) -> None:
-    given = tamper(await there.id_of())
+    value = tamper(await there.id_of())
 
-    status, body = await there.ask(previous_response_id=given, stream=stream_it)
+    status, body = await there.ask(previous_response_id=value, stream=stream_it)
 
-    assert is_unknown(status, body, given.replace("é", "?"))
+    assert is_unknown(status, body, value.replace("é", "?"))
     assert len(there.upstream.requests) == 1
 
 
@@ -273,24 +285,24 @@ async def test_null_leans_on_nothing(there: House) -> None:
 
 
 async def test_a_failing_target_is_tried_again_and_no_other_is_asked(there: House) -> None:
-    first = await there.id_of(model="resilient")
-    asked = len(there.upstream.requests)
+    first_text = await there.id_of(model="resilient")
+    request_count = len(there.upstream.requests)
     there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
 
-    status, body = await there.ask(model="resilient", previous_response_id=first)
+    status, body = await there.ask(model="resilient", previous_response_id=first_text)
 
     assert status == 503, body
-    later = there.upstream.requests[asked:]
-    assert [each.path for each in later] == ["/v1/responses"] * 2
-    assert {each.json["previous_response_id"] for each in later} == {"resp_1"}
-    assert {each.json["model"] for each in later} == {"primary"}
+    later = there.upstream.requests[request_count:]
+    assert [item.path for item in later] == ["/v1/responses"] * 2
+    assert {item.json["previous_response_id"] for item in later} == {"resp_1"}
+    assert {item.json["model"] for item in later} == {"primary"}
 
 
 async def test_an_answer_of_a_fallback_is_found_there(there: House) -> None:
     there.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
-    first = await there.id_of(model="support-chat")
+    first_text = await there.id_of(model="support-chat")
 
-    status, _ = await there.ask(model="support-chat", previous_response_id=first)
+    status, _ = await there.ask(model="support-chat", previous_response_id=first_text)
 
     assert status == 200
     assert (there.last.path, there.last.json["model"]) == ("/spare/v1/responses", "other")
@@ -298,57 +310,59 @@ async def test_an_answer_of_a_fallback_is_found_there(there: House) -> None:
 
 async def test_a_chat_keeps_nothing_to_lean_on(there: House) -> None:
     there.upstream.answer_with(answer(chat(" Paris.")))
-    first = await there.id_of(model="chatting")
+    first_text = await there.id_of(model="chatting")
 
-    status, body = await there.ask(model="chatting", previous_response_id=first)
+    status, body = await there.ask(model="chatting", previous_response_id=first_text)
 
-    assert is_unknown(status, body, first)
+    assert is_unknown(status, body, first_text)
 
 
 async def test_the_upstreams_own_words_name_the_id_that_its_client_knows(there: House) -> None:
-    first = await there.id_of()
+    first_text = await there.id_of()
     words = "Previous response with id 'resp_1' not found."
     error = {"message": words, "param": "previous_response_id", "type": "invalid_request_error"}
     there.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body = await there.ask(previous_response_id=first)
+    status, body = await there.ask(previous_response_id=first_text)
 
     assert status == 404
-    assert body["error"]["message"] == words.replace("resp_1", first)
+    assert body["error"]["message"] == words.replace("resp_1", first_text)
 
 
 async def test_another_model_of_the_deployment_does_not_have_it(there: House) -> None:
-    first = await there.id_of()
+    first_text = await there.id_of()
 
     for model in ("kept", "resilient", "unheard-of"):
-        assert is_unknown(*await there.ask(model=model, previous_response_id=first), first)
+        assert is_unknown(
+            *await there.ask(model=model, previous_response_id=first_text), first_text
+        )
     assert len(there.upstream.requests) == 1
 
 
 async def test_ids_survive_restart(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
-    async with house(tmp_path / "one", upstream) as first:
-        sealed = await first.id_of()
+    async with house(tmp_path / "one", upstream) as first_house:
+        sealed = await first_house.id_of()
         async with house(tmp_path / "two", upstream) as replica:
             assert (await replica.ask(previous_response_id=sealed))[0] == 200
             assert await replica.id_of() == sealed
-    async with house(tmp_path / "one", upstream) as again:
-        assert (await again.ask(previous_response_id=sealed))[0] == 200
+    async with house(tmp_path / "one", upstream) as repeated:
+        assert (await repeated.ask(previous_response_id=sealed))[0] == 200
 
 
 async def test_rotated_secret_still_opens(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response(previous_response_id="resp_1")))
-    async with house(tmp_path / "one", upstream, id_secrets=(OLD,)) as before:
-        sealed = await before.id_of()
-    async with house(tmp_path / "one", upstream, id_secrets=(SECRET, OLD)) as between:
-        status, body = await between.ask(previous_response_id=sealed)
+    async with house(tmp_path / "one", upstream, id_secrets=(OLD,)) as house_before:
+        sealed = await house_before.id_of()
+    async with house(tmp_path / "one", upstream, id_secrets=(SECRET, OLD)) as middle:
+        status, body = await middle.ask(previous_response_id=sealed)
         assert (status, body["previous_response_id"]) == (200, sealed)
-        new = await between.id_of()
+        new = await middle.id_of()
         assert new != sealed
-        assert (await between.ask(previous_response_id=new))[0] == 200
-    async with house(tmp_path / "one", upstream) as after:
-        assert is_unknown(*await after.ask(previous_response_id=sealed), sealed)
-        assert (await after.ask(previous_response_id=new))[0] == 200
+        assert (await middle.ask(previous_response_id=new))[0] == 200
+    async with house(tmp_path / "one", upstream) as house_after:
+        assert is_unknown(*await house_after.ask(previous_response_id=sealed), sealed)
+        assert (await house_after.ask(previous_response_id=new))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -361,33 +375,35 @@ async def test_rotated_secret_still_opens(upstream: ScriptedUpstream, tmp_path: 
 )
 async def test_skips_removed_target(now: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
-    async with house(tmp_path / "one", upstream) as before:
-        sealed = await before.id_of(model="support-chat")
-    asked = len(upstream.requests)
-    async with house(tmp_path / "one", upstream, policy(upstream.url, targets=now)) as after:
-        status, body = await after.ask(model="support-chat", previous_response_id=sealed)
+    async with house(tmp_path / "one", upstream) as house_before:
+        sealed = await house_before.id_of(model="support-chat")
+    request_count = len(upstream.requests)
+    async with house(tmp_path / "one", upstream, policy(upstream.url, targets=now)) as house_after:
+        status, body = await house_after.ask(model="support-chat", previous_response_id=sealed)
 
     assert is_unknown(status, body, sealed)
-    assert len(upstream.requests) == asked
+    assert len(upstream.requests) == request_count
 
 
 async def test_guard_route_needs_movable_state(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    away = "{name: away, guard: keywords, words: [private], action: route"
+    absent = "{name: away, guard: keywords, words: [private], action: route"
     policies = policy(upstream.url).replace(
         "{guard: keywords, words: [forbidden], action: block}",
-        f"{away}, to: [{{upstream: spare, model: local}}]}}",
+        f"{absent}, to: [{{upstream: spare, model: local}}]}}",
     )
     upstream.answer_with(answer(response()))
     async with house(tmp_path / "one", upstream, policies) as running:
-        first = await running.id_of(model="guarded")
-        aside = await running.id_of(model="guarded", input="private")
-        asked = len(upstream.requests)
+        first_text = await running.id_of(model="guarded")
+        in_thread = await running.id_of(model="guarded", input="private")
+        request_count = len(upstream.requests)
         status, body = await running.ask(
-            model="guarded", input="private", previous_response_id=first
+            model="guarded", input="private", previous_response_id=first_text
         )
         assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
-        assert len(upstream.requests) == asked
-        assert is_unknown(*await running.ask(model="guarded", previous_response_id=aside), aside)
+        assert len(upstream.requests) == request_count
+        assert is_unknown(
+            *await running.ask(model="guarded", previous_response_id=in_thread), in_thread
+        )
 
 
 async def test_no_secret_leaves_ids_alone(upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -25,18 +25,18 @@ ROUTE = "/v1/responses/{id}/cancel"
 
 
 @pytest.mark.parametrize(
-    ("path", "named"),
+    ("path", "name"),
     [
         ("/v1/responses/resp_1/cancel", "resp_1"),
         ("/v1/responses/a%2Fb%20c/cancel", "a/b c"),
         ("/v1/responses/%ff/cancel", "\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_a_part_of_a_path_is_decoded_once(path: str, named: str) -> None:
+def test_a_part_of_a_path_is_decoded_once(path: str, name: str) -> None:
     match = compile_route(ROUTE).fullmatch(path)
 
     assert match is not None
-    assert path_parameters(match) == (("id", named),)
+    assert path_parameters(match) == (("id", name),)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_an_id_is_one_part_of_a_path(path: str) -> None:
 
 
 def test_of_a_query_only_known_names_are_read() -> None:
-    known = frozenset({"limit", "include[]"})
+    known_names = frozenset({"limit", "include[]"})
     query = "limit=5&api_key=sk-1&include%5B%5D=a%26b&include[]=&limit=6"
 
-    assert query_parameters(query, known) == (
+    assert query_parameters(query, known_names) == (
         ("limit", "5"),
         ("include[]", "a&b"),
         ("include[]", ""),
@@ -87,11 +87,13 @@ def test_what_a_query_says_in_vain_is_named(query: str, warned: tuple[str, ...])
     ],
 )
 async def test_warns_of_unused_query(path: str, body: Json | None, client: ClientSession) -> None:
-    method, sent = ("GET", None) if body is None else ("POST", {"model": "gpt-4o-mini", **body})
+    method, sent_value = (
+        ("GET", None) if body is None else ("POST", {"model": "gpt-4o-mini", **body})
+    )
     headers = {"authorization": f"Bearer {KEY}"}
     url = f"{path}?foo=secret-value&api-version=1"
 
-    async with client.request(method, url, headers=headers, json=sent) as answered:
+    async with client.request(method, url, headers=headers, json=sent_value) as answered:
         raw = await answered.read()
 
     assert "query parameters dropped: foo" in answered.headers["x-headrace-warning"], raw
@@ -138,7 +140,7 @@ def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) 
 
 
 @for_each(
-    ("path", "shown"),
+    ("path", "output"),
     [
         ("/v1/fine_tuning/jobs", "/v1/fine_tuning/jobs"),
         ("/v1/files/file-9aBc/content", "/v1/files/*/content"),
@@ -149,8 +151,8 @@ def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) 
         ("/x\ny", "/*"),
     ],
 )
-def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) -> None:
-    assert plain_path(path) == shown
+def test_a_path_is_logged_without_what_may_be_a_secret(path: str, output: str) -> None:
+    assert plain_path(path) == output
 
 
 @pytest.mark.parametrize(
@@ -182,14 +184,14 @@ MISPLACED: dict[str, tuple[str, dict[str, str], str, str]] = {
 
 @for_each("name", MISPLACED)
 async def test_misplaced_key_is_explained(name: str, client: ClientSession) -> None:
-    path, headers, read, found = MISPLACED[name]
+    path, headers, read, match = MISPLACED[name]
 
     async with client.post(path, headers=headers, json=BODY) as answered:
         text = await answered.text()
 
     assert answered.status == 401
     assert (
-        f"This path reads the key from the header {read}. The request has one in {found}." in text
+        f"This path reads the key from the header {read}. The request has one in {match}." in text
     )
     assert KEY not in text + str(answered.headers)
 

@@ -62,10 +62,10 @@ def test_another_word_is_no_flag() -> None:
 
 
 def test_a_trace_is_joined() -> None:
-    found = request_headers.parent({"traceparent": TRACE})
+    context = request_headers.parent({"traceparent": TRACE})
 
-    assert found is not None
-    assert found.trace_id == "0af7651916cd43dd8448eb211c80319c"
+    assert context is not None
+    assert context.trace_id == "0af7651916cd43dd8448eb211c80319c"
 
 
 @for_each("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])

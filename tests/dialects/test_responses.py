@@ -39,45 +39,45 @@ FUNCTION: Json = {"type": "function", "name": "look_up", "parameters": {"type": 
 
 
 async def ask(
-    client: ClientSession, to: str | None = None, **more: Any
+    client: ClientSession, to: str | None = None, **options: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = BEARER | ({"x-headrace-deployment": to} if to else {})
-    async with client.post("/v1/responses", headers=headers, json={**ASKED, **more}) as answered:
+    async with client.post("/v1/responses", headers=headers, json={**ASKED, **options}) as answered:
         lower = {name.lower(): value for name, value in answered.headers.items()}
         return answered.status, await answered.read(), lower
 
 
 def streamed(raw: bytes) -> list[Json]:
     """Return the events of a stream, which is numbered without a gap."""
-    found = events_of(raw)
-    assert [data["type"] for _, data in found] == [name for name, _ in found]
-    assert [data["sequence_number"] for _, data in found] == [*range(len(found))]
-    return [data for _, data in found]
+    matches = events_of(raw)
+    assert [data["type"] for _, data in matches] == [name for name, _ in matches]
+    assert [data["sequence_number"] for _, data in matches] == [*range(len(matches))]
+    return [data for _, data in matches]
 
 
 def accumulated(raw: bytes) -> Json:
     events = streamed(raw)
     items: dict[int, Json] = {}
     texts: dict[tuple[int, int], str] = {}
-    for each in events:
-        kind, at = each["type"], int(each.get("output_index", 0))
-        numbers: list[int] = [each.get("content_index", 0), each.get("summary_index", 0)]
-        part = at, max(numbers)
+    for document in events:
+        kind, index = document["type"], int(document.get("output_index", 0))
+        numbers: list[int] = [document.get("content_index", 0), document.get("summary_index", 0)]
+        part = index, max(numbers)
         if kind == "response.output_item.added":
-            assert at not in items
-            items[at] = {}
+            assert index not in items
+            items[index] = {}
         elif kind.endswith(".delta"):
-            texts[part] = texts.get(part, "") + each["delta"]
+            texts[part] = texts.get(part, "") + document["delta"]
         elif kind.endswith(("text.done", "arguments.done", "input.done")):
-            done = each.get("text", each.get("arguments", each.get("input")))
-            assert done == texts.get(part, "")
+            result = document.get("text", document.get("arguments", document.get("input")))
+            assert result == texts.get(part, "")
         elif kind == "response.content_part.done":
-            assert each["part"]["text"] == texts.get(part, "")
+            assert document["part"]["text"] == texts.get(part, "")
         elif kind == "response.output_item.done":
-            items[at] = each["item"]
-    whole: Json = events[-1]["response"]
-    assert whole["output"] == [items[at] for at in sorted(items)]
-    return whole
+            items[index] = document["item"]
+    full_value: Json = events[-1]["response"]
+    assert full_value["output"] == [items[index] for index in sorted(items)]
+    return full_value
 
 
 WHOLE = response(text_item("Let me see."), CALLED, instructions="Be brief.", new=[1])
@@ -96,12 +96,12 @@ async def test_a_stream_of_the_same_form_passes_byte_by_byte(
     status, raw, _ = await ask(client, stream=True)
 
     assert status == 200, raw
-    got = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
-    assert got == [event(each)[6:-2] for each in STREAM]
+    results = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert results == [event(document)[6:-2] for document in STREAM]
     assert accumulated(raw) == WHOLE
-    [asked] = upstream.requests
-    assert asked.path == "/v1/responses"
-    assert asked.json == {**ASKED, "stream": True}
+    [request] = upstream.requests
+    assert request.path == "/v1/responses"
+    assert request.json == {**ASKED, "stream": True}
     [record] = await proxy.sink.wait()
     tokens = record.billing.tokens
     assert (record.head.endpoint, tokens.input, tokens.output) == ("responses", 5, 3)
@@ -112,7 +112,7 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
 ) -> None:
     document = json.dumps(WHOLE).encode()
     upstream.answer_with(answer(document))
-    asked: Json = {
+    request: Json = {
         "instructions": "Be brief.",
         "include": ["reasoning.encrypted_content"],
         "max_output_tokens": 64,
@@ -130,12 +130,12 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
         ],
     }
 
-    status, raw, headers = await ask(client, **asked)
+    status, raw, headers = await ask(client, **request)
 
     assert (status, raw) == (200, document)
     assert "x-headrace-warning" not in headers
-    [sent] = upstream.requests
-    assert sent.json == {**ASKED, **asked}
+    [sent_value] = upstream.requests
+    assert sent_value.json == {**ASKED, **request}
     [record] = await proxy.sink.wait()
     assert record.billing.tokens.total == 8
 
@@ -164,11 +164,11 @@ async def test_stream_failure_event(client: ClientSession, upstream: ScriptedUps
 
     _, raw, _ = await ask(client, stream=True)
 
-    (name, data), (ended, last) = events_of(raw)[-2:]
+    (name, data), (ended, last_document) = events_of(raw)[-2:]
     assert name == data["type"] == "error"
     assert data["error"]["message"] == "Sorry."
-    assert ended == last["type"] == "response.failed"
-    assert last["response"]["error"] == {"code": "server_error", "message": "Sorry."}
+    assert ended == last_document["type"] == "response.failed"
+    assert last_document["response"]["error"] == {"code": "server_error", "message": "Sorry."}
 
 
 @for_each(
@@ -205,6 +205,6 @@ async def test_cut_is_incomplete(client: ClientSession, upstream: ScriptedUpstre
 
     _, raw, _ = await ask(client, "search-answers")
 
-    whole = json.loads(raw)
-    assert whole["status"] == "incomplete"
-    assert whole["incomplete_details"] == {"reason": "max_output_tokens"}
+    full_value = json.loads(raw)
+    assert full_value["status"] == "incomplete"
+    assert full_value["incomplete_details"] == {"reason": "max_output_tokens"}

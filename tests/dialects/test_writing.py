@@ -16,10 +16,11 @@ FOUND: GuardResults = [
 def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
     answers = {
-        name: answer_status(each.client, FOUND, flagged=False) for name, each in DIALECTS.items()
+        name: answer_status(dialect.client, FOUND, flagged=False)
+        for name, dialect in DIALECTS.items()
     }
     refusals = {
-        name: refusal(each.client, blocked, "req_1", FOUND) for name, each in DIALECTS.items()
+        name: refusal(dialect.client, blocked, "req_1", FOUND) for name, dialect in DIALECTS.items()
     }
 
     assert (answers.pop("portkey"), set(answers.values())) == (246, {200})

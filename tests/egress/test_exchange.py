@@ -41,12 +41,12 @@ async def test_an_answer_is_its_first_choice() -> None:
     assert record.first_sent is not None
 
 
-@for_each("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
-async def test_an_answer_without_a_text_is_none(said: Any) -> None:
+@for_each("fields", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
+async def test_an_answer_without_a_text_is_none(fields: Any) -> None:
     exchange = InternalExchange(HEAD, BODY)
     await exchange.read_call(HEAD)
     await exchange.start(ResponseHead(streamed=False), new_record())
-    await exchange.send([Frame((STOP,), "chat", said, last=True)])
+    await exchange.send([Frame((STOP,), "chat", fields, last=True)])
 
     with pytest.raises(UpstreamInvalid):
         exchange.text()

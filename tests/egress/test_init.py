@@ -248,9 +248,9 @@ async def test_an_answer_without_end_is_cut(upstream: ScriptedUpstream) -> None:
 async def test_the_largest_answer_is_read_whole(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(b" " * MAX_RESPONSE_BYTES))
     async with ways() as out:
-        _, said = await out.post(upstream.url, {}, b"{}")
+        _, body = await out.post(upstream.url, {}, b"{}")
 
-    assert len(said) == MAX_RESPONSE_BYTES
+    assert len(body) == MAX_RESPONSE_BYTES
 
 
 @pytest.mark.parametrize("script", [cut_before_head(), answer(b"", 200, "content-length: 9")])

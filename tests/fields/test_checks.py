@@ -113,16 +113,16 @@ def accepts(dialect: str, body: dict[str, Any]) -> bool:
 
 
 @for_each(
-    ("dialect", "name", "within", "without"),
+    ("dialect", "name", "inner", "excluded"),
     [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in INCLUSIVE],
 )
 def test_a_field_has_its_type_and_its_inclusive_range(
-    dialect: str, name: str, within: list[Any], without: list[Any]
+    dialect: str, name: str, inner: list[Any], excluded: list[Any]
 ) -> None:
     base = BASE["completions"]
 
-    assert all(accepts(dialect, {**base, name: value}) for value in within)
-    assert not any(accepts(dialect, {**base, name: value}) for value in without)
+    assert all(accepts(dialect, {**base, name: value}) for value in inner)
+    assert not any(accepts(dialect, {**base, name: value}) for value in excluded)
 
 
 @for_each("dialect", sorted(DIALECTS))
@@ -180,9 +180,9 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
     plain: dict[str, FieldType] = {"name": required(string())}
-    meant: dict[str, FieldType] = {"name": replace(string(), default="x")}
+    intended: dict[str, FieldType] = {"name": replace(string(), default="x")}
 
-    check_body(meant, {"name": None})
+    check_body(intended, {"name": None})
     with pytest.raises(InvalidField):
         check_body(plain, {"name": None})
 
@@ -197,11 +197,11 @@ TABLES = [
 @for_each("fields", TABLES)
 def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> None:
     """One character is missing, added or changed, or two are swapped, anywhere in the name."""
-    for known in [name for name in fields if len(name) >= MIN_MISSPELLED]:
-        for at in range(len(known)):
-            start, rest = known[:at], known[at:]
-            edits = {start + rest[1:], f"{start}x{rest}", f"{start}x{rest[1:]}"}
-            edits.add(start + rest[1::-1] + rest[2:])
+    for known_text in [name for name in fields if len(name) >= MIN_MISSPELLED]:
+        for index in range(len(known_text)):
+            start, remainder = known_text[:index], known_text[index:]
+            edits = {start + remainder[1:], f"{start}x{remainder}", f"{start}x{remainder[1:]}"}
+            edits.add(start + remainder[1::-1] + remainder[2:])
             for name in edits - fields.keys():
                 [warning] = misspelled(fields, {"model": "m", name: 1})
                 assert warning.startswith(f"{name} unknown, did you mean "), warning

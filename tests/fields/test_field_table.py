@@ -23,7 +23,7 @@ def test_a_type_for_an_unknown_api_is_an_error() -> None:
 
 def test_required_fields_are_first() -> None:
     for api in APIS:
-        required = [known.required for known in fields_of(api).values()]
+        required = [known_value.required for known_value in fields_of(api).values()]
         assert required == sorted(required, reverse=True)
 
 

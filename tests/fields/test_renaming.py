@@ -36,10 +36,10 @@ def test_a_group_that_is_no_object_is_named() -> None:
 
 
 def test_null_and_values_without_a_counterpart_are_left_out() -> None:
-    none = {"stop": lambda stop: None}
+    nothing = {"stop": lambda stop: None}
 
-    assert to_api({"stop": ["a"], "user": None}, "messages", none) == {}
-    assert from_api({"stop_sequences": ["a"], "metadata": None}, "messages", none) == ({}, set())
+    assert to_api({"stop": ["a"], "user": None}, "messages", nothing) == {}
+    assert from_api({"stop_sequences": ["a"], "metadata": None}, "messages", nothing) == ({}, set())
 
 
 def test_a_group_with_other_members_is_named() -> None:

@@ -33,19 +33,19 @@ def test_letters_alone_are_folded_without_regard_to_marks() -> None:
 def test_every_character_is_folded_that_is_a_form_of_one_of_a_name() -> None:
     surrogates = range(0xD800, 0xE000)
     every = [chr(code) for code in range(sys.maxunicode + 1) if code not in surrogates]
-    whole = {each: normalize("NFKC", normalize("NFKC", each).casefold()) for each in every}
+    document = {name: normalize("NFKC", normalize("NFKC", name).casefold()) for name in every}
 
-    for each, form in whole.items():
+    for name, form in document.items():
         if re.fullmatch("[a-z0-9_.-]+", form):
-            assert folded(each) == form, hex(ord(each))
+            assert folded(name) == form, hex(ord(name))
 
 
 def test_no_character_that_is_folded_takes_long() -> None:
     codes = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
-    every = [each for each in map(chr, codes) if _FORMS_OF_ASCII.fullmatch(each)]
+    every = [name for name in map(chr, codes) if _FORMS_OF_ASCII.fullmatch(name)]
 
     assert not any(map(combining, every))
-    assert max(len(normalize("NFKD", each)) for each in every) <= 8
+    assert max(len(normalize("NFKD", name)) for name in every) <= 8
 
 
 @pytest.mark.parametrize("name", ["a" + "\u0315\u0316" * 100, "a" + "\ufdfa" * 200, "\ufdfa"])

@@ -26,7 +26,7 @@ UNBOUNDED = 1024
 
 
 @for_each(
-    ("body", "most"),
+    ("body", "maximum"),
     [
         ({}, UNBOUNDED),
         ({"max_tokens": None}, UNBOUNDED),
@@ -54,8 +54,10 @@ UNBOUNDED = 1024
         ({"max_tokens": 5, "reasoning": {"max_tokens": 2}}, 7),
     ],
 )
-def test_the_most_is_the_largest_that_any_server_may_obey(body: dict[str, Any], most: int) -> None:
-    assert most_tokens(body, KNOWN) == most
+def test_the_most_is_the_largest_that_any_server_may_obey(
+    body: dict[str, Any], maximum: int
+) -> None:
+    assert most_tokens(body, KNOWN) == maximum
 
 
 @for_each(

@@ -41,7 +41,7 @@ class Event:
 
 def events(raw: bytes) -> list[Event]:
     """Read the events of a stream."""
-    return [_event(each) for each in events_of(raw)]
+    return [_event(data) for data in events_of(raw)]
 
 
 def string_paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -49,11 +49,11 @@ def string_paths(value: Any, path: Path = ()) -> Iterator[Path]:
     if isinstance(value, str):
         yield path
     elif isinstance(value, dict):
-        for name, each in value.items():
-            yield from string_paths(each, (*path, name))
+        for name, item in value.items():
+            yield from string_paths(item, (*path, name))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from string_paths(each, (*path, index))
+        for index, item in enumerate(value):
+            yield from string_paths(item, (*path, index))
 
 
 def object_paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -61,8 +61,8 @@ def object_paths(value: Any, path: Path = ()) -> Iterator[Path]:
     if isinstance(value, dict):
         yield path
     if isinstance(value, dict | list):
-        for step, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from object_paths(each, (*path, step))
+        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from object_paths(item, (*path, step))
 
 
 def value_at(value: Any, path: Path) -> Any:
@@ -75,11 +75,14 @@ def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
     """Return a JSON value with the value at a path changed."""
     if not path:
         return change(value)
-    step, rest = path[0], path[1:]
+    step, remainder = path[0], path[1:]
     if isinstance(value, dict):
-        return {**value, step: replaced(value[step], rest, change)}
+        return {**value, step: replaced(value[step], remainder, change)}
     items: Sequence[Any] = value
-    return [replaced(each, rest, change) if at == step else each for at, each in enumerate(items)]
+    return [
+        replaced(item, remainder, change) if index == step else item
+        for index, item in enumerate(items)
+    ]
 
 
 def _event(raw: bytes) -> Event:

@@ -83,7 +83,7 @@ def text_of(recording: Recording) -> bytes:
     about |= {"sealed": "ids of responses"} if recording.sealed else {}
     lines = [*about.items(), *(("defect", defect) for defect in recording.defects)]
     outputs = recording.outputs
-    bodies = {UPSTREAM: recording.upstream, **{at: each.body for at, each in outputs.items()}}
+    bodies = {UPSTREAM: recording.upstream, **{place: item.body for place, item in outputs.items()}}
     calls = {label: json.dumps(output.call).encode() for label, output in outputs.items()}
     sections = [(ABOUT, _joined(lines)), *_grouped(bodies)]
     sections += [(CALLS, _joined((label, call.decode()) for label, call in _grouped(calls)))]

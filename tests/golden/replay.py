@@ -106,7 +106,7 @@ class Replay:
         received = [await self._received(recording, proxy, *call) for call in calls]
         records = {record.request_id: record for record in await proxy.sink.wait(len(calls))}
         proxy.start_case()
-        return [each.output(records[each.request_id]) for each in received]
+        return [item.output(records[item.request_id]) for item in received]
 
     async def forwarded(self, client: str, request: Json, family: str) -> Json:
         """Return the request that an upstream of ``family`` gets for a request of a client."""
@@ -121,8 +121,8 @@ class Replay:
             await response.read()
         await self.proxy.sink.wait()
         self.proxy.start_case()
-        [asked] = self.upstream.requests
-        return dict(asked.json)
+        [asked_item] = self.upstream.requests
+        return dict(asked_item.json)
 
     async def _received(
         self, recording: Recording, proxy: Proxy, label: str, pieces: Sequence[bytes] | None
@@ -183,7 +183,7 @@ def streaming(pieces: Iterable[bytes], recording: Recording) -> Script:
     same event loop reads before the next is sent."""
     chunks = [*map(piece, pieces)]
 
-    async def script(asked: Asked, wire: Wire) -> None:
+    async def script(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for chunk in chunks:
             await wire.send(chunk)
@@ -214,9 +214,13 @@ def recorded(record: Any) -> Json:
         "finish_reasons": facts.finish_reasons,
         "usage": facts.source,
         "tokens": {name: count for name, count in asdict(facts.tokens).items() if count},
-        "guards": {each.guard: each.verdict for _, each in verdicts},
-        "findings": {each.guard: dict(each.findings) for _, each in verdicts if each.findings},
-        "upstream_findings": [[name, *map(str, found)] for name, found in facts.upstream_findings],
+        "guards": {result.guard: result.verdict for _, result in verdicts},
+        "findings": {
+            result.guard: dict(result.findings) for _, result in verdicts if result.findings
+        },
+        "upstream_findings": [
+            [name, *map(str, finding)] for name, finding in facts.upstream_findings
+        ],
         "warnings": [str(warning) for warning in record.warnings],
     }
     return {name: value for name, value in values.items() if value}

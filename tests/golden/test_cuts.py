@@ -26,7 +26,7 @@ async def test_cut_bytes_give_the_recorded_output(name: str, replay: Replay) -> 
     recording = read(name)
     labels = [f"{client} {guard}" for client in clients(recording) for guard in GUARDS[:2]]
 
-    outputs = await replay.sent(recording, [(each, _cut_bytes(recording, each)) for each in labels])
+    outputs = await replay.sent(recording, [(item, _cut_bytes(recording, item)) for item in labels])
 
     for label, output in zip(labels, outputs, strict=True):
         assert output == recording.outputs[label], label
@@ -47,18 +47,21 @@ async def test_cut_texts_give_the_same_texts(name: str, replay: Replay) -> None:
     )
 
     for (label, position), output in zip(calls, outputs, strict=True):
-        client, whole = label.split()[0], recording.outputs[label]
-        assert output.call["outcome"] == whole.call["outcome"], (label, position)
-        texts, wanted = (texts_of(client, each.body) for each in (output, whole))
-        if whole.call["outcome"] != "success":
-            texts, wanted = _common(texts, wanted)
-        assert texts == wanted, (label, position)
+        client, full_value = label.split()[0], recording.outputs[label]
+        assert output.call["outcome"] == full_value.call["outcome"], (label, position)
+        texts, expected = (texts_of(client, item.body) for item in (output, full_value))
+        if full_value.call["outcome"] != "success":
+            texts, expected = _common(texts, expected)
+        assert texts == expected, (label, position)
 
 
-def _common(one: Texts, other: Texts) -> tuple[Texts, Texts]:
+def _common(texts: Texts, other_texts: Texts) -> tuple[Texts, Texts]:
     """Shorten texts to what both have: how much of a failed stream a guard clears may differ."""
-    lengths = {place: min(len(one[place]), len(other[place])) for place in one.keys() & other}
-    return _shortened(one, lengths), _shortened(other, lengths)
+    lengths = {
+        place: min(len(texts[place]), len(other_texts[place]))
+        for place in texts.keys() & other_texts
+    }
+    return _shortened(texts, lengths), _shortened(other_texts, lengths)
 
 
 def _shortened(texts: Texts, lengths: dict[tuple[object, ...], int]) -> Texts:

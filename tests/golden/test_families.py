@@ -36,9 +36,9 @@ def test_documents_are_the_same_wherever_the_bytes_are_cut(name: str) -> None:
     raw = read(name).upstream
     documents = documents_of([raw])
 
-    for at in range(1, len(raw)):
-        assert documents_of([raw[:at], raw[at:]]) == documents, at
-    assert documents_of([raw[at : at + 1] for at in range(len(raw))]) == documents
+    for index in range(1, len(raw)):
+        assert documents_of([raw[:index], raw[index:]]) == documents, index
+    assert documents_of([raw[index : index + 1] for index in range(len(raw))]) == documents
 
 
 @pytest.mark.parametrize("inspect", [False, True], ids=["pass", "inspect"])
@@ -73,9 +73,9 @@ def test_clients_of_the_same_family_get_the_bytes(name: str, client: FamilyName)
     )
     if name.endswith("surrogates"):  # halves are joined
         return
-    documents = [each for each in documents if each != PING]
+    documents = [document for document in documents if document != PING]
     frames = Pipeline(client, client).frames(documents)
 
-    passed = documents_of([written(client, frames)])
+    passed_value = documents_of([written(client, frames)])
 
-    assert passed == documents[: len(passed)] or passed == [*documents, sse.DONE]
+    assert passed_value == documents[: len(passed_value)] or passed_value == [*documents, sse.DONE]

@@ -51,13 +51,13 @@ async def sent(
     """Return what a client gets of a stream, and the record of the call."""
     watch, record = guarding(client, *rules)
     pipeline = Pipeline(family, client, inspect=True)
-    shown: list[Frame] = []
+    frames: list[Frame] = []
     try:
         for frame in pipeline.frames(documents_of(pieces)):
-            shown += await watch.inspect(frame)
+            frames += await watch.inspect(frame)
     except GuardBlocked:
         pass
-    return written(client, checked(shown, split=True)), record
+    return written(client, checked(frames, split=True)), record
 
 
 @pytest.mark.parametrize("guard", ["masked", "flagged"])
@@ -77,20 +77,20 @@ async def test_clients_read_what_guards_show(name: str, client: FamilyName, guar
         assert texts == recorded
     if recording.family == client:  # others get no values without a place in their family
         results = [result for _, result in record.guard_results()]
-        assert {each.guard: each.verdict for each in results} == output.call.get("guards", {})
-        findings = {each.guard: dict(each.findings) for each in results if each.findings}
+        assert {item.guard: item.verdict for item in results} == output.call.get("guards", {})
+        findings = {item.guard: dict(item.findings) for item in results if item.findings}
         assert findings == output.call.get("findings", {})
 
 
 @pytest.mark.parametrize("guard", ["masking", "blocking"])
 @pytest.mark.parametrize(("name", "client"), PAIRS)
 async def test_marker_in_one_place_is_inspected(name: str, client: FamilyName, guard: str) -> None:
-    each: Marked
-    for each in marked_streams()[name]:
-        body, _ = await sent(read(name).family, client, each.pieces, RULES[guard])
+    marked: Marked
+    for marked in marked_streams()[name]:
+        body, _ = await sent(read(name).family, client, marked.pieces, RULES[guard])
         for event, path in escaped(body):
-            case = f"{each.slot} -> {client}: {event.slot(path)}"
-            assert each.is_name, case
+            case = f"{marked.slot} -> {client}: {event.slot(path)}"
+            assert marked.is_name, case
             assert SILENT.intersection(path), case
 
 
@@ -103,9 +103,9 @@ async def test_markers_in_all_strings_are_masked(name: str, client: FamilyName) 
     assert [event.slot(path) for event, path in escaped(body)] == []
 
 
-def chunk_of(delta: object, **more: object) -> bytes:
+def chunk_of(delta: object, **options: object) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    chunk = {"id": "a", "object": "chat.completion.chunk", "choices": [choice], **more}
+    chunk = {"id": "a", "object": "chat.completion.chunk", "choices": [choice], **options}
     return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
 

@@ -35,17 +35,17 @@ class Marked:
     pieces: Sequence[bytes]
 
 
-def _marked(recording: Recording, known: set[tuple[str, str, bool]]) -> Iterator[Marked]:
+def _marked(recording: Recording, known_names: set[tuple[str, str, bool]]) -> Iterator[Marked]:
     """Yield the stream with each string marked that no other recording of its family has, and with
     a member added to each such object."""
     parsed = events(recording.upstream)
-    for at, event in enumerate(parsed):
+    for index, event in enumerate(parsed):
         for path, is_name, change in _changes(event):
             case = recording.family, event.slot(path), is_name
-            if case not in known:
-                known.add(case)
-                pieces = [each.raw for each in parsed]
-                pieces[at] = event.changed(path, change).raw
+            if case not in known_names:
+                known_names.add(case)
+                pieces = [item.raw for item in parsed]
+                pieces[index] = event.changed(path, change).raw
                 yield Marked(event.slot(path), is_name, pieces)
 
 
@@ -87,23 +87,23 @@ def escaped(body: bytes) -> list[tuple[Event, Path]]:
 @cache
 def marked_streams() -> dict[str, list[Marked]]:
     """Return the marked streams by the name of the recording."""
-    known: set[tuple[str, str, bool]] = set()
-    return {name: [*_marked(read(name), known)] for name in NAMES}
+    known_names: set[tuple[str, str, bool]] = set()
+    return {name: [*_marked(read(name), known_names)] for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("guard", ["masking", "blocking"])
 async def test_marker_in_one_place_is_inspected(name: str, guard: str, replay: Replay) -> None:
     recording = read(name)
-    cases = [(each, client) for each in marked_streams()[name] for client in clients(recording)]
+    cases = [(marked, client) for marked in marked_streams()[name] for client in clients(recording)]
 
-    calls = [(f"{client} {guard}", each.pieces) for each, client in cases]
+    calls = [(f"{client} {guard}", marked.pieces) for marked, client in cases]
     outputs = await replay.sent(recording, calls)
 
-    for (each, client), output in zip(cases, outputs, strict=True):
+    for (marked, client), output in zip(cases, outputs, strict=True):
         for event, path in escaped(output.body):
-            case = f"{each.slot} -> {client}: {event.slot(path)}"
-            assert each.is_name, case
+            case = f"{marked.slot} -> {client}: {event.slot(path)}"
+            assert marked.is_name, case
             assert SILENT.intersection(path), case
 
 

@@ -29,6 +29,6 @@ async def test_clients_receive_the_recorded_output(
     assert _changes(recording.path.read_bytes(), content) == ""
 
 
-def _changes(before: bytes, after: bytes) -> str:
-    old, new = (text.decode().splitlines(keepends=True) for text in (before, after))
+def _changes(data_before: bytes, data_after: bytes) -> str:
+    old, new = (text.decode().splitlines(keepends=True) for text in (data_before, data_after))
     return "".join(unified_diff(old, new, "recorded", "now", n=1))

@@ -21,38 +21,38 @@ _OF_DELTA = frozenset(
 
 def texts_of(client: str, body: bytes) -> Texts:
     """Return the texts that a client reads, each by its place."""
-    found: Texts = {}
+    texts: Texts = {}
     read = {"messages": _message_texts, "responses": _response_texts}.get(client, _chat_texts)
     for event in events(body):
         for place, text in read(event) if event.document else ():
-            found[place] = found.get(place, "") + text
-    return {place: text for place, text in found.items() if text}
+            texts[place] = texts.get(place, "") + text
+    return {place: text for place, text in texts.items() if text}
 
 
 def _chat_texts(event: Event) -> Iterator[tuple[tuple[object, ...], str]]:
     for choice in event.document.get("choices", ()):
-        said = {"text": choice["text"]} if "text" in choice else choice["delta"]
-        for path in string_paths(said):
+        fields = {"text": choice["text"]} if "text" in choice else choice["delta"]
+        for path in string_paths(fields):
             if path[-1] not in _NOT_TEXT:
-                yield (choice["index"], *_place(said, path)), value_at(said, path)
+                yield (choice["index"], *_place(fields, path)), value_at(fields, path)
 
 
-def _place(said: Any, path: Path) -> Path:
+def _place(fields: Any, path: Path) -> Path:
     """Return a path with the index of a tool call instead of its position, and no part numbers."""
     if path[0] == "tool_calls":
-        call = value_at(said, path[:2])
+        call = value_at(fields, path[:2])
         return path[0], call.get("index", path[1]), *path[2:]
     return tuple(step for step in path if isinstance(step, str))
 
 
 def _message_texts(event: Event) -> Iterator[tuple[tuple[object, ...], str]]:
     if event.kind in ("content_block_start", "content_block_delta"):
-        said = event.document.get("delta") or event.document["content_block"]
-        kind = said["type"].removesuffix("_delta")
+        fields = event.document.get("delta") or event.document["content_block"]
+        kind = fields["type"].removesuffix("_delta")
         yield from (
-            ((event.document["index"], kind, name), said[name])
+            ((event.document["index"], kind, name), fields[name])
             for name in _OF_BLOCK
-            if name in said
+            if name in fields
         )
 
 
@@ -105,8 +105,8 @@ def _delta_paths(family: str, event: Event) -> Iterator[Path]:
         if isinstance(document.get("delta"), str):
             yield ("delta",)
     else:
-        for at, choice in enumerate(document.get("choices", ())):
-            yield from _choice_paths(choice, ("choices", at))
+        for index, choice in enumerate(document.get("choices", ())):
+            yield from _choice_paths(choice, ("choices", index))
 
 
 def _choice_paths(choice: Any, start: Path) -> Iterator[Path]:

@@ -71,13 +71,13 @@ class Form:
         *,
         key: str = KEY,
         deployment: str = "",
-        **more: Any,
+        **options: Any,
     ) -> bytes:
         headers = {
             "authorization": f"Bearer {key}",
             "x-headrace-deployment": deployment or self.deployment,
         }
-        body = {**self.body(turns), **more}
+        body = {**self.body(turns), **options}
         async with client.post(self.path, headers=headers, json=body) as response:
             raw = await response.read()
         assert response.status == 200, raw
@@ -86,7 +86,7 @@ class Form:
 
 def _messages(turns: list[str]) -> list[Json]:
     roles = ("user", "assistant")
-    return [{"role": roles[at % 2], "content": text} for at, text in enumerate(turns)]
+    return [{"role": roles[index % 2], "content": text} for index, text in enumerate(turns)]
 
 
 def _chat(turns: list[str]) -> Json:
@@ -100,23 +100,23 @@ def _chat_call(arguments: str) -> Json:
 
 
 def _chat_whole(text: str, arguments: str) -> Json:
-    made = chat(text)
-    made["choices"][0]["message"]["tool_calls"] = [_chat_call(arguments)]
-    return made
+    document = chat(text)
+    document["choices"][0]["message"]["tool_calls"] = [_chat_call(arguments)]
+    return document
 
 
 def _chat_events(texts: list[str], arguments: list[str]) -> list[Json]:
-    first, *said, end, used = chat_events(*texts)
+    first_document, *values, end, used = chat_events(*texts)
     calls = [
         {
-            **first,
+            **first_document,
             "choices": [
-                {"index": 0, "delta": {"tool_calls": [_chat_call(each)]}, "finish_reason": None}
+                {"index": 0, "delta": {"tool_calls": [_chat_call(argument)]}, "finish_reason": None}
             ],
         }
-        for each in arguments
+        for argument in arguments
     ]
-    return [first, *said, *calls, end, used]
+    return [first_document, *values, *calls, end, used]
 
 
 def _read_chat(raw: bytes, streamed: bool) -> Said:
@@ -127,19 +127,19 @@ def _read_chat(raw: bytes, streamed: bool) -> Said:
             words = choice["delta" if streamed else "message"]
             text += words.get("content") or ""
             calls = words.get("tool_calls") or ()
-            arguments += "".join(each["function"]["arguments"] for each in calls)
+            arguments += "".join(call["function"]["arguments"] for call in calls)
     return Said(text, json.loads(arguments))
 
 
 def _read_messages(raw: bytes, streamed: bool) -> Said:
-    whole = accumulated(events_of(raw)) if streamed else json.loads(raw)
-    by_type = {block["type"]: block for block in whole["content"]}
+    document = accumulated(events_of(raw)) if streamed else json.loads(raw)
+    by_type = {block["type"]: block for block in document["content"]}
     return Said(by_type["text"]["text"], by_type["tool_use"]["input"])
 
 
 def _read_responses(raw: bytes, streamed: bool) -> Said:
-    whole = accumulated_response(raw) if streamed else json.loads(raw)
-    items = {item["type"]: item for item in whole["output"]}
+    document = accumulated_response(raw) if streamed else json.loads(raw)
+    items = {item["type"]: item for item in document["output"]}
     text = items["message"]["content"][0]["text"]
     return Said(text, json.loads(items["function_call"]["arguments"]))
 
@@ -149,7 +149,7 @@ def _responses_whole(text: str, arguments: str) -> Json:
 
 
 def _partial_json(arguments: list[str]) -> list[Json]:
-    return [{"type": "input_json_delta", "partial_json": each} for each in arguments]
+    return [{"type": "input_json_delta", "partial_json": argument} for argument in arguments]
 
 
 FORMS = (

@@ -40,12 +40,12 @@ PREFIXES = {
 
 
 def generic() -> list[Credential]:
-    found = []
+    matches = []
     for prefix, alphabet in PREFIXES.items():
         for size in (32, 40, 64):
             secret = prefix + draw(f"{prefix}{size}", size, alphabet)
-            found.append(Credential("generic-token", f"Please use {secret}, and thanks", secret))
-    return found
+            matches.append(Credential("generic-token", f"Please use {secret}, and thanks", secret))
+    return matches
 
 
 PLACES = ("{}", "({})", "`{}`", '"{}"', "<{}>", "{}.", "run X={} now", "https://a.example/?k={}&z=1",

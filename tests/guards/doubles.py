@@ -70,7 +70,7 @@ class Elsewhere:
         turn = asyncio.Event()
         asyncio.get_running_loop().call_soon(turn.set)
         await turn.wait()
-        return [self.words.find(each.text) for each in texts]
+        return [self.words.find(text.text) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def stream_inspector(*rules: GuardRule, engine: Engine | None = None) -> StreamI
 
 
 def tallies(*rules: GuardRule) -> list[RuleTally]:
-    return [RuleTally(each, Ticks()) for each in rules]
+    return [RuleTally(item, Ticks()) for item in rules]
 
 
 def pieces(text: str, cuts: Sequence[int]) -> list[str]:
@@ -116,9 +116,9 @@ def pieces(text: str, cuts: Sequence[int]) -> list[str]:
 
 def short_digests() -> Digest:
     """Return digests of three characters: ``x7f`` for the first value, ``y7f`` for the next."""
-    given: dict[tuple[str, frozenset[str]], str] = {}
+    values: dict[tuple[str, frozenset[str]], str] = {}
 
     def digest(label: str, value: str, hosts: Collection[str]) -> str:
-        return given.setdefault((value, frozenset(hosts)), f"{'xyz'[len(given)]}7f")
+        return values.setdefault((value, frozenset(hosts)), f"{'xyz'[len(values)]}7f")
 
     return digest

@@ -7,35 +7,35 @@ import json
 from tests.doubles import Asked, Json, Script, Wire, answer, chat, chat_events, stream
 
 
-def asked_text(asked: Asked) -> str:
-    return str(asked.json["messages"][-1]["content"])
+def asked_text(request: Asked) -> str:
+    return str(request.json["messages"][-1]["content"])
 
 
 def echoing(size: int = 3, *, cut: bool = False) -> Script:
     """Answer with the last message; its value in the arguments of a tool too. A stream has pieces
     of ``size`` characters, and breaks off before it ends where it is ``cut``."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        text = asked_text(asked)
+    async def script(request: Asked, wire: Wire) -> None:
+        text = asked_text(request)
         arguments = json.dumps({"said": [text]}, ensure_ascii=False)
-        if not asked.json.get("stream"):
+        if not request.json.get("stream"):
             message = {"role": "assistant", "content": text, "tool_calls": [_call(arguments)]}
-            whole = chat()
-            await answer({**whole, "choices": [{**whole["choices"][0], "message": message}]})(
-                asked, wire
+            document = chat()
+            await answer({**document, "choices": [{**document["choices"][0], "message": message}]})(
+                request, wire
             )
             return
-        first, *texts, end, usage = chat_events(*_pieces(text, size))
-        calls = [_delta(first, _call(piece)) for piece in _pieces(arguments, size)]
-        events = [first, *texts, *calls, end, usage]
+        first_document, *texts, end, usage = chat_events(*_pieces(text, size))
+        calls = [_delta(first_document, _call(piece)) for piece in _pieces(arguments, size)]
+        events = [first_document, *texts, *calls, end, usage]
         cut_after = len(events) - 2 if cut else None
-        await stream(events, cut_after=cut_after)(asked, wire)
+        await stream(events, cut_after=cut_after)(request, wire)
 
     return script
 
 
 def _pieces(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+    return [text[index : index + size] for index in range(0, len(text), size)]
 
 
 def _call(arguments: str) -> Json:

@@ -29,32 +29,32 @@ def ratio(call: Callable[[str], object], text: str) -> float:
 
 
 def growth(
-    call: Callable[[str], object], text: Callable[[int], str], size: int = 4_000, *, most: float
+    call: Callable[[str], object], text: Callable[[int], str], size: int = 4_000, *, maximum: float
 ) -> float:
     """Return how many times longer a text of ``TIMES`` this size takes."""
-    return grown(call, text(size), text(size * TIMES), most=most)
+    return grown(call, text(size), text(size * TIMES), maximum=maximum)
 
 
-def grown(call: Callable[[T], object], short: T, long: T, *, most: float = LINEAR) -> float:
+def grown(call: Callable[[T], object], short: T, long: T, *, maximum: float = LINEAR) -> float:
     """Return how many times longer a call takes for ``long`` than for ``short``. It is measured
     again while that is not less than ``most``."""
-    of_short = of_long = found = float("inf")
+    of_short = of_long = result = float("inf")
     gc.disable()  # what other tests left is not swept on our time
     try:
         for count in range(MOST_ROUNDS):
             of_short, of_long = min(of_short, _cost(call, short)), min(of_long, _cost(call, long))
-            found = of_long / max(of_short, UNSEEN_S)
-            if count >= LEAST_ROUNDS and found < most:
+            result = of_long / max(of_short, UNSEEN_S)
+            if count >= LEAST_ROUNDS and result < maximum:
                 break
-        return found
+        return result
     finally:
         gc.enable()
 
 
 def _cost(call: Callable[[T], object], text: T) -> float:
-    began = thread_time()
+    started_at = thread_time()
     call(text)
-    return thread_time() - began
+    return thread_time() - started_at
 
 
 def lines(call: Callable[[], object]) -> int:
@@ -66,12 +66,12 @@ def lines(call: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
-    before = sys.gettrace()
+    function_before = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
     finally:
-        sys.settrace(before)
+        sys.settrace(function_before)
     return count
 
 

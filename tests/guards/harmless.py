@@ -55,9 +55,9 @@ def _standard_library() -> Iterator[str]:
 
 
 def _descriptions() -> Iterator[str]:
-    for found in sorted(distributions(), key=lambda each: each.metadata["Name"].lower()):
-        yield found.read_text("METADATA") or ""
-        yield found.read_text("RECORD") or ""
+    for distribution in sorted(distributions(), key=lambda each: each.metadata["Name"].lower()):
+        yield distribution.read_text("METADATA") or ""
+        yield distribution.read_text("RECORD") or ""
 
 
 def _pieces(texts: Iterator[str], count: int) -> list[str]:

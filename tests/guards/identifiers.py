@@ -130,10 +130,10 @@ NEGATIVES = [
 
 def positives() -> list[tuple[str, str, str]]:
     """Give kind, value and text: every value in a sentence, most of them in two."""
-    made = [
-        (kind, value, SENTENCES[(at + turn) % len(SENTENCES)].format(value))
+    results = [
+        (kind, value, SENTENCES[(index + turn) % len(SENTENCES)].format(value))
         for kind, values in VALUES.items()
-        for at, value in enumerate(values)
+        for index, value in enumerate(values)
         for turn in (0, 3)
     ]
-    return made + [(kind, value, text.format(value)) for kind, text, value in CALLED]
+    return results + [(kind, value, text.format(value)) for kind, text, value in CALLED]

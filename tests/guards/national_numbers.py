@@ -23,12 +23,12 @@ SENTENCES = {
 
 def _examples() -> dict[str, list[str]]:
     """Return spellings of national numbers by their kind."""
-    known: dict[str, list[str]] = {}
+    known_values: dict[str, list[str]] = {}
     alone = [(kind, value) for kind, values in VALUES.items() for value in values]
     for kind, value in alone + [(kind, value) for kind, _, value in CALLED]:
         if value.isascii() and (kind == "ssn" or kind.startswith("id_")):
-            known.setdefault(kind, []).append(value)
-    return known
+            known_values.setdefault(kind, []).append(value)
+    return known_values
 
 
 EXAMPLES = _examples()
@@ -51,9 +51,10 @@ def numbers(kind: str, example: str, count: int) -> list[str]:
     drawn: list[str] = []
     value = example
     while len(drawn) < count:
-        at = chance.sample(range(len(value)), k=min(4, len(value)))
+        position = chance.sample(range(len(value)), k=min(4, len(value)))
         changed = "".join(
-            _other(chance, letter) if place in at else letter for place, letter in enumerate(value)
+            _other(chance, letter) if place in position else letter
+            for place, letter in enumerate(value)
         )
         if changed != value and is_valid(changed):
             drawn.append(changed)
@@ -62,7 +63,7 @@ def numbers(kind: str, example: str, count: int) -> list[str]:
 
 
 def _other(chance: random.Random, letter: str) -> str:
-    return next((chance.choice(each) for each in CLASSES if letter in each), letter)
+    return next((chance.choice(item) for item in CLASSES if letter in item), letter)
 
 
 def _validator(kind: str, example: str) -> Callable[[str], bool]:

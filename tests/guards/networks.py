@@ -29,12 +29,12 @@ def part(field: int, value: bytes | str) -> bytes:
 
 
 def node(kind: str, inputs: Sequence[str], output: str, attributes: bytes = b"") -> bytes:
-    named = b"".join(part(1, each) for each in inputs)
-    return part(1, named + part(2, output) + part(4, kind) + attributes)
+    name = b"".join(part(1, item) for item in inputs)
+    return part(1, name + part(2, output) + part(4, kind) + attributes)
 
 
 def ints(name: str, *values: int) -> bytes:
-    return part(5, part(1, name) + b"".join(count(8, each) for each in values) + count(20, 7))
+    return part(5, part(1, name) + b"".join(count(8, item) for item in values) + count(20, 7))
 
 
 def integer(name: str, value: int) -> bytes:

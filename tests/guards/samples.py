@@ -55,23 +55,27 @@ def _part(code: Any, value: Any, chance: random.Random) -> str:
     if code is codes.SUBPATTERN:
         return _drawn(value[3], chance)
     if code in {codes.MAX_REPEAT, codes.MIN_REPEAT}:
-        least, most, inner = value
-        times = least if code is codes.MIN_REPEAT else chance.randint(least, min(most, least + 3))
+        minimum, maximum, inner = value
+        times = (
+            minimum
+            if code is codes.MIN_REPEAT
+            else chance.randint(minimum, min(maximum, minimum + 3))
+        )
         return "".join(_drawn(inner, chance) for _ in range(times))
     return "x" if code in {codes.ANY, codes.NOT_LITERAL} else ""
 
 
 def _members(items: Sequence[tuple[Any, Any]]) -> list[str]:
-    found: set[str] = set()
+    matches: set[str] = set()
     for code, value in items:
         if code is codes.LITERAL:
-            found.add(chr(value))
+            matches.add(chr(value))
         elif code is codes.RANGE:
-            last = value[1] if value[1] - value[0] < WIDE else value[0]
-            found |= {chr(each) for each in range(value[0], last + 1)}
+            last_value = value[1] if value[1] - value[0] < WIDE else value[0]
+            matches |= {chr(number) for number in range(value[0], last_value + 1)}
         elif code is codes.CATEGORY:
-            known = re.compile(CLASSES[value])
-            found |= {each for each in [*PRINTED, " "] if known.match(each)}
+            pattern = re.compile(CLASSES[value])
+            matches |= {number for number in [*PRINTED, " "] if pattern.match(number)}
     if items[0][0] is codes.NEGATE:
-        return sorted(set(PRINTED) - found)
-    return sorted(found)
+        return sorted(set(PRINTED) - matches)
+    return sorted(matches)

@@ -28,7 +28,7 @@ def saying(*texts: str, streamed: bool) -> Any:
 
 
 def verdicts(record: Any, stage: str) -> list[str]:
-    return [result.verdict for at, result in record.guard_results() if at == stage]
+    return [result.verdict for position, result in record.guard_results() if position == stage]
 
 
 @MODES
@@ -37,19 +37,19 @@ async def test_a_finding_sends_the_call_elsewhere(
 ) -> None:
     upstream.answer_with(saying("Fine.", streamed=streamed))
     async with guarded(tmp_path, upstream, f"input: [{ROUTE}]") as (proxy, client):
-        more: dict[str, Any] = {"stream": True} if streamed else {}
-        _, usual, _ = await ask(client, "Hi", **more)
-        _, routed, _ = await ask(client, "A hippo", **more)
-        one, other = await proxy.sink.wait(2)
+        options: dict[str, Any] = {"stream": True} if streamed else {}
+        _, usual, _ = await ask(client, "Hi", **options)
+        _, routed, _ = await ask(client, "A hippo", **options)
+        value, other_value = await proxy.sink.wait(2)
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
 
     assert [shown(usual)[0], shown(routed)[0]] == ["Fine.", "Fine."]
-    assert [asked.json["model"] for asked in upstream.requests] == ["smol", "spare"]
-    assert (verdicts(one, "input"), verdicts(other, "input")) == (["passed"], ["routed"])
-    assert [attempt.target.model for attempt in other.attempts] == ["spare"]
-    assert [target.model for target in other.plan.model_calls[0].targets] == ["spare"]
-    assert other.billing.cost == 5 * 10_000 + 3 * 30_000
+    assert [request.json["model"] for request in upstream.requests] == ["smol", "spare"]
+    assert (verdicts(value, "input"), verdicts(other_value, "input")) == (["passed"], ["routed"])
+    assert [attempt.target.model for attempt in other_value.attempts] == ["spare"]
+    assert [target.model for target in other_value.plan.model_calls[0].targets] == ["spare"]
+    assert other_value.billing.cost == 5 * 10_000 + 3 * 30_000
     labels = 'guard="keywords",shadow="false",stage="input",verdict="routed"'
     assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in metrics
 
@@ -63,7 +63,7 @@ async def test_in_shadow_the_call_goes_where_it_would(
         await ask(client, "A hippo")
         [record] = await proxy.sink.wait()
 
-    assert [asked.json["model"] for asked in upstream.requests] == ["smol"]
+    assert [request.json["model"] for request in upstream.requests] == ["smol"]
     assert verdicts(record, "input") == ["routed"]
 
 
@@ -79,7 +79,7 @@ async def test_the_first_guard_that_routes_has_its_way_and_one_that_blocks_ends_
         blocked, _, _ = await ask(client, "A hippo and a rhino")
 
     assert (status, blocked) == (200, 400)
-    assert [asked.json["model"] for asked in upstream.requests] == ["spare"]
+    assert [request.json["model"] for request in upstream.requests] == ["spare"]
 
 
 async def test_an_answer_from_elsewhere_is_kept_by_itself(
@@ -141,8 +141,8 @@ async def test_an_answer_is_asked_for_once_more_and_nothing_of_the_first_is_show
     )
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
         headers = {"x-headrace-deployment": "support-chat"}
-        more: dict[str, Any] = {"stream": True} if streamed else {}
-        status, raw, _ = await ask(client, "Hi", headers=headers, **more)
+        options: dict[str, Any] = {"stream": True} if streamed else {}
+        status, raw, _ = await ask(client, "Hi", headers=headers, **options)
         [record] = await proxy.sink.wait()
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
@@ -165,8 +165,8 @@ async def test_a_second_answer_like_the_first_is_blocked(
 ) -> None:
     upstream.answer_with(saying("A hip", "po.", streamed=streamed))
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
-        more: dict[str, Any] = {"stream": True} if streamed else {}
-        status, _, reply = await ask(client, "Hi", **more)
+        options: dict[str, Any] = {"stream": True} if streamed else {}
+        status, _, reply = await ask(client, "Hi", **options)
         [record] = await proxy.sink.wait()
 
     assert (status, reply["error"]["code"]) == (400, "guardrail_blocked")
@@ -192,7 +192,7 @@ async def test_a_guard_that_may_retry_holds_a_stream_and_changes_nothing_of_it(
 ) -> None:
     text = "All is calm and well here, hip hip."
     upstream.answer_with(
-        stream(chat_events(*(text[at : at + size] for at in range(0, len(text), size))))
+        stream(chat_events(*(text[index : index + size] for index in range(0, len(text), size))))
     )
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
         status, raw, _ = await ask(client, "Hi", stream=True)

@@ -29,11 +29,11 @@ async def test_a_system_prompt_does_not_leave_with_the_answer(
     upstream.answer_with(stream(chat_events(*cut)) if pieces else answer(chat(LEAK)))
     async with guarded(tmp_path, upstream, "output: [{guard: system_prompt}]") as (_, client):
         leaks = await ask(client, OPENAI, PROMPTED, streamed=bool(pieces))
-        other = await ask(client, OPENAI, {"messages": [ASKED]}, streamed=bool(pieces))
+        other_item = await ask(client, OPENAI, {"messages": [ASKED]}, streamed=bool(pieces))
 
     assert b"guardrail_blocked" in leaks[1]
     assert b"refund" not in leaks[1]
-    assert (other[0], b"guardrail_blocked" in other[1]) == (200, False)
+    assert (other_item[0], b"guardrail_blocked" in other_item[1]) == (200, False)
 
 
 async def test_an_answer_is_judged_by_its_context_and_question(
@@ -41,14 +41,14 @@ async def test_an_answer_is_judged_by_its_context_and_question(
 ) -> None:
     upstream.then(*(answer(chat(text)) for text in (TRUE, FALSE, RICE)))
     guards = "output: [{guard: grounded}, {guard: relevant}]"
-    asked = {"messages": [ASKED], "enkrypt_context": CONTEXT}
+    request = {"messages": [ASKED], "enkrypt_context": CONTEXT}
     async with guarded(tmp_path, upstream, guards) as (_, client):
-        answers = [await ask(client, ENKRYPT, asked) for _ in range(3)]
+        answers = [await ask(client, ENKRYPT, request) for _ in range(3)]
 
     right = {"is_hallucination": 0, "adherence_score": 1}
     wrong = {"is_hallucination": 1, "adherence_score": 0}
     assert [status for status, *_ in answers] == [200, 200, 200]
-    assert [found(each)[1] for *_, each in answers] == [
+    assert [found(document)[1] for *_, document in answers] == [
         right | {"relevancy_score": 1},
         wrong | {"relevancy_score": 1},
         wrong | {"relevancy_score": 0},

@@ -59,14 +59,14 @@ async def traced(
     return said(collector.named("chat "))
 
 
-def question(*asked: str, **more: Any) -> Json:
+def question(*requests: str, **options: Any) -> Json:
     messages = [{"role": "system", "content": "Be brief."}]
-    messages += [{"role": "user", "content": text} for text in asked]
-    return {"model": "search-answers", "messages": messages, **more}
+    messages += [{"role": "user", "content": text} for text in requests]
+    return {"model": "search-answers", "messages": messages, **options}
 
 
 def texts(attribute: str) -> list[tuple[str, str]]:
-    return [(each["role"], each["parts"][0]["content"]) for each in json.loads(attribute)]
+    return [(load["role"], load["parts"][0]["content"]) for load in json.loads(attribute)]
 
 
 async def test_without_capture_no_text_is_in_any_span(
@@ -142,7 +142,9 @@ async def test_one_side_alone_may_be_shown_and_no_more_than_so_much(
 def test_a_share_of_calls_is_drawn_by_their_traces() -> None:
     record = new_record()
 
-    drawn = [replace(record.ids, trace_id=f"{first}{'0' * 31}") for first in "0123456789abcdef"]
+    drawn = [
+        replace(record.ids, trace_id=f"{first_text}{'0' * 31}") for first_text in "0123456789abcdef"
+    ]
 
     assert [replace(record, ids=ids, sample_id="").is_sampled(0.25) for ids in drawn] == [
         True
@@ -158,25 +160,25 @@ class Broken:
         raise ValueError(text)
 
 
-def capturing(*rules: GuardRule, most: int = 100) -> Capturing:
-    asked = {"messages": [{"role": "user", "content": "Where?"}]}
-    return Capturing(Capture(1.0, max_chars=most), rules, asked, lambda: 0.0)
+def capturing(*rules: GuardRule, maximum: int = 100) -> Capturing:
+    request = {"messages": [{"role": "user", "content": "Where?"}]}
+    return Capturing(Capture(1.0, max_chars=maximum), rules, request, lambda: 0.0)
 
 
 def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
-    shown = capturing(GuardRule("mask", Broken(), action="mask")).captured()
+    captured = capturing(GuardRule("mask", Broken(), action="mask")).captured()
 
-    assert [each.text for each in shown.asked] == ["[WITHHELD]"]
+    assert [text.text for text in captured.asked] == ["[WITHHELD]"]
 
 
 def test_an_endless_answer_takes_bounded_room() -> None:
-    kept = capturing()
+    stored = capturing()
     [frame] = made.spoken(made.part(), ["x" * 100])
     for _ in range(10_000):
-        kept.feed(frame)
+        stored.feed(frame)
 
-    assert sum(len(part) for parts in kept._responses.values() for part in parts) <= 9000
-    assert [len(each.text) for each in kept.captured().answered] == [101]
+    assert sum(len(part) for parts in stored._responses.values() for part in parts) <= 9000
+    assert [len(text.text) for text in stored.captured().answered] == [101]
 
 
 SHAPES: dict[str, Callable[[str], Any]] = {
@@ -195,13 +197,13 @@ SHAPES: dict[str, Callable[[str], Any]] = {
 def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     body = {"model": "m", name: SHAPES[shape](f"Hi {TOKEN}")}
     capture = compile_capture(CaptureConfig.model_validate({"share": "100%"}))
-    kept = Capturing(capture, capture.redact, body, lambda: 0.0)
+    stored = Capturing(capture, capture.redact, body, lambda: 0.0)
 
-    shown = "".join(each.text for each in kept.captured().asked)
+    output = "".join(text.text for text in stored.captured().asked)
 
-    assert TOKEN not in shown
+    assert TOKEN not in output
     if name in ("input", "prompt") and shape in ("string", "strings", "content"):
-        assert shown.startswith("Hi [")
+        assert output.startswith("Hi [")
 
 
 @pytest.mark.parametrize(
@@ -228,24 +230,24 @@ async def test_string_input_is_captured_at_every_endpoint(
             assert replied.status == 200, await replied.text()
         await proxy.sink.wait()
 
-    [asked] = [said(span)[ASKED] for span in collector.spans if ASKED in said(span)]
-    assert texts(asked) == [("user", "Hi")]
+    [request] = [said(span)[ASKED] for span in collector.spans if ASKED in said(span)]
+    assert texts(request) == [("user", "Hi")]
 
 
 def test_choices_and_their_calls_are_texts_of_their_own() -> None:
-    kept = capturing()
+    stored = capturing()
     call = {"id": "a", "function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
     deltas = [{"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}]
     docs: list[Any] = [{"choices": [{"index": 1, "delta": delta}]} for delta in deltas]
     for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
-        kept.feed(frame)
+        stored.feed(frame)
 
-    answered = [each.text for each in kept.captured().answered]
+    answered = [text.text for text in stored.captured().answered]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
 
 
 def test_parts_of_frames_are_captured_by_kind_and_call() -> None:
-    kept = capturing()
+    stored = capturing()
     texts = [made.part(number=number) for number in range(2)]
     call = made.part("arguments", 2, closing="json")
     frames = [
@@ -256,7 +258,7 @@ def test_parts_of_frames_are_captured_by_kind_and_call() -> None:
         made.said(call, '"Oslo"}'),
     ]
     for frame in frames:
-        kept.feed(frame)
+        stored.feed(frame)
 
-    answered = [each.text for each in kept.captured().answered]
+    answered = [text.text for text in stored.captured().answered]
     assert answered == ["abc", "find", '{"city": "Oslo"}']

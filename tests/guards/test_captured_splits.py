@@ -42,27 +42,27 @@ ITEM: Json = {"type": "function_call", "name": "f", "arguments": "{}"}
 OUTPUT: Json = {"type": "function_call_output"}
 
 
-def in_parts(one: str, two: str) -> list[Json]:
-    return [{**USER, "content": [{**TEXT, "text": one}, {**TEXT, "text": two}]}]
+def in_parts(text: str, two: str) -> list[Json]:
+    return [{**USER, "content": [{**TEXT, "text": text}, {**TEXT, "text": two}]}]
 
 
-def in_messages(one: str, two: str) -> list[Json]:
-    return [{**USER, "content": one}, {**USER, "content": two}]
+def in_messages(text: str, two: str) -> list[Json]:
+    return [{**USER, "content": text}, {**USER, "content": two}]
 
 
-def in_chat_results(one: str, two: str) -> list[Json]:
+def in_chat_results(text: str, two: str) -> list[Json]:
     calls = [{**CALL, "id": "a"}, {**CALL, "id": "b"}]
     return [
         {**USER, "content": "Go."},
         {"role": "assistant", "tool_calls": calls},
-        {"role": "tool", "tool_call_id": "a", "content": one},
+        {"role": "tool", "tool_call_id": "a", "content": text},
         {"role": "tool", "tool_call_id": "b", "content": two},
     ]
 
 
-def in_result_blocks(one: str, two: str) -> list[Json]:
+def in_result_blocks(text: str, two: str) -> list[Json]:
     results = [
-        {**RESULT, "tool_use_id": "a", "content": one},
+        {**RESULT, "tool_use_id": "a", "content": text},
         {**RESULT, "tool_use_id": "b", "content": [{**TEXT, "text": two}]},
     ]
     return [
@@ -72,17 +72,17 @@ def in_result_blocks(one: str, two: str) -> list[Json]:
     ]
 
 
-def in_outputs(one: str, two: str) -> list[Json]:
+def in_outputs(text: str, two: str) -> list[Json]:
     return [
         {**USER, "content": "Go."},
-        *({**ITEM, "call_id": each} for each in "ab"),
-        {**OUTPUT, "call_id": "a", "output": one},
+        *({**ITEM, "call_id": name} for name in "ab"),
+        {**OUTPUT, "call_id": "a", "output": text},
         {**OUTPUT, "call_id": "b", "output": two},
     ]
 
 
-def in_input_parts(one: str, two: str) -> list[Json]:
-    return [{**USER, "content": [{"type": "input_text", "text": each} for each in (one, two)]}]
+def in_input_parts(text: str, two: str) -> list[Json]:
+    return [{**USER, "content": [{"type": "input_text", "text": name} for name in (text, two)]}]
 
 
 REQUESTS = [
@@ -99,38 +99,38 @@ REQUESTS = [
 REQUEST_NAMES = [f"{form.name} {split.__name__}" for form, split in REQUESTS]
 
 
-def chat_pieces(one: str, two: str, streamed: bool) -> Script:
-    return stream(chat_events(one, two)) if streamed else answer(chat(one + two))
+def chat_pieces(text: str, two: str, streamed: bool) -> Script:
+    return stream(chat_events(text, two)) if streamed else answer(chat(text + two))
 
 
-def blocks(one: str, two: str, streamed: bool) -> Script:
+def blocks(text: str, two: str, streamed: bool) -> Script:
     if streamed:
-        events = message_events(text_events(0, one), text_events(1, two))
+        events = message_events(text_events(0, text), text_events(1, two))
         return stream(events, is_done=False)
-    return answer(message({**TEXT, "text": one}, {**TEXT, "text": two}))
+    return answer(message({**TEXT, "text": text}, {**TEXT, "text": two}))
 
 
-def block_pieces(one: str, two: str, streamed: bool) -> Script:
+def block_pieces(text: str, two: str, streamed: bool) -> Script:
     if streamed:
-        return stream(message_events(text_events(0, one, two)), is_done=False)
-    return answer(message({**TEXT, "text": one + two}))
+        return stream(message_events(text_events(0, text, two)), is_done=False)
+    return answer(message({**TEXT, "text": text + two}))
 
 
-def items(one: str, two: str, streamed: bool) -> Script:
-    first, second = text_item(one), text_item(two, "msg_2")
-    whole = response(first, second)
+def items(text: str, two: str, streamed: bool) -> Script:
+    first_document, second = text_item(text), text_item(two, "msg_2")
+    document = response(first_document, second)
     if not streamed:
-        return answer(whole)
-    events = (item_events(0, first, one), item_events(1, second, two))
-    return stream(response_events(*events, document=whole), is_done=False)
+        return answer(document)
+    events = (item_events(0, first_document, text), item_events(1, second, two))
+    return stream(response_events(*events, document=document), is_done=False)
 
 
-def item_parts(one: str, two: str, streamed: bool) -> Script:
-    item = text_item(one + two)
+def item_parts(text: str, two: str, streamed: bool) -> Script:
+    item = text_item(text + two)
     if streamed:
-        return stream(response_events(item_events(0, item, one, two)), is_done=False)
+        return stream(response_events(item_events(0, item, text, two)), is_done=False)
     part = item["content"][0]
-    item["content"] = [{**part, "text": one}, {**part, "text": two}]
+    item["content"] = [{**part, "text": text}, {**part, "text": two}]
     return answer(response(item))
 
 

@@ -64,7 +64,7 @@ async def test_a_rule_is_bound_to_what_was_asked() -> None:
     body = {"prompt": "hippo"}
     inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
 
-    assert [each.verdict for each in inspection.results] == ["blocked"]
+    assert [result.verdict for result in inspection.results] == ["blocked"]
 
 
 async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
@@ -95,6 +95,6 @@ async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool
 
 
 def test_services_are_told_from_rules_that_look_by_themselves() -> None:
-    first, last = rule("one"), rule("two")
+    first_rule, last_rule = rule("one"), rule("two")
 
-    assert split_services([first, SERVICE, last]) == ([first, last], [SERVICE])
+    assert split_services([first_rule, SERVICE, last_rule]) == ([first_rule, last_rule], [SERVICE])

@@ -59,7 +59,7 @@ def planted(shape: Any, text: str) -> Any:
     if isinstance(shape, dict):
         return {planted(key, text): planted(value, text) for key, value in shape.items()}
     if isinstance(shape, list):
-        return [planted(each, text) for each in shape]
+        return [planted(item, text) for item in shape]
     if isinstance(shape, str) and shape.startswith("{") and "\\u" in text:
         return shape.replace(MARK, text)  # the escapes of a string of JSON are its own
     if isinstance(shape, str) and shape.startswith("{"):  # arguments are JSON in a string
@@ -75,29 +75,29 @@ def hidden(name: str) -> str:
 
 def holds(body: Json, text: str) -> bool:
     """Say whether a request still has the text, be it in a string of JSON."""
-    once = json.dumps(text)[1:-1]
+    single = json.dumps(text)[1:-1]
     dumped = json.dumps(body)
-    return once in dumped or json.dumps(once)[1:-1] in dumped
+    return single in dumped or json.dumps(single)[1:-1] in dumped
 
 
 async def missed(body: Json, name: str) -> set[str]:
     """Give the rules that find nothing in a request, of those that should."""
-    looked = await Engine(Ticks()).inspect(RULES, request_texts(body).texts)
-    blind = {result.guard for result in looked.results if not result.findings}
+    inspection = await Engine(Ticks()).inspect(RULES, request_texts(body).texts)
+    blind = {result.guard for result in inspection.results if not result.findings}
     return blind - ({"secrets"} if name in WORDS_ONLY else set())
 
 
 def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]:
     """Give a request for each shape of each field of a dialect, with a text in it."""
-    table = [each for each in fields() if each[:2] == (dialect, endpoint)]
+    table = [item for item in fields() if item[:2] == (dialect, endpoint)]
     for _, _, name, field in table:
-        around = {"stream": True} if name == "stream_options" else {}
+        context = {"stream": True} if name == "stream_options" else {}
         for shape in () if name in SILENT else SHAPES:
             said = planted(shape, text)
             if field.check(said) is not None:
                 continue
             try:
-                body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: said})
+                body = hub(dialect, endpoint, {**MINIMAL[endpoint], **context, name: said})
             except InvalidField:
                 continue  # of a closed set after all
             if holds(body, text):
@@ -145,11 +145,11 @@ async def test_nothing_hides_behind_two_mebibytes() -> None:
     assert await missed({"prompt": text}, "as it is") == set()
 
 
-@for_each("at", [0, 1, 2])
+@for_each("index", [0, 1, 2])
 @for_each("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
-async def test_every_message_of_every_role_is_looked_at(role: str, at: int) -> None:
+async def test_every_message_of_every_role_is_looked_at(role: str, index: int) -> None:
     messages: list[Json] = [{"role": "user", "content": "Hello there."} for _ in range(3)]
-    messages[at] = {"role": role, "content": hidden("as it is")}
+    messages[index] = {"role": role, "content": hidden("as it is")}
 
     assert await missed({"messages": messages, "prompt": "beside"}, "as it is") == set()
     assert await missed({"messages": messages[:1], "prompt": hidden("as it is")}, "") == set()
@@ -159,7 +159,9 @@ async def test_every_message_of_every_role_is_looked_at(role: str, at: int) -> N
 @for_each("size", [1, 3, 10])
 async def test_parts_of_a_message_hide_nothing(size: int, disguise: str) -> None:
     text = f"see {hidden(disguise)} !"
-    parts = [{"type": "text", "text": text[at : at + size]} for at in range(0, len(text), size)]
+    parts = [
+        {"type": "text", "text": text[index : index + size]} for index in range(0, len(text), size)
+    ]
 
     assert await missed({"messages": [{"role": "user", "content": parts}]}, disguise) == set()
 
@@ -212,13 +214,15 @@ LONG = "All is well and calm here, as it was. " * 40
 FAR, AHEAD = 300, 100  # what is further before a plant comes in pieces of so many letters
 
 
-def streamed(lane: str, before: str, text: str, cut: int) -> list[Json]:
+def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
     """Cut a text, and the end of what is before it. The rest of that fills windows: it comes in
     larger pieces."""
-    whole = json.dumps({"note": before + text}) if "arguments" in lane else before + text
-    near = max(0, len(before) - FAR) if cut < AHEAD else 0
-    pieces = [whole[at : min(at + AHEAD, near)] for at in range(0, near, AHEAD)]
-    pieces += [whole[at : at + cut] for at in range(near, len(whole), cut)]
+    full_text = (
+        json.dumps({"note": text_before + text}) if "arguments" in lane else text_before + text
+    )
+    nearby = max(0, len(text_before) - FAR) if cut < AHEAD else 0
+    pieces = [full_text[index : min(index + AHEAD, nearby)] for index in range(0, nearby, AHEAD)]
+    pieces += [full_text[index : index + cut] for index in range(nearby, len(full_text), cut)]
     choices = [{"index": 0, "finish_reason": None, **LANES[lane](piece)} for piece in pieces]
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol"}
     end: Json = {"index": choices[0]["index"], "delta": {}, "finish_reason": "stop"}
@@ -245,16 +249,16 @@ async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
 @for_each("disguise", BLOCKED)
 @pytest.mark.parametrize("lane", LANES)
 async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> None:
-    for cut, before, (rule, plant) in product(
+    for cut, string_before, (rule, plant) in product(
         CUTS, ("", LONG), zip(RULES, (WORD, KEY), strict=True)
     ):
         if disguise in WORDS_ONLY and plant == KEY:
             continue
         text = f"look at {EVERY[disguise](plant)} today"
 
-        blocked, released = await fed(rule, streamed(lane, before, text, cut))
+        blocked, released = await fed(rule, streamed(lane, string_before, text, cut))
 
-        where = rule.name, cut, len(before)
+        where = rule.name, cut, len(string_before)
         assert blocked, where
         text = shown(released)
         assert not found(rule.detector, text, cased=rule.cased), where  # type: ignore[arg-type]
@@ -267,12 +271,12 @@ async def test_no_route_shows_what_blocks(
 ) -> None:
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
-    whole = chat(text) if route.chat else legacy(text)
+    document = chat(text) if route.chat else legacy(text)
     if "input" in route.said:  # the upstream has an endpoint for it, too
         item = text_item(text)
-        whole = response(item)
-        events = response_events(item_events(0, item, *text), document=whole)
-    upstream.answer_with(stream(events) if streamed else answer(whole))
+        document = response(item)
+        events = response_events(item_events(0, item, *text), document=document)
+    upstream.answer_with(stream(events) if streamed else answer(document))
     guards = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
     async with guarded(tmp_path, upstream, guards) as (_, client):
         _, read, _ = await ask(client, route, route.said, streamed=streamed)

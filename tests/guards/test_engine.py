@@ -75,7 +75,7 @@ async def test_all_rules_look_and_the_first_that_blocks_is_told() -> None:
         rule("absent", name="one"), rule("secret", name="two"), rule("tell", name="three")
     )
 
-    assert [each.verdict for each in inspection.results] == ["passed", "blocked", "blocked"]
+    assert [result.verdict for result in inspection.results] == ["passed", "blocked", "blocked"]
     assert inspection.blocked is not None
     assert inspection.blocked.guard == "two"
 
@@ -126,9 +126,9 @@ async def test_a_rule_that_breaks_stops_the_call_unless_it_may_not(
 
 async def test_a_rule_that_is_late_in_all_has_failed() -> None:
     engine = Engine(Ticks(step=0.3))
-    late = rule("absent", deadline_s=0.8)
+    delayed = rule("absent", deadline_s=0.8)
 
-    inspection = await engine.inspect([late], request_texts(BODY).texts)
+    inspection = await engine.inspect([delayed], request_texts(BODY).texts)
 
     assert inspection.results[0].error == "deadline"
     assert inspection.blocked is not None
@@ -144,8 +144,8 @@ class Slow:
 
     def find(self, text: str) -> Sequence[Finding]:
         self.threads.append(threading.current_thread().name)
-        until = time.thread_time() + self.seconds
-        while time.thread_time() < until:
+        deadline = time.thread_time() + self.seconds
+        while time.thread_time() < deadline:
             pass
         return ()
 
@@ -153,14 +153,14 @@ class Slow:
 async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoolExecutor) -> None:
     threads: list[str] = []
     patient = GuardRule("patient", Slow(0, threads))
-    late = GuardRule("late", Slow(0.2, threads), deadline_s=0.02)
-    rules = [patient, late, rule("word", action="flag")]
+    delayed = GuardRule("late", Slow(0.2, threads), deadline_s=0.02)
+    rules = [patient, delayed, rule("word", action="flag")]
     engine = Engine(time.thread_time, pool, above=100)
 
     inspection = await engine.inspect(rules, request_texts({"prompt": "word " * 100}).texts)
 
     assert threading.current_thread().name not in threads
-    assert [each.verdict for each in inspection.results] == ["passed", "failed", "flagged"]
+    assert [result.verdict for result in inspection.results] == ["passed", "failed", "flagged"]
     assert inspection.results[1].error == "deadline"
     assert inspection.blocked is not None
     assert inspection.blocked.guard == "late"
@@ -181,7 +181,7 @@ async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
             turns += 1
             await asyncio.sleep(0)
 
-    beside = asyncio.ensure_future(others())
+    task = asyncio.ensure_future(others())
     read = await in_steps(request_walk(body))
     read_turns = turns
     rules = [
@@ -192,7 +192,7 @@ async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
     changed = await engine.offload(
         len(inspection.changes), partial(replaced, body, inspection.changes), "somebody"
     )
-    beside.cancel()
+    task.cancel()
 
     assert read_turns > 20_000 // STEP
     assert turns > read_turns + 10
@@ -214,9 +214,9 @@ async def test_texts_that_are_not_read_in_time_fail_all_rules(pool: ThreadPoolEx
 async def test_what_no_guard_can_read_has_not_passed(action: str) -> None:
     picture = {"image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAA=="}}
     body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, picture]}]}
-    one = rule("absent", action=action)
+    single_rule = rule("absent", action=action)
 
-    inspection = await Engine(Ticks()).inspect([one], request_texts(body))
+    inspection = await Engine(Ticks()).inspect([single_rule], request_texts(body))
 
     assert inspection.results[0].verdict == "not_applicable"
     assert inspection.results[0].bytes > 0
@@ -236,9 +236,9 @@ async def test_a_masked_text_is_clean(text: str) -> None:
     )
     body = replaced({"prompt": text}, inspection.changes)
 
-    again = await inspected(rule("secret", action="flag"), body=body)
+    repeated = await inspected(rule("secret", action="flag"), body=body)
 
-    assert again.results[0].findings == {}
+    assert repeated.results[0].findings == {}
 
 
 async def test_a_stream_has_the_same_results() -> None:
@@ -251,7 +251,7 @@ async def test_a_stream_has_the_same_results() -> None:
         out += await watching.inspect(frame)
 
     assert made.text_of(out, part) == "a [WORD] ok"
-    assert [(each.verdict, each.bytes) for each in watching.results()] == [
+    assert [(result.verdict, result.bytes) for result in watching.results()] == [
         ("masked", 11),
         ("passed", 11),
     ]
@@ -283,4 +283,4 @@ async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadlin
 
     assert light == 1
     assert looks == 3
-    assert [each.error for each in watching.results()] == ["deadline"]
+    assert [result.error for result in watching.results()] == ["deadline"]

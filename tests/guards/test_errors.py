@@ -24,12 +24,12 @@ PRESIDIO = "{guard: presidio, url: 'http://127.0.0.1:9', entities: [PERSON]}"
 FLAG = "output: [{guard: keywords, words: [hippo], action: flag}]"
 
 
-def refusal(message: str, **more: Any) -> Script:
-    return answer({"error": {"message": message, "type": "invalid_request_error", **more}}, 400)
+def refusal(message: str, **options: Any) -> Script:
+    return answer({"error": {"message": message, "type": "invalid_request_error", **options}}, 400)
 
 
 @pytest.mark.parametrize(
-    ("guards", "message", "shown"),
+    ("guards", "message", "output"),
     [
         (BLOCK, "No hippo here.", WITHHELD),
         (MASK, f"No {EMAIL} here.", "No [EMAIL] here."),
@@ -41,7 +41,7 @@ def refusal(message: str, **more: Any) -> Script:
 async def test_guards_look_at_the_error_of_an_upstream(
     guards: str,
     message: str,
-    shown: str,
+    output: str,
     streamed: bool,
     tmp_path: Path,
     upstream: ScriptedUpstream,
@@ -52,7 +52,7 @@ async def test_guards_look_at_the_error_of_an_upstream(
         [record] = await proxy.sink.wait()
         explained = await _explained(client, proxy.admin, record.head.request_id)
 
-    assert (status, reply["error"]["message"]) == (400, shown)
+    assert (status, reply["error"]["message"]) == (400, output)
     assert message not in explained
     assert "upstream_refused, upstream status 400" in explained
 
@@ -86,8 +86,8 @@ async def test_messages_of_upstreams_are_logged_only_if_captured(
             line = canonical(record)
             explained = await _explained(client, proxy.admin, record.head.request_id)
 
-            shown = "No: a secret of [EMAIL]" if is_captured and b"a secret" in body else None
-            assert (line["upstream_error_text"], line["error"] is None) == (shown, False), status
+            output = "No: a secret of [EMAIL]" if is_captured and b"a secret" in body else None
+            assert (line["upstream_error_text"], line["error"] is None) == (output, False), status
             assert "secret" not in explained + str({**line, "upstream_error_text": None}), status
 
 
@@ -124,8 +124,8 @@ async def test_what_guards_say_of_an_error_is_told(
             metrics = await response.text()
 
     logged = canonical(record)["guards"]
-    assert {each["guard"]: each["verdict"] for each in logged} == verdicts
-    assert {each["stage"] for each in logged} <= {"output"}
+    assert {item["guard"]: item["verdict"] for item in logged} == verdicts
+    assert {item["stage"] for item in logged} <= {"output"}
     for guard, verdict in verdicts.items():
         labels = f'guard="{guard}",shadow="false",stage="output",verdict="{verdict}"'
         assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in metrics
@@ -149,7 +149,7 @@ async def ask_several(client: aiohttp.ClientSession) -> tuple[int, dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("guards", "shown", "verdicts"),
+    ("guards", "output", "verdicts"),
     [
         (BLOCK, WITHHELD, ["passed", "blocked"]),
         (BLOCK_CONTENT, WITHHELD, ["passed", "blocked"]),
@@ -158,7 +158,7 @@ async def ask_several(client: aiohttp.ClientSession) -> tuple[int, dict[str, Any
     ],
 )
 async def test_what_is_said_against_one_model_of_a_list_is_looked_at_as_against_a_call(
-    guards: str, shown: str, verdicts: list[str], tmp_path: Path, upstream: ScriptedUpstream
+    guards: str, output: str, verdicts: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.by_model = {
         "first": refusal(f"No hippo here, {EMAIL}."),
@@ -169,9 +169,9 @@ async def test_what_is_said_against_one_model_of_a_list_is_looked_at_as_against_
         [record] = await proxy.sink.wait()
 
     assert status == 200
-    first, second = reply["choices"]
-    assert (first["text"], first["finish_reason"]) == ("", "error")
-    assert first["error"] == {"message": shown, "code": "upstream_refused"}
+    first_value, second = reply["choices"]
+    assert (first_value["text"], first_value["finish_reason"]) == ("", "error")
+    assert first_value["error"] == {"message": output, "code": "upstream_refused"}
     assert (second["text"], "error" in second) == (" two", False)
     assert [result.verdict for _, result in record.guard_results()] == verdicts
 
@@ -189,11 +189,11 @@ async def test_what_is_said_against_all_models_of_a_list_is_looked_at_once(
 
 
 def test_our_own_words_stay() -> None:
-    late = UpstreamTimeout("idle")
+    timeout = UpstreamTimeout("idle")
 
-    assert error_texts(late) == []
-    withhold(late)
-    assert late.message == "The upstream timed out (idle timeout)."
+    assert error_texts(timeout) == []
+    withhold(timeout)
+    assert timeout.message == "The upstream timed out (idle timeout)."
 
 
 def test_nothing_of_withheld_words_is_left() -> None:

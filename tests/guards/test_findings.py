@@ -74,18 +74,18 @@ class Loading:
 def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: Detector) -> None:
     tally = RuleTally(GuardRule("slow", detector, message="No."), Ticks(step=2))
 
-    with pytest.raises(GuardUnavailable, match=r"Try again later\.$") as late:
+    with pytest.raises(GuardUnavailable, match=r"Try again later\.$") as info:
         tally.find(View("x"))
-    assert (late.value.status, late.value.code) == (503, "guard_unavailable")
-    assert (late.value.kind, late.value.retry_after_s) == ("could_not_check", 1.0)
+    assert (info.value.status, info.value.code) == (503, "guard_unavailable")
+    assert (info.value.kind, info.value.retry_after_s) == ("could_not_check", 1.0)
     assert tally.error in ("deadline", "not_ready")
 
 
 @for_each("dialect", DIALECTS.values(), ids=lambda each: each.name)
 def test_every_client_reads_that_another_try_may_do(dialect: Dialect) -> None:
-    late = GuardUnavailable("Later.", guard="slow", kind="could_not_check")
+    unavailable = GuardUnavailable("Later.", guard="slow", kind="could_not_check")
 
-    assert dialect.client.refuse(late, "r").status == 503
+    assert dialect.client.refuse(unavailable, "r").status == 503
 
 
 def test_time_is_counted_and_bounded() -> None:
@@ -112,9 +112,9 @@ def test_the_same_found_in_several_readings_is_found_once() -> None:
     text = "a secret, a \uff53ecret and s e c r e t"
     (tally,) = tallies(rule("secret"))
 
-    found = find_matches(tally, 0, variants(text))
+    matches = find_matches(tally, 0, variants(text))
 
-    assert [text[match.start : match.end] for match in found] == [
+    assert [text[match.start : match.end] for match in matches] == [
         "secret",
         "\uff53ecret",
         "s e c r e t",
@@ -129,15 +129,15 @@ def test_spots_can_be_looked_for_from_a_place_on() -> None:
 
 
 def test_overlapping_spots_lose_no_character() -> None:
-    found = [TextMatch(1, 4, 0, "a"), TextMatch(2, 3, 1, "b"), TextMatch(3, 6, 1, "b")]
-    kept: list[str] = []
+    matches = [TextMatch(1, 4, 0, "a"), TextMatch(2, 3, 1, "b"), TextMatch(3, 6, 1, "b")]
+    stored_items: list[str] = []
 
     def put(rule: object, kind: str, text: str) -> str:
-        kept.append(text)
+        stored_items.append(text)
         return f"<{kind}>"
 
-    assert masked("0123456789", found, RULES, put) == "0<a><b>6789"
-    assert "".join(kept) == "12345"
+    assert masked("0123456789", matches, RULES, put) == "0<a><b>6789"
+    assert "".join(stored_items) == "12345"
 
 
 def test_a_mask_names_what_was_found() -> None:
@@ -145,15 +145,15 @@ def test_a_mask_names_what_was_found() -> None:
 
 
 def test_masks_inside_of_json_are_given_the_plain_text_and_escaped() -> None:
-    seen: list[str] = []
+    observed: list[str] = []
 
     def put(rule: object, kind: str, text: str) -> str:
-        seen.append(text)
+        observed.append(text)
         return '"\n'
 
     stead = within_json(put)(RULES[0], "x", r"a\"\u00e9")
 
-    assert seen == ['a"é']
+    assert observed == ['a"é']
     assert json.loads(f'"{stead}"') == '"\n'
 
 
@@ -186,29 +186,32 @@ def texts(lines: int, place: str) -> list[Text]:
 @for_each("place", ["one text", "texts"])
 @for_each("on_error", ["closed", "open"])
 def test_a_call_with_too_many_values_to_mask_is_blocked(on_error: str, place: str) -> None:
-    within, beyond = (
+    inspection, remainder = (
         inspect_now([tally(action="mask", on_error=on_error)], texts(lines, place), named)
         for lines in (MOST_FINDINGS // 500, 4 * MOST_FINDINGS // 500)
     )
 
-    assert within.blocked is None
-    assert not any("secret" in text for text in within.changes.values())
-    assert isinstance(beyond.blocked, GuardBlocked)
-    assert beyond.blocked.kind == "too_many_findings"
-    assert "10,000" in str(beyond.blocked)
-    assert (beyond.results[0].verdict, beyond.results[0].error) == ("failed", "too_many_findings")
+    assert inspection.blocked is None
+    assert not any("secret" in text for text in inspection.changes.values())
+    assert isinstance(remainder.blocked, GuardBlocked)
+    assert remainder.blocked.kind == "too_many_findings"
+    assert "10,000" in str(remainder.blocked)
+    assert (remainder.results[0].verdict, remainder.results[0].error) == (
+        "failed",
+        "too_many_findings",
+    )
 
 
 @for_each("on_error", ["closed", "open"])
 def test_a_stream_with_too_many_values_to_mask_is_blocked(on_error: str) -> None:
-    window, shown = Window([tally(action="mask", on_error=on_error)]), ""
+    window, output = Window([tally(action="mask", on_error=on_error)]), ""
 
     with pytest.raises(GuardBlocked) as blocked:
         for _ in range(2 * MOST_FINDINGS // 500):
-            shown += "".join(piece.text for piece in window.feed(LINE))
+            output += "".join(piece.text for piece in window.feed(LINE))
 
     assert blocked.value.kind == "too_many_findings"
-    assert "secret" not in shown
+    assert "secret" not in output
 
 
 @for_each("place", ["one text", "texts"])
@@ -226,10 +229,10 @@ def test_any_other_rule_looks_no_further(
 ) -> None:
     looking = tally(**keys)
 
-    found = inspect_now([looking], texts(10 * MOST_FINDINGS // 500, place), named)
+    inspection = inspect_now([looking], texts(10 * MOST_FINDINGS // 500, place), named)
 
-    assert found.results[0].verdict == verdict
-    assert found.results[0].error is None
-    assert (found.blocked is not None) is blocks
+    assert inspection.results[0].verdict == verdict
+    assert inspection.results[0].error is None
+    assert (inspection.blocked is not None) is blocks
     assert isinstance(looking.detector, Counting)
     assert sum(looking.detector.characters) < MOST_FINDINGS * len(WORD) + 2 * SHEET

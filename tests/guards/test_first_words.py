@@ -17,8 +17,8 @@ async def test_messages_blocked_at_their_first_words_are_an_error(
     wants: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(message_events(text_events(0, "A hip", "po."))))
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
-    body = {"model": "anthropic-model", "stream": True, **said}
+    fields: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    body = {"model": "anthropic-model", "stream": True, **fields}
     paths = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}
     if wants == "responses":
         body = {"model": "anthropic-model", "stream": True, "input": "Hi"}

@@ -83,23 +83,25 @@ def asked_about(engine: Engine) -> Awaitable[object]:
 async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_asked(
     work: Work,
 ) -> None:
-    done = 0
+    result = 0
     with ThreadPoolExecutor(1) as pool:
         engine = Engine(Ticks(), pool, turns=Turns(1))
 
         async def busy() -> None:
-            nonlocal done
+            nonlocal result
             await work(engine)
-            done += 1
+            result += 1
 
         tasks = [asyncio.ensure_future(busy()) for _ in range(MANY)]
         await asyncio.sleep(0)
         async with asyncio.timeout(60):
             await asked(engine)
-            first = done
+            first_value = result
             await asyncio.gather(*tasks)
 
-    assert first < MANY // 4  # it has some turns of its own, and one of the other goes between
+    assert (
+        first_value < MANY // 4
+    )  # it has some turns of its own, and one of the other goes between
 
 
 async def test_without_threads_work_is_done_at_once() -> None:
@@ -122,60 +124,62 @@ def test_guards_have_no_other_way_to_threads() -> None:
 async def test_one_caller_fills_the_queue_of_a_model_for_itself_alone() -> None:
     pool = ModelPool()
     with ExitStack() as calls:
-        for caller, most in (("a", MODEL_CALLS), ("b", MODEL_CALLS // 2)):
-            for _ in range(most):
+        for caller, maximum in (("a", MODEL_CALLS), ("b", MODEL_CALLS // 2)):
+            for _ in range(maximum):
                 calls.enter_context(pool.call(caller))
         for caller in ("a", "b"):
             with pytest.raises(Busy), pool.call(caller):
                 raise AssertionError
-        with pool.call("c") as aside:
-            assert await aside(lambda: 7) == 7
-    with pool.call("a") as aside:
-        assert await aside(lambda: 7) == 7
+        with pool.call("c") as threads:
+            assert await threads(lambda: 7) == 7
+    with pool.call("a") as threads:
+        assert await threads(lambda: 7) == 7
 
 
 async def test_one_who_asks_for_much_makes_another_wait_for_one_turn_alone() -> None:
     pool, order = ModelPool(threads=1), list[str]()
-    begun, held = asyncio.Event(), threading.Event()
+    event, pending = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def hold() -> None:
-        loop.call_soon_threadsafe(begun.set)
-        held.wait(30)
+        loop.call_soon_threadsafe(event.set)
+        pending.wait(30)
 
     async def work(caller: str) -> None:
-        with pool.call(caller) as aside:
-            await aside(lambda: order.append(caller))
+        with pool.call(caller) as threads:
+            await threads(lambda: order.append(caller))
 
-    with pool.call("busy") as first:
-        holding = asyncio.create_task(first(hold))
-        await begun.wait()
+    with pool.call("busy") as first_threads:
+        holding = asyncio.create_task(first_threads(hold))
+        await event.wait()
         waiting = [asyncio.create_task(work("busy")) for _ in range(20)]
         waiting.append(asyncio.create_task(work("other")))
         await asyncio.sleep(0)
-        held.set()
+        pending.set()
         await asyncio.gather(holding, *waiting)
 
     assert order.index("other") <= 1
 
 
 async def test_two_models_do_not_wait_for_each_other() -> None:
-    one, other, held = ModelPool(), ModelPool(), threading.Event()
-    with one.call("a") as aside, other.call("a") as beside:
-        holding = [asyncio.create_task(aside(lambda: held.wait(30))) for _ in range(MODEL_THREADS)]
+    pool, other_pool, event = ModelPool(), ModelPool(), threading.Event()
+    with pool.call("a") as threads, other_pool.call("a") as extra:
+        holding = [
+            asyncio.create_task(threads(lambda: event.wait(30))) for _ in range(MODEL_THREADS)
+        ]
         await asyncio.sleep(0)
-        assert await beside(lambda: "judged") == "judged"
-        held.set()
+        assert await extra(lambda: "judged") == "judged"
+        event.set()
         assert await asyncio.gather(*holding) == [True] * MODEL_THREADS
 
 
 async def test_threads_end_with_the_pool() -> None:
     pool = ModelPool()
-    with pool.call("a") as aside:
-        thread = await aside(threading.current_thread)
+    with pool.call("a") as threads:
+        thread = await threads(threading.current_thread)
     assert thread.is_alive()
 
-    del pool, aside
+    del pool, threads
     gc.collect()
     await asyncio.to_thread(thread.join, 10)
 

@@ -129,7 +129,7 @@ async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) ->
 async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
     """Joined with the texts around it, the word would be part of a longer one."""
     documents = {
-        "messages": message(*[{"type": "text", "text": each} for each in ("ab", "secret", "cd")]),
+        "messages": message(*[{"type": "text", "text": item} for item in ("ab", "secret", "cd")]),
         "responses": response(text_item("ab"), text_item("secret", "m2"), text_item("cd", "m3")),
     }
     watch, _ = guarding(family, RULES["masked"], stream=False)
@@ -159,7 +159,7 @@ async def test_service_gets_texts_of_a_kind_as_one_text(family: FamilyName) -> N
 
     assert isinstance(safe, Frame)
     assert "cret" not in "".join(said(safe))
-    assert {"one secret two", "a secret b"} <= {each.text for each in way.asked[0]}
+    assert {"one secret two", "a secret b"} <= {piece.text for piece in way.asked[0]}
     [(_, result)] = record.guard_results()
     assert result.findings == {"word": 2}
 

@@ -30,15 +30,15 @@ THOUGHT = {"type": "thinking", "thinking": f"Ask {EMAIL}", "signature": "c2lnbmV
 
 
 async def ask(
-    client: aiohttp.ClientSession, to: str = "via-anthropic", **more: Any
+    client: aiohttp.ClientSession, to: str = "via-anthropic", **options: Any
 ) -> tuple[int, bytes]:
     headers = {**HEADERS, "x-headrace-deployment": to}
-    async with client.post("/v1/messages", headers=headers, json={**ASKED, **more}) as response:
+    async with client.post("/v1/messages", headers=headers, json={**ASKED, **options}) as response:
         return response.status, await response.read()
 
 
 def pieces(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+    return [text[index : index + size] for index in range(0, len(text), size)]
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
@@ -52,7 +52,7 @@ async def test_every_text_of_a_question_is_masked(
         {"type": "document", "title": EMAIL, "source": document},
     ]
     result = {"type": "tool_result", "tool_use_id": "toolu_1"}
-    asked: Json = {
+    request: Json = {
         "system": [{"type": "text", "text": f"You are {EMAIL}."}],
         "tools": [{"name": "f", "description": EMAIL, "input_schema": {"type": "object"}}],
         "messages": [
@@ -63,28 +63,30 @@ async def test_every_text_of_a_question_is_masked(
     }
 
     async with guarded(tmp_path, upstream, f"input: [{PII}], opaque: allow") as (_, client):
-        status, raw = await ask(client, to, **asked)
+        status, raw = await ask(client, to, **request)
 
     assert status == 200, raw
-    [sent] = upstream.requests
-    assert EMAIL not in json.dumps(sent.json)
+    [sent_value] = upstream.requests
+    assert EMAIL not in json.dumps(sent_value.json)
     if to == "via-anthropic":  # what is left of a signed thought would be refused
-        assert [block["type"] for block in sent.json["messages"][1]["content"]] == ["tool_use"]
+        assert [block["type"] for block in sent_value.json["messages"][1]["content"]] == [
+            "tool_use"
+        ]
 
 
 @pytest.mark.parametrize("where", ["system", "thinking", "input"])
 async def test_a_word_of_the_list_is_found_wherever_it_stands(
     where: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    asked: Json = {"system": "hippo"}
+    request: Json = {"system": "hippo"}
     if where != "system":
         block = {**THOUGHT, "thinking": "hippo"} if where == "thinking" else CALLED
         block = {**block, "input": {"a": ["hippo"]}} if where == "input" else block
         turn = {"role": "assistant", "content": [block]}
-        asked = {"messages": [*ASKED["messages"], turn]}
+        request = {"messages": [*ASKED["messages"], turn]}
 
     async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client):
-        status, raw = await ask(client, **asked)
+        status, raw = await ask(client, **request)
 
     reply = json.loads(raw)
     assert (status, reply["type"]) == (400, "error")
@@ -96,10 +98,10 @@ async def test_a_word_of_the_list_is_found_wherever_it_stands(
 async def test_a_whole_answer_is_masked_and_its_thoughts_are_no_longer_signed(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    kept = {"type": "thinking", "thinking": "Hm.", "signature": "b3RoZXI="}
+    stored = {"type": "thinking", "thinking": "Hm.", "signature": "b3RoZXI="}
     text = {"type": "text", "text": f"Write to {EMAIL}.", "citations": [{"cited_text": EMAIL}]}
     call = {**CALLED, "input": {"to": EMAIL, "n": 1}}
-    upstream.answer_with(answer(message(kept, THOUGHT, text, call, stop_reason="tool_use")))
+    upstream.answer_with(answer(message(stored, THOUGHT, text, call, stop_reason="tool_use")))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client)
@@ -113,7 +115,7 @@ async def test_a_whole_answer_is_masked_and_its_thoughts_are_no_longer_signed(
         "text",
         "tool_use",
     ]
-    assert reply["content"][0] == kept
+    assert reply["content"][0] == stored
     assert reply["content"][1]["signature"] == ""
     assert reply["content"][3]["input"]["n"] == 1
 
@@ -152,14 +154,14 @@ async def test_a_stream_is_masked_however_it_is_cut_and_its_blocks_stay_in_order
         status, raw = await ask(client, stream=True)
 
     assert status == 200
-    whole = accumulated(events_of(raw))
-    assert EMAIL not in json.dumps(whole)
-    kinds = [block["type"] for block in whole["content"]]
+    document = accumulated(events_of(raw))
+    assert EMAIL not in json.dumps(document)
+    kinds = [block["type"] for block in document["content"]]
     assert kinds == ["thinking", "thinking", "text", "tool_use", "text"]
-    kept, masked, text, call, last = whole["content"]
-    assert kept["signature"] == "b3RoZXI="
+    stored, masked, text, call, last_value = document["content"]
+    assert stored["signature"] == "b3RoZXI="
     assert masked["signature"] == ""
-    for words in (masked["thinking"], text["text"], last["text"]):
+    for words in (masked["thinking"], text["text"], last_value["text"]):
         assert words.startswith("Write to ")
         assert words.endswith(" today.")
     assert call["input"]["n"] == 1
@@ -175,7 +177,7 @@ def cited(number: int) -> Json:
 async def test_blocks_and_citations_stay_whole_under_guards(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    found = {"type": "web_search_result", "title": "A", "url": "https://a.test", "page_age": None}
+    results = {"type": "web_search_result", "title": "A", "url": "https://a.test", "page_age": None}
     script = message_events(
         block_events(
             0,
@@ -192,7 +194,12 @@ async def test_blocks_and_citations_stay_whole_under_guards(
             for number, name in ((1, "web_search"), (2, "web_fetch"))
         ),
         block_events(
-            3, {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [found, found]}
+            3,
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "srv_1",
+                "content": [results, results],
+            },
         ),
         block_events(
             4, {"type": "text", "text": "", "citations": []}, cited(1), cited(2),
@@ -205,9 +212,9 @@ async def test_blocks_and_citations_stay_whole_under_guards(
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    *shown, _, _ = [data for name, data in events_of(raw) if name != "ping"]
-    *wanted, _, _ = [each for each in script if each["type"] != "ping"]
-    assert shown == wanted
+    *outputs, _, _ = [data for name, data in events_of(raw) if name != "ping"]
+    *expected, _, _ = [document for document in script if document["type"] != "ping"]
+    assert outputs == expected
 
 
 async def test_a_citation_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -235,10 +242,10 @@ async def test_the_summary_of_a_compaction_is_masked(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     delta = {"type": "compaction_delta", "content": SUMMARY["content"]}
-    begun = {"type": "compaction", "content": None}
-    script = message_events(block_events(0, begun, delta), text_events(1, "Paris."))
-    whole = message(SUMMARY, {"type": "text", "text": "Paris."})
-    upstream.answer_with(stream(script, is_done=False) if streamed else answer(whole))
+    started = {"type": "compaction", "content": None}
+    script = message_events(block_events(0, started, delta), text_events(1, "Paris."))
+    document = message(SUMMARY, {"type": "text", "text": "Paris."})
+    upstream.answer_with(stream(script, is_done=False) if streamed else answer(document))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=streamed)
@@ -255,15 +262,15 @@ async def test_a_summary_that_comes_back_is_masked_or_left_out_where_it_is_seale
     upstream.answer_with(answer(message()))
     block = {**SUMMARY, sealed: "c2VhbGVk"} if sealed else SUMMARY
     turn = {"role": "assistant", "content": [block, {"type": "text", "text": "Paris."}]}
-    asked = [*ASKED["messages"], turn, {"role": "user", "content": "And now?"}]
+    request = [*ASKED["messages"], turn, {"role": "user", "content": "And now?"}]
 
     async with guarded(tmp_path, upstream, f"input: [{PII}]") as (_, client):
-        status, raw = await ask(client, messages=asked)
+        status, raw = await ask(client, messages=request)
 
     assert status == 200, raw
-    [sent] = upstream.requests
-    assert EMAIL not in json.dumps(sent.json)
-    kinds = [block["type"] for block in sent.json["messages"][1]["content"]]
+    [sent_value] = upstream.requests
+    assert EMAIL not in json.dumps(sent_value.json)
+    kinds = [block["type"] for block in sent_value.json["messages"][1]["content"]]
     assert kinds == (["text"] if sealed else ["compaction", "text"])
 
 
@@ -276,10 +283,13 @@ async def test_what_nothing_had_to_change_is_what_it_was_under_guards(
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    *shown, delta, stop = [data for name, data in events_of(raw) if name != "ping"]
-    *wanted, last, end = [each for each in script if each["type"] != "ping"]
-    assert (shown, stop) == (wanted, end)
-    assert delta == {**last, "usage": {"input_tokens": 5, "output_tokens": 3}}  # all so far
+    *outputs, delta, stop = [data for name, data in events_of(raw) if name != "ping"]
+    *expected, last_document, end = [document for document in script if document["type"] != "ping"]
+    assert (outputs, stop) == (expected, end)
+    assert delta == {
+        **last_document,
+        "usage": {"input_tokens": 5, "output_tokens": 3},
+    }  # all so far
 
 
 async def test_a_blocked_stream_ends_with_an_error(
@@ -333,7 +343,7 @@ async def test_no_block_of_a_stream_hides_anything(
         _, raw = await ask(client, stream=True)
 
     deltas = [data.get("delta", {}) for _, data in events_of(raw)]
-    joined = "".join(each.get("partial_json", each.get("words", "")) for each in deltas)
+    joined = "".join(delta.get("partial_json", delta.get("words", "")) for delta in deltas)
     assert EMAIL not in raw.decode()
     assert EMAIL not in joined
 
@@ -346,7 +356,7 @@ def delta_of(index: int, kind: str, **member: str) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("block", "member", "other"),
+    ("block", "member", "other_text"),
     [
         (TEXT, "text", "thinking"),
         ({"type": "thinking", "thinking": "", "signature": ""}, "text", "thinking"),
@@ -355,44 +365,47 @@ def delta_of(index: int, kind: str, **member: str) -> Json:
     ],
 )
 async def test_deltas_of_another_kind_in_a_block_hide_nothing(
-    block: Json, member: str, other: str, tmp_path: Path, upstream: ScriptedUpstream
+    block: Json, member: str, other_text: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    texts = [(member, EMAIL[:4]), (other, "x "), (member, f"{EMAIL[4:]}.")]
+    texts = [(member, EMAIL[:4]), (other_text, "x "), (member, f"{EMAIL[4:]}.")]
     deltas = [{"type": f"{name}_delta", name: text} for name, text in texts]
     upstream.answer_with(stream(message_events(block_events(0, block, *deltas)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    said = [data.get("delta", {}) for _, data in events_of(raw)]
-    assert EMAIL not in "".join(each.get(member, "") for each in said)
-    assert MASKED in "".join(each.get(member, "") for each in said)
+    values = [data.get("delta", {}) for _, data in events_of(raw)]
+    assert EMAIL not in "".join(item.get(member, "") for item in values)
+    assert MASKED in "".join(item.get(member, "") for item in values)
 
 
 async def test_blocks_that_take_turns_hide_nothing_from_a_chat_client(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    starts = [{"type": "content_block_start", "index": at, "content_block": TEXT} for at in (0, 1)]
-    said = [
+    starts = [
+        {"type": "content_block_start", "index": position, "content_block": TEXT}
+        for position in (0, 1)
+    ]
+    values = [
         delta_of(0, "text_delta", text=EMAIL[:4]),
         delta_of(1, "text_delta", text=f"{EMAIL[4:]}."),
     ]
-    ends = [{"type": "content_block_stop", "index": at} for at in (0, 1)]
-    upstream.answer_with(stream(message_events([*starts, *said, *ends]), is_done=False))
+    ends = [{"type": "content_block_stop", "index": position} for position in (0, 1)]
+    upstream.answer_with(stream(message_events([*starts, *values, *ends]), is_done=False))
     headers = {**BEARER, "x-headrace-deployment": "via-anthropic"}
-    asked = {"messages": [{"role": "user", "content": "Hi"}], "model": "m", "stream": True}
+    request = {"messages": [{"role": "user", "content": "Hi"}], "model": "m", "stream": True}
 
     async with (
         guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client),
-        client.post("/v1/chat/completions", headers=headers, json=asked) as response,
+        client.post("/v1/chat/completions", headers=headers, json=request) as response,
     ):
         raw = await response.read()
 
     chunks = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    shown = "".join(choice["delta"].get("content") or "" for choice in choices)
-    assert EMAIL not in shown
-    assert MASKED in shown
+    string = "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert EMAIL not in string
+    assert MASKED in string
 
 
 PAYS: Json = {**CALLED, "input": {"card": 4111111111111111, "of": [4111111111111111, 7, 0.5, True]}}
@@ -414,8 +427,8 @@ async def test_a_number_that_a_tool_is_asked_is_masked_whole_and_in_a_stream(
         status, raw = await ask(client, stream=streamed)
 
     assert status == 200
-    whole = accumulated(events_of(raw)) if streamed else json.loads(raw)
-    assert whole["content"][0]["input"] == PAID
+    document = accumulated(events_of(raw)) if streamed else json.loads(raw)
+    assert document["content"][0]["input"] == PAID
 
 
 async def test_a_number_that_a_tool_was_asked_is_masked_in_a_question(
@@ -433,8 +446,8 @@ async def test_a_number_that_a_tool_was_asked_is_masked_in_a_question(
         status, _ = await ask(client, messages=messages)
 
     assert status == 200
-    [sent] = upstream.requests
-    assert sent.json["messages"][1]["content"][0]["input"] == PAID
+    [sent_value] = upstream.requests
+    assert sent_value.json["messages"][1]["content"][0]["input"] == PAID
 
 
 async def test_a_number_with_which_a_block_begins_is_masked(
@@ -446,8 +459,8 @@ async def test_a_number_with_which_a_block_begins_is_masked(
     async with guarded(tmp_path, upstream, f"output: [{CARDS}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    begun = next(event for name, event in events_of(raw) if name == "content_block_start")
-    assert begun["content_block"]["input"] == PAID
+    started = next(event for name, event in events_of(raw) if name == "content_block_start")
+    assert started["content_block"]["input"] == PAID
 
 
 ENDS: dict[str, Json] = {
@@ -464,20 +477,20 @@ ENDS: dict[str, Json] = {
 async def test_the_end_of_a_stream_is_one_event_under_guards(
     end: Json, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    begun, *events, ended, stop = message_events(text_events(0, "It is ", "Paris."))
-    begun["message"]["container"] = {"id": "c_1", "expires_at": "2026"}
+    started, *events, ended, stop = message_events(text_events(0, "It is ", "Paris."))
+    started["message"]["container"] = {"id": "c_1", "expires_at": "2026"}
     ended |= {"delta": end, "context_management": {"applied_edits": [{"type": "cleared"}]}}
     odd = {"type": "nobody_knows", "says": "it", "and": ["that"]}
-    upstream.answer_with(stream([begun, *events, odd, ended, stop], is_done=False))
+    upstream.answer_with(stream([started, *events, odd, ended, stop], is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    came = dict(events_of(raw))
+    received = dict(events_of(raw))
     assert [name for name, _ in events_of(raw)].count("message_delta") == 1
-    assert came["message_delta"] == {**ended, "usage": {"input_tokens": 5, "output_tokens": 3}}
-    assert came["message_start"]["message"]["container"] == begun["message"]["container"]
-    assert came["nobody_knows"] == odd
+    assert received["message_delta"] == {**ended, "usage": {"input_tokens": 5, "output_tokens": 3}}
+    assert received["message_start"]["message"]["container"] == started["message"]["container"]
+    assert received["nobody_knows"] == odd
 
 
 async def test_the_end_of_a_stream_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -489,6 +502,6 @@ async def test_the_end_of_a_stream_is_masked(tmp_path: Path, upstream: ScriptedU
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    came = dict(events_of(raw))
-    assert came["nobody_knows"]["says"] == MASKED
-    assert came["message_delta"]["delta"]["stop_details"]["explanation"] == f"Ask {MASKED}"
+    received = dict(events_of(raw))
+    assert received["nobody_knows"]["says"] == MASKED
+    assert received["message_delta"]["delta"]["stop_details"]["explanation"] == f"Ask {MASKED}"

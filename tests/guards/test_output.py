@@ -30,9 +30,9 @@ async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed
         [record] = await proxy.sink.wait()
 
     assert status == 200
-    [asked] = upstream.requests
-    assert EMAIL.encode() not in asked.body
-    assert b"Weir" not in asked.body
+    [request] = upstream.requests
+    assert EMAIL.encode() not in request.body
+    assert b"Weir" not in request.body
     text, arguments = shown(raw)
     assert text == ASKED
     assert json.loads(arguments) == {"said": [ASKED]}
@@ -55,12 +55,12 @@ async def test_a_whole_answer_has_its_values_back(
 async def test_a_placeholder_that_was_never_sent_is_not_restored(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    said = "[EMAIL_bcdfghjkmnpq] and [EMAIL_1_00000000]"
-    upstream.answer_with(answer(chat(said)))
+    fields = "[EMAIL_bcdfghjkmnpq] and [EMAIL_1_00000000]"
+    upstream.answer_with(answer(chat(fields)))
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
         _, _, reply = await ask(client, ASKED)
 
-    assert reply["choices"][0]["message"]["content"] == said
+    assert reply["choices"][0]["message"]["content"] == fields
 
 
 async def test_guards_of_the_answer_look_before_values_are_put_back(

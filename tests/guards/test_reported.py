@@ -51,7 +51,7 @@ async def test_a_flag_is_told_to_whom_it_is_promised_and_passes(
         openai = await ask(client, OPENAI, fields)
 
     assert [enkrypt[0], portkey[0], openai[0]] == [200, 246, 200]
-    [word] = [each for each in found(enkrypt[2]) if each]
+    [word] = [item for item in found(enkrypt[2]) if item]
     assert word == {"keyword_detected": 1}
     hooks = portkey[2]["hook_results"]
     [hook] = hooks["before_request_hooks" if stage == "input" else "after_request_hooks"]
@@ -131,15 +131,15 @@ async def test_a_block_on_a_stream_keeps_its_status_until_bytes_have_left(
     late_events = events(long, "A hip", "po.", "x")
     upstream.then(stream(events("A hip", "po.")), stream(late_events))
     async with guarded(tmp_path, upstream, f"output: [{BLOCK}]") as (_, client):
-        early = await ask(client, route, fields, streamed=True)
-        late = await ask(client, route, fields, streamed=True)
+        early_value = await ask(client, route, fields, streamed=True)
+        delayed = await ask(client, route, fields, streamed=True)
 
-    assert early[0] == status
-    assert "enkrypt_policy_detections" in early[2] or "hook_results" in early[2]
-    assert late[0] == 200
-    assert late[1].endswith(b"(cut)")
-    last = late[1].removesuffix(b"\n\n(cut)").splitlines()[-1]
-    event = json.loads(last.removeprefix(b"data: "))
+    assert early_value[0] == status
+    assert "enkrypt_policy_detections" in early_value[2] or "hook_results" in early_value[2]
+    assert delayed[0] == 200
+    assert delayed[1].endswith(b"(cut)")
+    last_data = delayed[1].removesuffix(b"\n\n(cut)").splitlines()[-1]
+    event = json.loads(last_data.removeprefix(b"data: "))
     assert event["error"]["code"] == "guardrail_blocked"
     assert "enkrypt_policy_detections" in event or "hook_results" in event
 
@@ -150,9 +150,9 @@ async def test_a_kept_answer_says_nothing_of_another_calls_guards(
     upstream.answer_with(answer(chat("A hippo.")))
     guards = f"input: [{FLAG}], output: [{FLAG.replace('rivals', 'out')}], cache: {{ttl: 1h}}"
     async with guarded(tmp_path, upstream, guards) as (_, client):
-        first = await ask(client, ENKRYPT, HIPPO)
-        again = await ask(client, ENKRYPT, HIPPO)
+        first_item = await ask(client, ENKRYPT, HIPPO)
+        repeated = await ask(client, ENKRYPT, HIPPO)
 
     word = {"keyword_detected": 1}
     assert len(upstream.requests) == 1
-    assert (found(first[2]), found(again[2])) == ((word, word), (word, {}))
+    assert (found(first_item[2]), found(repeated[2])) == ((word, word), (word, {}))

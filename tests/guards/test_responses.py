@@ -34,10 +34,10 @@ THOUGHT |= {"encrypted_content": "c2VhbGVk"}
 
 
 async def ask(
-    client: aiohttp.ClientSession, to: str = "support-chat", **more: Any
+    client: aiohttp.ClientSession, to: str = "support-chat", **options: Any
 ) -> tuple[int, bytes]:
     headers = {**BEARER, "x-headrace-deployment": to}
-    async with client.post("/v1/responses", headers=headers, json={**ASKED, **more}) as answered:
+    async with client.post("/v1/responses", headers=headers, json={**ASKED, **options}) as answered:
         return answered.status, await answered.read()
 
 
@@ -48,7 +48,7 @@ async def test_every_text_of_a_question_is_masked(
     upstream.answer_with(answer(response() if to == "support-chat" else chat()))
     call = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
     output = [{"type": "input_text", "text": EMAIL}]
-    asked: Json = {
+    request: Json = {
         "instructions": f"You are {EMAIL}.",
         "tools": [{"type": "function", "name": "f", "description": EMAIL, "parameters": {}}],
         "input": [
@@ -61,14 +61,14 @@ async def test_every_text_of_a_question_is_masked(
     }
 
     async with guarded(tmp_path, upstream, f"input: [{PII}], opaque: allow") as (_, client):
-        status, raw = await ask(client, to, **asked)
+        status, raw = await ask(client, to, **request)
 
     assert status == 200, raw
-    [sent] = upstream.requests
-    assert EMAIL not in json.dumps(sent.json)
+    [sent_value] = upstream.requests
+    assert EMAIL not in json.dumps(sent_value.json)
     if to == "support-chat":
-        assert sent.json["input"][2]["encrypted_content"] == "c2VhbGVk"
-        assert json.loads(sent.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
+        assert sent_value.json["input"][2]["encrypted_content"] == "c2VhbGVk"
+        assert json.loads(sent_value.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
 
 
 @pytest.mark.parametrize("where", ["instructions", "text", "arguments", "output", "summary"])
@@ -81,10 +81,10 @@ async def test_a_word_of_the_list_is_found_wherever_it_stands(
         "output": {"type": "function_call_output", "call_id": "call_1", "output": "hippo"},
         "summary": {**THOUGHT, "summary": [{"type": "summary_text", "text": "hippo"}]},
     }
-    asked: Json = {"input": [items[where]]} if where in items else {"instructions": "hippo"}
+    request: Json = {"input": [items[where]]} if where in items else {"instructions": "hippo"}
 
     async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client):
-        status, raw = await ask(client, **asked)
+        status, raw = await ask(client, **request)
 
     assert status == 400, raw
     assert upstream.requests == []
@@ -94,19 +94,19 @@ async def test_a_whole_answer_is_masked_and_says_the_clients_own_words_again(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     call = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
-    given = response(THOUGHT, text_item(f"Write to {EMAIL}."), call, instructions=f"Hide {EMAIL}.")
-    upstream.answer_with(answer(given))
+    values = response(THOUGHT, text_item(f"Write to {EMAIL}."), call, instructions=f"Hide {EMAIL}.")
+    upstream.answer_with(answer(values))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, instructions=f"Hide {EMAIL}.")
 
     assert status == 200
-    whole = json.loads(raw)
-    assert whole["instructions"] == f"Hide {EMAIL}."
-    assert EMAIL not in json.dumps(whole["output"])
-    assert [item["id"] for item in whole["output"]] == ["rs_1", "msg_1", "fc_1"]
-    assert json.loads(whole["output"][2]["arguments"]) == {"to": MASKED, "n": 1}
-    assert whole["usage"] == given["usage"]
+    full_value = json.loads(raw)
+    assert full_value["instructions"] == f"Hide {EMAIL}."
+    assert EMAIL not in json.dumps(full_value["output"])
+    assert [item["id"] for item in full_value["output"]] == ["rs_1", "msg_1", "fc_1"]
+    assert json.loads(full_value["output"][2]["arguments"]) == {"to": MASKED, "n": 1}
+    assert full_value["usage"] == values["usage"]
 
 
 async def test_a_guard_against_leaks_does_not_take_an_echo_for_one(
@@ -141,12 +141,12 @@ async def test_a_stream_is_masked_each_time_it_says_a_text_however_it_is_cut(
 
     assert status == 200
     assert EMAIL.encode() not in raw
-    whole = accumulated(raw)
-    first, called, last = whole["output"]
-    for item in (first, last):
+    document = accumulated(raw)
+    first_value, calls, last_value = document["output"]
+    for item in (first_value, last_value):
         assert item["content"][0]["text"] == f"Write to {MASKED} today."
-    assert json.loads(called["arguments"])["n"] == 1
-    assert whole["usage"] == response()["usage"]
+    assert json.loads(calls["arguments"])["n"] == 1
+    assert document["usage"] == response()["usage"]
 
 
 async def test_a_stream_that_nothing_had_to_change_says_the_same_under_guards(
@@ -154,9 +154,9 @@ async def test_a_stream_that_nothing_had_to_change_says_the_same_under_guards(
 ) -> None:
     search: Json = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
     search |= {"action": {"type": "search", "query": "capital"}}
-    begun = {**search, "status": "in_progress"}
+    started = {**search, "status": "in_progress"}
     searched: list[Json] = [
-        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.output_item.added", "output_index": 0, "item": started},
         {"type": "response.web_search_call.searching", "output_index": 0, "item_id": "ws_1"},
         {"type": "response.output_item.done", "output_index": 0, "item": search},
     ]
@@ -169,8 +169,8 @@ async def test_a_stream_that_nothing_had_to_change_says_the_same_under_guards(
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
 
-    whole = accumulated(raw)
-    assert whole["output"] == [search, item]
+    document = accumulated(raw)
+    assert document["output"] == [search, item]
     assert [event["type"] for event in streamed(raw)] == [event["type"] for event in script]
 
 
@@ -179,8 +179,8 @@ async def test_what_a_tool_of_the_provider_says_is_masked(
 ) -> None:
     call: Json = {"id": "mcp_1", "type": "mcp_call", "name": "f", "server_label": "a"}
     call |= {"arguments": "{}", "output": f"It is {EMAIL}."}
-    done = {"type": "response.output_item.done", "output_index": 0, "item": call}
-    upstream.answer_with(stream(response_events([done], document=response(call)), is_done=False))
+    result = {"type": "response.output_item.done", "output_index": 0, "item": call}
+    upstream.answer_with(stream(response_events([result], document=response(call)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw = await ask(client, stream=True)
@@ -194,8 +194,8 @@ async def test_a_text_that_only_its_end_says_is_masked(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     item = text_item(f"Write to {EMAIL}.")
-    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
-    upstream.answer_with(stream(response_events([done], document=response(item)), is_done=False))
+    result = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    upstream.answer_with(stream(response_events([result], document=response(item)), is_done=False))
 
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         _, raw = await ask(client, stream=True)
@@ -223,27 +223,27 @@ async def test_a_blocked_stream_ends_with_an_error(
 async def test_an_answer_that_repeats_its_question_has_the_clients_values(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async def echo(asked: Asked, wire: Wire) -> None:
-        body = asked.json
+    async def echo(request: Asked, wire: Wire) -> None:
+        body = request.json
         item = text_item(body["input"])
-        whole = response(item, instructions=body["instructions"])
+        document = response(item, instructions=body["instructions"])
         events = item_events(0, item, *pieces(body["input"], 5))
-        script = stream(response_events(events, document=whole), is_done=False)
-        await (script if streamed else answer(whole))(asked, wire)
+        script = stream(response_events(events, document=document), is_done=False)
+        await (script if streamed else answer(document))(request, wire)
 
     upstream.answer_with(echo)
-    own = {"instructions": f"Hide {EMAIL}.", "input": f"Write to {EMAIL}."}
+    own_document = {"instructions": f"Hide {EMAIL}.", "input": f"Write to {EMAIL}."}
     restored = PII.replace("}", ", restore: true}")
 
     async with guarded(tmp_path, upstream, f"input: [{restored}]") as (_, client):
-        status, raw = await ask(client, stream=streamed, **own)
+        status, raw = await ask(client, stream=streamed, **own_document)
 
-    [sent] = upstream.requests
-    assert (status, EMAIL in json.dumps(sent.json)) == (200, False)
-    whole = accumulated(raw) if streamed else json.loads(raw)
+    [sent_value] = upstream.requests
+    assert (status, EMAIL in json.dumps(sent_value.json)) == (200, False)
+    document = accumulated(raw) if streamed else json.loads(raw)
     assert b"EMAIL" not in raw
-    assert whole["instructions"] == own["instructions"]
-    assert whole["output"][0]["content"][0]["text"] == own["input"]
+    assert document["instructions"] == own_document["instructions"]
+    assert document["output"][0]["content"][0]["text"] == own_document["input"]
 
 
 CARD = "4111 1111 1111 1111"
@@ -255,11 +255,11 @@ OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
 
 def calls_in_turns() -> list[Json]:
     """The events of two calls of tools: one begins in the midst of a value of the other."""
-    begun, *deltas, done, ended = item_events(
+    started, *deltas, result, ended = item_events(
         0, PAYS, PAYS["arguments"][:20], PAYS["arguments"][20:]
     )
-    other = item_events(1, OTHER, '{"place":', ' "Paris"}')
-    turns = [begun, deltas[0], *other[:2], deltas[1], *other[2:], done, ended]
+    other_item = item_events(1, OTHER, '{"place":', ' "Paris"}')
+    turns = [started, deltas[0], *other_item[:2], deltas[1], *other_item[2:], result, ended]
     return response_events(turns, document=response(PAYS, OTHER))
 
 
@@ -279,12 +279,12 @@ async def test_a_value_is_masked_though_items_take_turns_in_it(
             HEADERS,
         ),
     }
-    path, asked, headers = ways[client]
+    path, request, headers = ways[client]
     headers = {**headers, "x-headrace-deployment": "responses-only"}
 
     async with (
         guarded(tmp_path, upstream, f"output: [{CARDS}]") as (proxy, session),
-        session.post(path, headers=headers, json={**asked, "stream": True}) as answered,
+        session.post(path, headers=headers, json={**request, "stream": True}) as answered,
     ):
         raw = (await answered.read()).decode(errors="replace")
         [record] = await proxy.sink.wait()

@@ -47,11 +47,11 @@ policies:
 
 @asynccontextmanager
 async def restoring(
-    folder: Path, upstream: ScriptedUpstream, more: str = "", **settings: Any
+    folder: Path, upstream: ScriptedUpstream, extra: str = "", **settings: Any
 ) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
     reach = "deployments: [search-answers, responses-only, via-anthropic]"
     policies = world(upstream.url).replace("deployments: [search-answers]", reach)
-    policies += f"{POLICY}    {more}\n"
+    policies += f"{POLICY}    {extra}\n"
     async with (
         running_proxy(folder, policies, **settings) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
@@ -63,27 +63,27 @@ def echo(form: Form, streamed: bool, cut: int | None = None) -> Any:
     """Answer with the text of the last turn and with a tool's argument of the same text. Pieces of
     a stream end ``cut`` characters into its first placeholder."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        text = last_text(asked)
+    async def script(request: Asked, wire: Wire) -> None:
+        text = last_text(request)
         arguments = json.dumps({"said": [text]})
-        pieces = [divided(each, cut) for each in (text, arguments)]
-        await form.script(*pieces, streamed=streamed)(asked, wire)
+        pieces = [divided(name, cut) for name in (text, arguments)]
+        await form.script(*pieces, streamed=streamed)(request, wire)
 
     return script
 
 
-def last_text(asked: Asked) -> str:
+def last_text(request: Asked) -> str:
     """Return the text of the last turn as the upstream has it."""
-    body = asked.json
+    body = request.json
     return str((body.get("messages") or body["input"])[-1]["content"])
 
 
 def divided(text: str, cut: int | None) -> list[str]:
-    found = PLACEHOLDER.search(text)
-    if cut is None or found is None:
+    match = PLACEHOLDER.search(text)
+    if cut is None or match is None:
         return [text]
-    at = found.start() + cut
-    return [text[:at], text[at:]]
+    index = match.start() + cut
+    return [text[:index], text[index:]]
 
 
 @for_each("restart", [False, True], ids=["same process", "another replica"])
@@ -95,20 +95,20 @@ async def test_next_turn_begins_with_the_same_bytes(
     upstream.answer_with(echo(form, streamed=False))
     turns = [f"Write to {ADA}, not to {BOB}."]
     async with restoring(tmp_path / "one", upstream, id_secrets=(SECRET,)) as (_, client):
-        said = form.read(await form.send(client, turns), False)
-        turns += [said.text, f"And to {BOB} or new@mill.example?"]
+        fields = form.read(await form.send(client, turns), False)
+        turns += [fields.text, f"And to {BOB} or new@mill.example?"]
         if not restart:
             await form.send(client, turns)
     if restart:
         async with restoring(tmp_path / "two", upstream, id_secrets=(SECRET,)) as (_, client):
             await form.send(client, turns)
 
-    first, second = (request.body for request in upstream.requests)
-    *_, last = PLACEHOLDER.finditer(first.decode())
-    assert said == Said(turns[0], {"said": [turns[0]]})
-    assert ADA.encode() not in first + second
-    assert b"desk@mill.example" not in first + second
-    assert second.startswith(first[: last.end()])
+    first_data, second = (request.body for request in upstream.requests)
+    *_, last_match = PLACEHOLDER.finditer(first_data.decode())
+    assert fields == Said(turns[0], {"said": [turns[0]]})
+    assert ADA.encode() not in first_data + second
+    assert b"desk@mill.example" not in first_data + second
+    assert second.startswith(first_data[: last_match.end()])
 
 
 @for_each("form", FORMS)
@@ -120,12 +120,14 @@ async def test_two_keys_share_no_placeholder(
     async with restoring(tmp_path / "p", upstream, id_secrets=(SECRET,)) as (_, client):
         await form.send(client, [ADA])
         await form.send(client, [ADA], key=OTHER_KEY)
-        one, other = (PLACEHOLDER.findall(each.body.decode()) for each in upstream.requests)
-        upstream.answer_with(form.script([" ".join(one)], ["{}"], streamed=False))
-        said = form.read(await form.send(client, [ADA], key=OTHER_KEY), False)
+        item, other_item = (
+            PLACEHOLDER.findall(request.body.decode()) for request in upstream.requests
+        )
+        upstream.answer_with(form.script([" ".join(item)], ["{}"], streamed=False))
+        fields = form.read(await form.send(client, [ADA], key=OTHER_KEY), False)
 
-    assert not set(one) & set(other)
-    assert said.text == " ".join(one)
+    assert not set(item) & set(other_item)
+    assert fields.text == " ".join(item)
 
 
 @for_each("streamed", [False, True])
@@ -139,10 +141,10 @@ async def test_placeholder_of_an_older_turn_is_restored_where_the_call_has_its_v
         placeholder = last_text(upstream.requests[-1])
         upstream.answer_with(form.script([placeholder], ["{}"], streamed=streamed))
         with_value = await form.send(client, [ADA, "Noted.", "Who?"], stream=streamed)
-        without = await form.send(client, [BOB, "Noted.", "Who?"], stream=streamed)
+        excluded = await form.send(client, [BOB, "Noted.", "Who?"], stream=streamed)
 
     assert form.read(with_value, streamed).text == ADA
-    assert form.read(without, streamed).text == placeholder
+    assert form.read(excluded, streamed).text == placeholder
 
 
 @for_each("form", FORMS)
@@ -154,8 +156,8 @@ async def test_a_placeholder_cut_anywhere_is_restored(
     async with restoring(tmp_path / "p", upstream) as (_, client):
         for cut in range(len("[EMAIL_bcdfghjkmnpq]") + 1):
             upstream.answer_with(echo(form, streamed=True, cut=cut))
-            said = form.read(await form.send(client, [text], stream=True), True)
-            assert said == Said(text, {"said": [text]}), cut
+            fields = form.read(await form.send(client, [text], stream=True), True)
+            assert fields == Said(text, {"said": [text]}), cut
 
 
 @for_each("form", FORMS)
@@ -167,8 +169,8 @@ async def test_a_path_cut_anywhere_is_restored_with_its_backslashes(
     async with restoring(tmp_path / "p", upstream) as (_, client):
         for cut in range(-6, len("[EMAIL_bcdfghjkmnpq]") + 4):
             upstream.answer_with(echo(form, streamed=True, cut=cut))
-            said = form.read(await form.send(client, [text], stream=True), True)
-            assert said == Said(text, {"said": [text]}), cut
+            fields = form.read(await form.send(client, [text], stream=True), True)
+            assert fields == Said(text, {"said": [text]}), cut
 
 
 @for_each("streamed", [False, True])
@@ -181,13 +183,13 @@ async def test_a_cached_answer_is_restored_for_its_own_key_only(
     upstream.answer_with(echo(form, streamed))
     async with restoring(tmp_path / "p", upstream, cache) as (proxy, client):
         calls = [(ADA, {}), (ADA, {}), (BOB, {}), (ADA, {"key": OTHER_KEY})]
-        said = [
-            form.read(await form.send(client, [text], stream=streamed, **more), streamed).text
-            for text, more in calls
+        values = [
+            form.read(await form.send(client, [text], stream=streamed, **options), streamed).text
+            for text, options in calls
         ]
         records = await proxy.sink.wait(len(calls))
 
-    assert said == [ADA, ADA, BOB, ADA]
+    assert values == [ADA, ADA, BOB, ADA]
     assert [record.cache for record in records] == ["miss", "hit", "miss", "miss"]
 
 
@@ -202,14 +204,14 @@ async def test_spans_and_log_have_placeholders_only(
         settings = {"otlp_endpoint": collector.url, "log_fd": file.fileno()}
         capture = "capture: {share: 100%}"
         async with restoring(tmp_path / "p", upstream, capture, **settings) as (proxy, client):
-            said = form.read(await form.send(client, [ADA], stream=streamed), streamed)
+            fields = form.read(await form.send(client, [ADA], stream=streamed), streamed)
             await proxy.sink.wait()
-    spans, [sent] = b"".join(collector.bodies), upstream.requests
+    spans, [sent_value] = b"".join(collector.bodies), upstream.requests
     collector.bodies.clear()
 
-    assert said == Said(ADA, {"said": [ADA]})
+    assert fields == Said(ADA, {"said": [ADA]})
     assert ADA.encode() not in spans + log.read_bytes()
-    assert PLACEHOLDER.findall(sent.body.decode())[-1].encode() in spans
+    assert PLACEHOLDER.findall(sent_value.body.decode())[-1].encode() in spans
 
 
 @for_each("streamed", [False, True])
@@ -223,40 +225,42 @@ async def test_each_attempt_sends_the_same_placeholders(
         upstream.then(answer({"error": {"message": "busy"}}, 500), echo(chat_form, streamed))
         raw = await form.send(client, [ADA], deployment="resilient", stream=streamed)
 
-    first, second = (PLACEHOLDER.findall(each.body.decode()) for each in upstream.requests)
-    assert first == second
+    first_item, second = (
+        PLACEHOLDER.findall(request.body.decode()) for request in upstream.requests
+    )
+    assert first_item == second
     assert form.read(raw, streamed) == Said(ADA, {"said": [ADA]})
 
 
-def thinking(form: Form, asked: Asked, streamed: bool) -> Any:
+def thinking(form: Form, request: Asked, streamed: bool) -> Any:
     """Answer with a thought that repeats the last turn, as its provider seals it."""
-    thought = f"They wrote: {last_text(asked)}"
+    thought = f"They wrote: {last_text(request)}"
     if form.name == "messages":
         sealed = {"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"}
-        begun = {"type": "thinking", "thinking": "", "signature": ""}
+        started = {"type": "thinking", "thinking": "", "signature": ""}
         deltas: list[Json] = [
-            {"type": "thinking_delta", "thinking": each} for each in (thought[:20], thought[20:])
+            {"type": "thinking_delta", "thinking": name} for name in (thought[:20], thought[20:])
         ]
         deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
-        events = message_events(block_events(0, begun, *deltas), text_events(1, "Fine."))
+        events = message_events(block_events(0, started, *deltas), text_events(1, "Fine."))
         return stream(events, is_done=False) if streamed else answer(message(sealed, FINE))
     summary = [{"type": "summary_text", "text": thought}]
     item = {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "c2VhbGVk"}
-    whole = response(item, text_item("Fine."))
+    document = response(item, text_item("Fine."))
     ended = [
         {"type": f"response.output_item.{when}", "output_index": 0, "item": item}
         for when in ("added", "done")
     ]
-    said = item_events(1, text_item("Fine."), "Fine.")
-    events = response_events(ended, said, document=whole)
-    return stream(events, is_done=False) if streamed else answer(whole)
+    values = item_events(1, text_item("Fine."), "Fine.")
+    events = response_events(ended, values, document=document)
+    return stream(events, is_done=False) if streamed else answer(document)
 
 
 def returned(form: Form, raw: bytes, streamed: bool) -> list[Json]:
     """Return what a client sends back of an answer."""
     if form.name == "messages":
-        whole = accumulated(events_of(raw)) if streamed else json.loads(raw)
-        return [{"role": "assistant", "content": whole["content"]}]
+        document = accumulated(events_of(raw)) if streamed else json.loads(raw)
+        return [{"role": "assistant", "content": document["content"]}]
     items: list[Json] = (accumulated_response(raw) if streamed else json.loads(raw))["output"]
     return items
 
@@ -268,8 +272,8 @@ async def test_a_signed_thought_comes_back_to_its_provider_as_it_was(
 ) -> None:
     """The client sees placeholders in a thought, with its signature."""
 
-    async def think(asked: Asked, wire: Wire) -> None:
-        await thinking(form, asked, streamed)(asked, wire)
+    async def think(request: Asked, wire: Wire) -> None:
+        await thinking(form, request, streamed)(request, wire)
 
     upstream.answer_with(think)
     field = "messages" if form.name == "messages" else "input"
@@ -277,15 +281,15 @@ async def test_a_signed_thought_comes_back_to_its_provider_as_it_was(
         raw = await form.send(client, [ADA], stream=streamed)
         history = [*form.body([ADA])[field], *returned(form, raw, streamed)]
         history.append({"role": "user", "content": "Go on."})
-        more: Json = {field: history}
-        await form.send(client, [], stream=streamed, **more)
+        options: Json = {field: history}
+        await form.send(client, [], stream=streamed, **options)
 
-    first, second = upstream.requests
-    thought = f"They wrote: {last_text(first)}"
+    first_asked, second = upstream.requests
+    thought = f"They wrote: {last_text(first_asked)}"
     blocks = second.json[field][1]
     block = blocks["content"][0] if form.name == "messages" else blocks
     assert PLACEHOLDER.search(thought)
-    assert thought in (block.get("thinking"), *(each["text"] for each in block.get("summary", ())))
+    assert thought in (block.get("thinking"), *(item["text"] for item in block.get("summary", ())))
     assert block.get("signature", block.get("encrypted_content")) in ("c2lnbmVk", "c2VhbGVk")
-    *_, last = PLACEHOLDER.finditer(first.body.decode())
-    assert second.body.startswith(first.body[: last.end()])
+    *_, last_match = PLACEHOLDER.finditer(first_asked.body.decode())
+    assert second.body.startswith(first_asked.body[: last_match.end()])

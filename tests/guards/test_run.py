@@ -40,10 +40,13 @@ async def guarded(
 
 
 async def ask(
-    client: aiohttp.ClientSession, content: Any, headers: dict[str, str] | None = None, **more: Any
+    client: aiohttp.ClientSession,
+    content: Any,
+    headers: dict[str, str] | None = None,
+    **options: Any,
 ) -> tuple[int, bytes, dict[str, Any]]:
     messages = [{"role": "user", "content": content}]
-    body = {"model": "search-answers", "messages": messages, **more}
+    body = {"model": "search-answers", "messages": messages, **options}
     path, headers = "/v1/chat/completions", {**BEARER, **(headers or {})}
     async with client.post(path, headers=headers, json=body) as response:
         raw = await response.read()
@@ -95,8 +98,8 @@ async def test_what_is_masked_in_a_question_never_reaches_the_upstream(
         [record] = await proxy.sink.wait()
 
     assert status == 200
-    [asked] = upstream.requests
-    assert asked.json["messages"][0]["content"] == "Write to [EMAIL] please"
+    [request] = upstream.requests
+    assert request.json["messages"][0]["content"] == "Write to [EMAIL] please"
     [(stage, result)] = record.guard_results()
     assert (stage, result.verdict, result.findings) == ("input", "masked", {"email": 1})
 
@@ -181,10 +184,10 @@ async def test_what_no_guard_can_read_is_refused_unless_the_policy_lets_it_pass(
     picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
     upstream.answer_with(answer(chat("A picture.")))
     statuses = []
-    for number, more in enumerate(("", "opaque: allow, ")):
+    for number, extra in enumerate(("", "opaque: allow, ")):
         folder = tmp_path / str(number)
         folder.mkdir()
-        async with guarded(folder, upstream, f"{more}input: [{WORD}]") as (_, client):
+        async with guarded(folder, upstream, f"{extra}input: [{WORD}]") as (_, client):
             statuses.append((await ask(client, picture))[0])
 
     assert statuses == [400, 200]
@@ -219,16 +222,16 @@ async def test_an_answer_kept_under_other_guards_is_not_shown_again(
     upstream.answer_with(answer(legacy(f" {EMAIL}")))
     guards = f"output: [{PII}], cache: {{ttl: 1h}}"
     async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        shown = []
+        outputs = []
         body = {"model": "support-chat", "prompt": "Hi"}
         for _ in range(2):
             async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-                shown.append((await response.json())["choices"][0]["text"])
+                outputs.append((await response.json())["choices"][0]["text"])
         file = proxy.policies / "policies.yaml"
         file.write_text(file.read_text().replace("action: mask", "action: flag"))
         headers = {**BEARER, "x-headrace-refresh-cache": "true"}
         async with client.post("/v1/completions", headers=headers, json=body) as response:
-            shown.append((await response.json())["choices"][0]["text"])
+            outputs.append((await response.json())["choices"][0]["text"])
 
-    assert shown == [" [EMAIL]", " [EMAIL]", f" {EMAIL}"]
+    assert outputs == [" [EMAIL]", " [EMAIL]", f" {EMAIL}"]
     assert len(upstream.requests) == 2

@@ -55,21 +55,25 @@ WRITTEN = {
 WORD = "hippo"
 
 
-def verdict(found: bool, *where: int) -> dict[str, Any]:
-    members = {"reason": WORD, "verdict": "violation" if found else "pass"}
-    return chat(json.dumps({**members, "score": 0.9 if found else 0, "where": where}))
+def verdict(is_found: bool, *where: int) -> dict[str, Any]:
+    members = {"reason": WORD, "verdict": "violation" if is_found else "pass"}
+    return chat(json.dumps({**members, "score": 0.9 if is_found else 0, "where": where}))
 
 
 def webhook(request: Any) -> Any:
     places = [(number, text["text"].find(WORD)) for number, text in enumerate(request["texts"])]
-    found = [{"text": n, "start": at, "end": at + len(WORD)} for n, at in places if at >= 0]
-    return {"findings": found}
+    result = [
+        {"text": n, "start": position, "end": position + len(WORD)}
+        for n, position in places
+        if position >= 0
+    ]
+    return {"findings": result}
 
 
 def presidio(request: Any) -> Any:
-    at = request["text"].find(WORD)
-    place = {"entity_type": "PERSON", "start": at, "end": at + len(WORD), "score": 0.85}
-    return [place] if at >= 0 else []
+    position = request["text"].find(WORD)
+    place = {"entity_type": "PERSON", "start": position, "end": position + len(WORD), "score": 0.85}
+    return [place] if position >= 0 else []
 
 
 def moderation(request: Any) -> Any:
@@ -96,8 +100,8 @@ HONEST: dict[str, Callable[[Any], Any]] = {
 def honest(kind: str) -> Script:
     """Look at what is asked about, and say so."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await answer(HONEST[kind](asked.json))(asked, wire)
+    async def script(request: Asked, wire: Wire) -> None:
+        await answer(HONEST[kind](request.json))(request, wire)
 
     return script
 
@@ -116,14 +120,14 @@ async def guarded(
     folder: Path,
     upstream: ScriptedUpstream,
     kind: str,
-    more: str = "",
+    extra: str = "",
     stage: str = "input",
     judging: str = "{input: [{guard: keywords, words: [horse]}]}",
     **settings: Any,
 ) -> AsyncIterator[Place]:
     async with scripted_upstream() as elsewhere:
         elsewhere.answer_with(honest(kind))
-        guard = f"{WRITTEN[kind].replace('URL', elsewhere.url)}{more}}}"
+        guard = f"{WRITTEN[kind].replace('URL', elsewhere.url)}{extra}}}"
         guards = ELSEWHERE.format(url=elsewhere.url, stage=stage, guard=guard, judging=judging)
         policies = folder / "policies"
         policies.mkdir()
@@ -136,7 +140,7 @@ async def guarded(
 
 
 def served(streamed: bool, text: str) -> Script:
-    pieces = [text[at : at + 3] for at in range(0, len(text), 3)]
+    pieces = [text[index : index + 3] for index in range(0, len(text), 3)]
     return stream(chat_events(*pieces)) if streamed else answer(chat(text))
 
 
@@ -148,12 +152,12 @@ async def test_what_is_found_in_a_question_blocks_it(
     async with guarded(tmp_path, upstream, kind) as place:
         good, _, _ = await ask(place.client, "Is there a horse?")
         bad, _, reply = await ask(place.client, "Is there a hippo?")
-        asked = len(place.elsewhere.requests)
+        request_count = len(place.elsewhere.requests)
 
     assert (good, bad, reply["error"]["code"]) == (200, 400, "guardrail_blocked")
     assert reply["error"]["guard"]["name"] == kind
     assert len(upstream.requests) == 1
-    assert asked >= 2
+    assert request_count >= 2
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -163,17 +167,17 @@ async def test_what_is_found_in_an_answer_blocks_it_before_anything_is_shown(
 ) -> None:
     async with guarded(tmp_path, upstream, kind, stage="output") as place:
         upstream.answer_with(served(streamed, "There is a horse."))
-        good, shown, _ = await ask(place.client, "Is there?", stream=streamed)
+        good, output, _ = await ask(place.client, "Is there?", stream=streamed)
         upstream.answer_with(served(streamed, "There is a hippo."))
         bad, _, reply = await ask(place.client, "Is there?", stream=streamed)
 
-    assert texts(ROUTES["openai-chat"], shown, streamed=streamed) == "There is a horse."
+    assert texts(ROUTES["openai-chat"], output, streamed=streamed) == "There is a horse."
     assert (good, bad, reply["error"]["code"]) == (200, 400, "guardrail_blocked")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "shown"),
+    ("kind", "output"),
     [
         ("webhook", "A big [FOUND]."),
         ("presidio", "A big [PERSON]."),
@@ -182,14 +186,14 @@ async def test_what_is_found_in_an_answer_blocks_it_before_anything_is_shown(
     ],
 )
 async def test_what_is_found_is_masked_where_it_stands(
-    kind: str, shown: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    kind: str, output: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(served(streamed, "A big hippo."))
     async with guarded(tmp_path, upstream, kind, ", action: mask", "output") as place:
         status, raw, _ = await ask(place.client, "Which?", stream=streamed)
 
     assert status == 200
-    assert texts(ROUTES["openai-chat"], raw, streamed=streamed) == shown
+    assert texts(ROUTES["openai-chat"], raw, streamed=streamed) == output
 
 
 async def test_what_is_found_in_an_answer_has_it_asked_for_once_more(
@@ -209,9 +213,9 @@ async def test_what_is_masked_in_a_question_reaches_no_upstream(
     upstream.answer_with(answer(chat("Sure.")))
     async with guarded(tmp_path, upstream, "presidio", ", action: mask") as place:
         await ask(place.client, "Is hippo there?")
-    [asked] = upstream.requests
+    [request] = upstream.requests
 
-    assert asked.json["messages"][0]["content"] == "Is [PERSON] there?"
+    assert request.json["messages"][0]["content"] == "Is [PERSON] there?"
 
 
 FAULTS: dict[str, Script] = {
@@ -246,13 +250,13 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
     for way in ("closed", "open"):
         folder = tmp_path / way
         folder.mkdir()
-        more = f"{deadline}, on_error: {way}"
-        async with guarded(folder, upstream, kind, more, stage) as place:
+        extra = f"{deadline}, on_error: {way}"
+        async with guarded(folder, upstream, kind, extra, stage) as place:
             place.elsewhere.answer_with(script)
             status, _, body = await ask(place.client, "A horse?", stream=streamed)
             records = await place.proxy.sink.wait(2 if kind == "judge" else 1)
         outcomes[way] = status, body.get("error", {}).get("guard")
-        [record] = [each for each in records if each.head.internal_key is None]
+        [record] = [item for item in records if item.head.internal_key is None]
         [(_, result)] = record.guard_results()
 
         assert (result.verdict, bool(result.error)) == ("failed", True)
@@ -295,11 +299,11 @@ async def test_no_text_that_is_asked_about_is_told_anybody_else(
         records = await place.proxy.sink.wait(4 if kind == "judge" else 2)
         async with place.client.get(f"{place.proxy.admin}/metrics") as response:
             metrics = await response.text()
-        lines = b"\n".join(orjson.dumps(canonical(each)) for each in records).decode()
+        lines = b"\n".join(orjson.dumps(canonical(record)) for record in records).decode()
 
-    for shown in (metrics, lines):
-        assert CANARY not in shown
-        assert "sk-upstream-secret" not in shown
+    for output in (metrics, lines):
+        assert CANARY not in output
+        assert "sk-upstream-secret" not in output
 
 
 async def test_what_a_judge_costs_is_in_a_row_of_its_own(
@@ -334,9 +338,11 @@ async def test_what_a_judge_costs_is_in_a_row_of_its_own(
 async def test_a_deployment_may_judge_its_own_calls_without_end(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    own = ", message: No."
+    own_value = ", message: No."
     upstream.answer_with(answer(verdict(False)))
-    async with guarded(tmp_path, upstream, "judge", own, judging="{extends: default}") as place:
+    async with guarded(
+        tmp_path, upstream, "judge", own_value, judging="{extends: default}"
+    ) as place:
         place.elsewhere.answer_with(answer(verdict(False)))
         file = place.proxy.policies / "guards.yaml"
         file.write_text(file.read_text().replace("deployment: judge-smol", "deployment: resilient"))
@@ -355,11 +361,11 @@ async def test_a_judge_beyond_its_limit_cannot_tell(
     upstream.answer_with(answer(chat("Sure.")))
     judging = "{limits: [{name: once, requests: 1 per hour, per: deployment}]}"
     async with guarded(tmp_path, upstream, "judge", judging=judging) as place:
-        first, _, _ = await ask(place.client, "A horse?")
+        first_count, _, _ = await ask(place.client, "A horse?")
         second, _, reply = await ask(place.client, "A horse?")
         *_, record = await place.proxy.sink.wait(4)
 
-    assert (first, second, reply["error"]["guard"]["kind"]) == (200, 503, "could_not_check")
+    assert (first_count, second, reply["error"]["guard"]["kind"]) == (200, 503, "could_not_check")
     assert record.guard_results()[0][1].error == "LimitExceeded"
     assert record.limit_decision is None
 
@@ -371,8 +377,8 @@ async def test_an_answer_is_judged_by_the_one_place_that_gave_it(
     async with guarded(tmp_path, upstream, "judge", stage="output") as place:
         place.elsewhere.then(answer(chat("A horse.")))
         file = place.proxy.policies / "guards.yaml"
-        one = file.read_text().replace("dialect: openai", "dialect: openai, max_concurrency: 1")
-        file.write_text(one.replace("policy: judging", "policy: default"))
+        text = file.read_text().replace("dialect: openai", "dialect: openai, max_concurrency: 1")
+        file.write_text(text.replace("policy: judging", "policy: default"))
         lookback = (place.proxy.policies / "policies.yaml").read_text()
         lookback = lookback.replace("[search-answers]}", "[search-answers, judge-smol]}")
         (place.proxy.policies / "policies.yaml").write_text(lookback)

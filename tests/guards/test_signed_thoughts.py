@@ -101,8 +101,8 @@ async def test_returned_thoughts_are_inspected_unless_their_kind_is_left_out(
     if expected is None:
         assert (answered.status, upstream.requests) == (400, []), raw
     else:
-        [asked] = upstream.requests
-        assert thoughts(api, asked.json) == expected[api], json.dumps(asked.json)
+        [request] = upstream.requests
+        assert thoughts(api, request.json) == expected[api], json.dumps(request.json)
 
 
 SAID = message(THINKING, REDACTED, CALLED, stop_reason="tool_use")
@@ -132,8 +132,8 @@ async def test_thought_of_the_last_turn_returns_unchanged(
     async with guarded(tmp_path, upstream, rules) as (_, client):
         async with client.post(
             "/v1/messages", headers=headers, json={**ASKED, "stream": streamed}
-        ) as first:
-            await first.read()
+        ) as first_response:
+            await first_response.read()
         upstream.answer_with(answer(message()))
         async with client.post("/v1/messages", headers=headers, json=MESSAGES) as second:
             raw = await second.read()
@@ -150,17 +150,17 @@ async def test_changed_thought_is_inspected(tmp_path: Path, upstream: ScriptedUp
     rules = "input: [{guard: pii, entities: [email], action: mask}]"
     async with guarded(tmp_path, upstream, rules) as (_, client):
         for body in (ASKED, changed):
-            async with client.post("/v1/messages", headers=headers, json=body) as asked:
-                await asked.read()
+            async with client.post("/v1/messages", headers=headers, json=body) as request:
+                await request.read()
 
     assert thoughts("messages", upstream.requests[-1].json) == [REDACTED, CALLED]
 
 
 def plan_of(*upstreams: str) -> Plan:
-    made = tuple(
+    targets = tuple(
         Target(Upstream(name, "anthropic", "http://127.0.0.1:1"), "m") for name in upstreams
     )
-    return Plan("1", "key", "chat", {}, (ModelCall("m", made),))
+    return Plan("1", "key", "chat", {}, (ModelCall("m", targets),))
 
 
 @for_each(
@@ -178,43 +178,43 @@ def plan_of(*upstreams: str) -> Plan:
 def test_thought_is_known_to_its_key_and_upstream_alone(
     key: str, upstreams: list[str], block: Json, is_known: bool
 ) -> None:
-    shown = ShownThoughts()
-    shown.add("a", "one", THINKING["thinking"], THINKING["signature"])
+    output = ShownThoughts()
+    output.add("a", "one", THINKING["thinking"], THINKING["signature"])
     body = {"messages": [{"role": "assistant", "content": [block]}]}
 
-    known = shown.known_blocks(body, plan_of(*upstreams), key)
+    paths = output.known_blocks(body, plan_of(*upstreams), key)
 
-    assert known == ({("messages", 0, "content", 0)} if is_known else set())
+    assert paths == ({("messages", 0, "content", 0)} if is_known else set())
 
 
 def test_oldest_thoughts_are_forgotten() -> None:
-    shown = ShownThoughts()
+    output = ShownThoughts()
     for number in range(MAX_THOUGHTS + 1):
-        shown.add("a", "one", "", str(number))
-    blocks = [{"type": "redacted_thinking", "data": each} for each in ("0", "1")]
+        output.add("a", "one", "", str(number))
+    blocks = [{"type": "redacted_thinking", "data": item} for item in ("0", "1")]
     body = {"messages": [{"role": "assistant", "content": blocks}]}
 
-    assert shown.known_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
+    assert output.known_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
 
 
 def test_thoughts_of_frames_are_noted() -> None:
-    shown, record = ShownThoughts(), new_record()
+    output, record = ShownThoughts(), new_record()
     record.key = "a"
     [call] = plan_of("one").model_calls
     record.used_attempts[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
-    reader = ThoughtReader(shown, record)
+    reader = ThoughtReader(output, record)
     part = made.part("reasoning", closing="marked")
     halves = [THINKING["thinking"][:5], THINKING["thinking"][5:]]
     signed = made.signed(part, THINKING["signature"])
     sealed = made.part("opaque", 1, closing="marked")
-    begun = made.event("content_block_start", {"content_block": REDACTED}, Begin(sealed))
+    started = made.event("content_block_start", {"content_block": REDACTED}, Begin(sealed))
 
-    for frame in made.message(made.block(part, halves, signed), [begun]):
+    for frame in made.message(made.block(part, halves, signed), [started]):
         reader.feed(frame)
 
     body = {"messages": [{"role": "assistant", "content": [THINKING, REDACTED, CHANGED]}]}
-    known = shown.known_blocks(body, plan_of("one"), "a")
-    assert known == {("messages", 0, "content", 0), ("messages", 0, "content", 1)}
+    paths = output.known_blocks(body, plan_of("one"), "a")
+    assert paths == {("messages", 0, "content", 0), ("messages", 0, "content", 1)}
 
 
 SIGNED = {"type": "thinking", "thinking": "Write to jane@example.com", "signature": "s"}
@@ -227,15 +227,17 @@ def asked(*blocks: object) -> dict[str, object]:
 
 
 def test_a_signed_block_that_was_masked_is_left_out_and_others_stay() -> None:
-    after = asked(BROKEN_MASKED, {**TEXT, "text": "[EMAIL_1]"})
+    document_after = asked(BROKEN_MASKED, {**TEXT, "text": "[EMAIL_1]"})
 
-    assert without_broken(asked(SIGNED, TEXT), after) == asked({**TEXT, "text": "[EMAIL_1]"})
+    assert without_broken(asked(SIGNED, TEXT), document_after) == asked(
+        {**TEXT, "text": "[EMAIL_1]"}
+    )
 
 
 def test_a_block_that_was_not_masked_stays() -> None:
-    after = asked(SIGNED, {**TEXT, "text": "[EMAIL_1]"})
+    document_after = asked(SIGNED, {**TEXT, "text": "[EMAIL_1]"})
 
-    assert without_broken(asked(SIGNED, TEXT), after) == after
+    assert without_broken(asked(SIGNED, TEXT), document_after) == document_after
 
 
 def test_a_message_of_nothing_else_is_left_out() -> None:

@@ -42,35 +42,35 @@ def arguments(text: str) -> str:
     return json.dumps({"n": 1, "note": text, "to": "Paris"})
 
 
-def events_in_parts(at: int, item: Json, begun: Json, kind: str, size: int) -> list[Json]:
+def events_in_parts(index: int, item: Json, started: Json, kind: str, size: int) -> list[Json]:
     """The events of an item whose text comes in deltas, for a kind of ``BY_KIND``."""
     spoken = BY_KIND[kind]
-    where: Json = {"item_id": item["id"], "output_index": at}
-    whole = item
+    where: Json = {"item_id": item["id"], "output_index": index}
+    document = item
     if spoken.part_type:
         where[spoken.index_member] = 0
-        [whole] = item[spoken.list_member]
+        [document] = item[spoken.list_member]
     step = "response.reasoning_summary_part" if kind == "summary" else "response.content_part"
-    part = {"part": whole, **where}
-    empty = {"part": {**whole, spoken.member: ""}, **where}
-    text = whole[spoken.member]
+    part = {"part": document, **where}
+    empty = {"part": {**document, spoken.member: ""}, **where}
+    text = document[spoken.member]
     return [
-        {"type": "response.output_item.added", "output_index": at, "item": begun},
+        {"type": "response.output_item.added", "output_index": index, "item": started},
         *([{"type": f"{step}.added", **empty}] if spoken.part_type else []),
         *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in pieces(text, size)),
         {"type": f"{spoken.event}.done", **where, spoken.member: text},
         *([{"type": f"{step}.done", **part}] if spoken.part_type else []),
-        {"type": "response.output_item.done", "output_index": at, "item": item},
+        {"type": "response.output_item.done", "output_index": index, "item": item},
     ]
 
 
-def item_of(kind: str, text: str, at: int) -> tuple[Json, Json]:
+def item_of(kind: str, text: str, index: int) -> tuple[Json, Json]:
     """Return an item with a text of a kind, and the item as it begins."""
     spoken = BY_KIND[kind]
-    head: Json = {"id": f"item_{at}", "status": "completed"}
+    head: Json = {"id": f"item_{index}", "status": "completed"}
     if not spoken.part_type:
         text = arguments(text) if kind == "arguments" else text
-        head |= {"type": spoken.item_type, "call_id": f"call_{at}", "name": "look_up"}
+        head |= {"type": spoken.item_type, "call_id": f"call_{index}", "name": "look_up"}
         return {**head, spoken.member: text}, {**head, spoken.member: ""}
     part: Json = {"type": spoken.part_type, spoken.member: text}
     part |= {"annotations": [], "logprobs": []} if kind == "text" else {}
@@ -80,17 +80,21 @@ def item_of(kind: str, text: str, at: int) -> tuple[Json, Json]:
     return {**head, spoken.list_member: [part]}, {**head, spoken.list_member: []}
 
 
-def native_events(at: int, name: str, text: str, size: int) -> tuple[Json, list[Json]]:
+def native_events(index: int, name: str, text: str, size: int) -> tuple[Json, list[Json]]:
     """Return an item that chat has no place for, and its events."""
     event, member, item = NATIVE[name]
-    item = {"id": f"item_{at}", "status": "completed", **item}
+    item = {"id": f"item_{index}", "status": "completed", **item}
     text = arguments(text) if member == "arguments" else text
-    where: Json = {"item_id": item["id"], "output_index": at}
+    where: Json = {"item_id": item["id"], "output_index": index}
     return {**item, member: text}, [
-        {"type": "response.output_item.added", "output_index": at, "item": {**item, member: ""}},
-        *({"type": f"{event}.delta", **where, "delta": each} for each in pieces(text, size)),
+        {"type": "response.output_item.added", "output_index": index, "item": {**item, member: ""}},
+        *({"type": f"{event}.delta", **where, "delta": piece} for piece in pieces(text, size)),
         {"type": f"{event}.done", **where, member: text},
-        {"type": "response.output_item.done", "output_index": at, "item": {**item, member: text}},
+        {
+            "type": "response.output_item.done",
+            "output_index": index,
+            "item": {**item, member: text},
+        },
     ]
 
 
@@ -113,50 +117,53 @@ ITEMS = (*BY_KIND, *NATIVE)
 def responses_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
     items: list[Json] = []
     events: list[list[Json]] = []
-    for at, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         if kind in NATIVE:
-            item, made = native_events(at, kind, text, size)
+            item, results = native_events(index, kind, text, size)
         else:
-            item, begun = item_of(kind, text, at)
-            made = events_in_parts(at, item, begun, kind, size)
+            item, started = item_of(kind, text, index)
+            results = events_in_parts(index, item, started, kind, size)
         items.append(item)
-        events.append(made)
+        events.append(results)
     return response_events(*events, document=response(*items))
 
 
-def block(at: int, kind: str, text: str, size: int) -> list[Json]:
+def block(index: int, kind: str, text: str, size: int) -> list[Json]:
     if kind == "text":
-        return text_events(at, *pieces(text, size))
+        return text_events(index, *pieces(text, size))
     if kind == "thinking":
-        thoughts = [{"type": "thinking_delta", "thinking": each} for each in pieces(text, size)]
+        thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(text, size)]
         signed = {"type": "signature_delta", "signature": "c2lnbmVk"}
-        return block_events(at, {"type": kind, "thinking": "", "signature": ""}, *thoughts, signed)
+        return block_events(
+            index, {"type": kind, "thinking": "", "signature": ""}, *thoughts, signed
+        )
     deltas = [
-        {"type": "input_json_delta", "partial_json": each} for each in pieces(arguments(text), size)
+        {"type": "input_json_delta", "partial_json": piece}
+        for piece in pieces(arguments(text), size)
     ]
-    begun = {"type": kind, "id": f"toolu_{at}", "name": "look_up", "input": {}}
-    return block_events(at, begun, *deltas)
+    started = {"type": kind, "id": f"toolu_{index}", "name": "look_up", "input": {}}
+    return block_events(index, started, *deltas)
 
 
 BLOCKS = ("text", "thinking", "tool_use", "server_tool_use")
 
 
 def messages_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
-    blocks = [block(at, kind, text, size) for at, kind in enumerate(kinds)]
+    blocks = [block(index, kind, text, size) for index, kind in enumerate(kinds)]
     events = message_events(*blocks, usage={"input_tokens": 5, "output_tokens": 3})
     return [event for event in events if event["type"] != "ping"]
 
 
-def chat_deltas(kind: str, at: int, text: str, size: int) -> Iterator[Json]:
+def chat_deltas(kind: str, index: int, text: str, size: int) -> Iterator[Json]:
     if kind not in ("function", "custom"):
-        yield from ({kind: each} for each in pieces(text, size))
+        yield from ({kind: piece} for piece in pieces(text, size))
         return
     member = "arguments" if kind == "function" else "input"
     text = arguments(text) if kind == "function" else text
-    head = {"index": at, "id": f"call_{at}", "type": kind, kind: {"name": "f", member: ""}}
+    head = {"index": index, "id": f"call_{index}", "type": kind, kind: {"name": "f", member: ""}}
     yield {"tool_calls": [head]}
-    for each in pieces(text, size):
-        yield {"tool_calls": [{"index": at, kind: {member: each}}]}
+    for piece in pieces(text, size):
+        yield {"tool_calls": [{"index": index, kind: {member: piece}}]}
 
 
 DELTAS = ("content", "reasoning_content", "refusal", "function", "custom")
@@ -165,8 +172,8 @@ DELTAS = ("content", "reasoning_content", "refusal", "function", "custom")
 def chat_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
     choice = {"index": 0, "logprobs": None}
     deltas = [{"role": "assistant", "content": ""}]
-    for at, kind in enumerate(kinds):
-        deltas += chat_deltas(kind, kinds[:at].count(kind), text, size)
+    for index, kind in enumerate(kinds):
+        deltas += chat_deltas(kind, kinds[:index].count(kind), text, size)
     ends: list[tuple[Json, str]] = [({}, "stop")]
     return [
         {**BASE, "choices": [{**choice, "delta": delta, "finish_reason": finish}]}
@@ -187,9 +194,9 @@ def compared(event: Json) -> Json:
     """Return a copy of what of an event is compared."""
     bare: Json = json.loads(json.dumps(event))
     bare.pop("sequence_number", None)
-    for each in (bare, *bare.get("choices", ())):
-        if not each.get("logprobs"):
-            each.pop("logprobs", None)
+    for document in (bare, *bare.get("choices", ())):
+        if not document.get("logprobs"):
+            document.pop("logprobs", None)
     if "response" in bare:  # the rest of it repeats the request
         bare["response"] = {name: bare["response"][name] for name in OF_RESPONSE}
     return bare
@@ -220,7 +227,7 @@ def joined(events: Sequence[Json], *, adjacent: bool) -> list[tuple[Json, str | 
     out: list[tuple[Json, str | None]] = []
     for bare, text in map(take, events):
         places = range(max(0, len(out) - 1) if adjacent else 0, len(out))
-        place = next((at for at in places if out[at][0] == bare), None)
+        place = next((index for index in places if out[index][0] == bare), None)
         if text is not None and place is not None:
             out[place] = bare, (out[place][1] or "") + text
         else:
@@ -231,12 +238,12 @@ def joined(events: Sequence[Json], *, adjacent: bool) -> list[tuple[Json, str | 
 def masked(events: list[tuple[Json, str | None]]) -> list[tuple[Json, str | None]]:
     """Return events with the word masked, and without signatures of thoughts that had it."""
     written = json.dumps(events)
-    found: list[tuple[Json, str | None]] = [
-        (each, text)
-        for each, text in json.loads(written.replace(WORD, MASK))
-        if WORD not in written or "signature_delta" not in json.dumps(each)
+    matches: list[tuple[Json, str | None]] = [
+        (item, text)
+        for item, text in json.loads(written.replace(WORD, MASK))
+        if WORD not in written or "signature_delta" not in json.dumps(item)
     ]
-    return found
+    return matches
 
 
 Script = Callable[[Sequence[str], str, int], list[Json]]
@@ -275,14 +282,16 @@ async def test_guard_changes_only_text_of_deltas(
         for size in SIZES:
             events = script(order, text, size)
             upstream.answer_with(stream(events, is_done=family == "chat"))
-            async with client.post(path, headers=headers, json={**body, "stream": True}) as got:
-                raw = await got.read()
-            assert got.status == 200, raw
-            shown = read(raw)
+            async with client.post(
+                path, headers=headers, json={**body, "stream": True}
+            ) as response_item:
+                raw = await response_item.read()
+            assert response_item.status == 200, raw
+            outputs = read(raw)
             adjacent = family != "chat"
             expected = masked(joined(events, adjacent=adjacent))
-            assert joined(shown, adjacent=adjacent) == expected, size
-            assert take(shown[-1])[0] == expected[-1][0]
+            assert joined(outputs, adjacent=adjacent) == expected, size
+            assert take(outputs[-1])[0] == expected[-1][0]
 
 
 @pytest.mark.parametrize("size", [1, 60_000])
@@ -294,20 +303,20 @@ async def test_text_without_deltas_is_masked_in_place(
     """An item that only its last event, or only the end of the response, has as a whole."""
     text = f"{TEXTS['finding']} {'a river ' * (size // 8)}"
     items = [item_of("text", text, 0)[0], item_of(kind, text, 1)[0]]
-    done = [
-        {"type": "response.output_item.done", "output_index": at, "item": item}
-        for at, item in enumerate(items if at_end == "item" else items[:1])
+    result = [
+        {"type": "response.output_item.done", "output_index": index, "item": item}
+        for index, item in enumerate(items if at_end == "item" else items[:1])
     ]
-    events = response_events(done, document=response(*items))
+    events = response_events(result, document=response(*items))
     upstream.answer_with(stream(events, is_done=False))
 
     async with (
         guarded(tmp_path, upstream, RULES["mask"]) as (_, client),
         client.post(
             "/v1/responses", headers=BEARER, json={**RESPONSES_BODY, "stream": True}
-        ) as got,
+        ) as response_item,
     ):
-        raw = await got.read()
+        raw = await response_item.read()
 
     assert [*map(compared, streamed(raw))] == json.loads(
         json.dumps([*map(compared, events)]).replace(WORD, MASK)

@@ -60,6 +60,6 @@ async def test_a_policy_that_is_open_lets_such_a_call_pass(
         [record] = await place.proxy.sink.wait(1)
 
     assert status == 200
-    assert [(each.verdict, each.error) for _, each in record.guard_results()] == [
+    assert [(item.verdict, item.error) for _, item in record.guard_results()] == [
         ("failed", "deadline")
     ]

@@ -23,19 +23,19 @@ def planned(guards: GuardPlan) -> Plan:
 
 
 def test_guards_are_made_once_a_call_has_some() -> None:
-    made: list[PolicyGuards] = []
+    guardses: list[PolicyGuards] = []
 
     def make() -> PolicyGuards:
-        made.append(PolicyGuards(Engine(Ticks())))
-        return made[-1]
+        guardses.append(PolicyGuards(Engine(Ticks())))
+        return guardses[-1]
 
     guards = GuardsOnDemand(make)
     guards.for_call(planned(GuardPlan()), CALL, new_record())
-    assert made == []
+    assert guardses == []
 
     for _ in range(2):
         guards.for_call(planned(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
-    assert len(made) == 1
+    assert len(guardses) == 1
 
 
 async def test_what_no_guard_looks_at_passes_as_it_is() -> None:

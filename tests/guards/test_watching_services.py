@@ -26,9 +26,9 @@ async def test_slow_service_delays_no_call(
     gate = asyncio.Event()
     upstream.answer_with(served(streamed, "There is a hippo."))
 
-    async def slow(asked: Asked, wire: Wire) -> None:
+    async def slow(request: Asked, wire: Wire) -> None:
         await gate.wait()
-        await honest(kind)(asked, wire)
+        await honest(kind)(request, wire)
 
     async with (
         guarded(tmp_path, upstream, kind, f"{WATCHING[mode]}, deadline: 60s", stage) as place,
@@ -45,7 +45,7 @@ async def test_slow_service_delays_no_call(
     assert (statuses, emitted) == ([200, 200], [])
     records = [record for record in records if record.head.internal_key is None]
     verdicts = [result for record in records for _, result in record.guard_results()]
-    assert [(each.error, bool(each.findings)) for each in verdicts] == [(None, True)] * 2
+    assert [(verdict.error, bool(verdict.findings)) for verdict in verdicts] == [(None, True)] * 2
     assert [record.wait_s for record in records] == [0.0, 0.0]
 
 
@@ -55,8 +55,8 @@ async def test_record_is_emitted_though_the_service_never_answers(
 ) -> None:
     upstream.answer_with(served(False, "A horse."))
     deadline = "50ms" if end == "deadline" else "60s"
-    more = f", mode: shadow, deadline: {deadline}"
-    async with guarded(tmp_path, upstream, "webhook", more) as place:
+    extra = f", mode: shadow, deadline: {deadline}"
+    async with guarded(tmp_path, upstream, "webhook", extra) as place:
         place.elsewhere.answer_with(hang())
         status, _, _ = await ask(place.client, "A horse?")
         if end == "deadline":

@@ -34,7 +34,9 @@ PRICED = Target(
 UNPRICED = replace(PRICED, prices=())
 
 
-def finished(*targets: Target, team: str = "support", said: dict[str, Any] | None = None) -> Record:
+def finished(
+    *targets: Target, team: str = "support", fields: dict[str, Any] | None = None
+) -> Record:
     """Return a finished call: the last target answered, with 5 input and 3 output tokens."""
     record = new_record()
     record.set_head(HEAD)
@@ -44,7 +46,7 @@ def finished(*targets: Target, team: str = "support", said: dict[str, Any] | Non
     for number, target in enumerate(targets or (PRICED,)):
         attempt = record.start_attempt(target, 0, "s", "fallback" if number else "first")
         attempt.response_at, attempt.status = record.now(), 200
-        document = {"choices": [], "usage": usage()} if said is None else said
+        document = {"choices": [], "usage": usage()} if fields is None else fields
         attempt.meter.feed(whole_frame(document), record.now())
         attempt.finished, attempt.error = True, "upstream_invalid_response"
     record.attempts[-1].error = None
@@ -76,9 +78,9 @@ class FakeLog:
 
 
 def ledger_at(path: Path, fake_log: FakeLog, keep_days: int | None = None) -> Ledger:
-    at = LedgerAt("sqlite", path, keep_days)
+    position = LedgerAt("sqlite", path, keep_days)
     return ledger.open_ledger(
-        at, "1", fake_log.dropped, fake_log.failed, fake_log.replaced, cast(Any, fake_log)
+        position, "1", fake_log.dropped, fake_log.failed, fake_log.replaced, cast(Any, fake_log)
     )
 
 
@@ -102,9 +104,9 @@ def as_version(path: Path, version: int) -> None:
                 old.execute(step)
             old.execute("INSERT INTO migrations VALUES (?)", [number])
         for name, rows in tables.items():
-            there = [row[1] for row in old.execute(f"PRAGMA table_info({name})")]
+            context = [row[1] for row in old.execute(f"PRAGMA table_info({name})")]
             for row in rows:
-                values = {column: _as_before(row, column) for column in there}
+                values = {column: _as_before(row, column) for column in context}
                 marks = ", ".join(f":{column}" for column in values)
                 old.execute(f"INSERT INTO {name} ({', '.join(values)}) VALUES ({marks})", values)  # noqa: S608
 
@@ -133,7 +135,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def ledgered(
     folder: Path,
     upstream: ScriptedUpstream,
-    said: str = "",
+    text: str = "",
     kind: str = "sqlite",
     policies_too: str = "",
 ) -> AsyncIterator[tuple[Proxy, ClientSession, Path]]:
@@ -141,8 +143,8 @@ async def ledgered(
     policies = (world(upstream.url, hasty=True) + policies_too).replace(
         "input: 0.15, output: 0.6", "input: 2, output: 4"
     )
-    policies = policies.replace("  resilient:\n", f"  resilient:\n    {said}\n")
+    policies = policies.replace("  resilient:\n", f"  resilient:\n    {text}\n")
     path = folder / "ledger"
-    at = LedgerAt(kind, path)
-    async with running_proxy(folder / "policies", policies, ledger=at) as proxy:
+    position = LedgerAt(kind, path)
+    async with running_proxy(folder / "policies", policies, ledger=position) as proxy:
         yield proxy, proxy.client, path

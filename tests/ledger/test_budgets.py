@@ -188,14 +188,14 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
         keeping.write(Rows([], [], charges), counted(0))
         costs.append(min([await recall_s(path) for _ in range(5)]))
 
-    few, many = costs
-    assert many < 4 * few
+    few_items, items = costs
+    assert items < 4 * few_items
 
 
 async def recall_s(path: Path) -> float:
-    began = time.process_time()
+    started_at = time.process_time()
     for _ in range(10):
         assert await read_budget_spend(path, CALLED, ["tag.team:1"], NOON_MS - 1) == {
             "tag.team:1": 7
         }
-    return time.process_time() - began
+    return time.process_time() - started_at

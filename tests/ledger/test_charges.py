@@ -58,8 +58,10 @@ async def gauges(proxy: Any, client: ClientSession) -> dict[str, int]:
     return {sample.labels["budget"]: round(sample.value * 10**9) for sample in samples}
 
 
-@pytest.mark.parametrize("first", [["research"] * 3 + ["support"], ["research"] * 3, []])
-async def test_rule_recall(first: list[str], tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("first_item", [["research"] * 3 + ["support"], ["research"] * 3, []])
+async def test_rule_recall(
+    first_item: list[str], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     """Research spends by itself more than the budget of support allows."""
     path = tmp_path / "ledger.db"
     costs = {"research": 90_000, "support": 15_000}
@@ -70,21 +72,23 @@ async def test_rule_recall(first: list[str], tmp_path: Path, upstream: ScriptedU
         return await call(client, model="support-chat", max_tokens=1, headers=headers)
 
     snapshots: list[dict[str, int]] = []
-    for teams in (first, ["research", "support"]):
+    for teams in (first_item, ["research", "support"]):
         async with running_proxy(
             tmp_path / "policies", world(upstream.url) + RULES, ledger=LedgerAt("sqlite", path)
         ) as proxy:
             assert [await asked(proxy.client, team) for team in teams] == [200] * len(teams)
             snapshots.append(await gauges(proxy, proxy.client))
 
-    teams = [*first, "research", "support"]
+    teams = [*first_item, "research", "support"]
     sums = {team: costs[team] * teams.count(team) for team in costs}
     expected = {"house": sums["support"], "support-all": sums["support"]}
     assert snapshots[-1] == {**expected, "research": sums["research"]}
     assert audit(path).violations == ()
-    known = budgets(read_folder(tmp_path / "policies", None))
+    known_values = budgets(read_folder(tmp_path / "policies", None))
     for name, nano in snapshots[-1].items():
-        spend = await read_budget_spend(path, known[name], known[name].scopes, 0) or {}
+        spend = (
+            await read_budget_spend(path, known_values[name], known_values[name].scopes, 0) or {}
+        )
         assert sum(spend.values()) == nano
     assert {row["name"] for row in kept(path, "budgets")} == {"house", "research", "support-all"}
 
@@ -115,7 +119,7 @@ class House:
     def drawn(self, number: int) -> tuple[Plan, Call, Record]:
         draw = self.draw
         target: Target = draw.choice((PRICED, PRICED, UNPRICED))
-        record = finished(target, said={"usage": usage(draw.randrange(20), draw.randrange(20))})
+        record = finished(target, fields={"usage": usage(draw.randrange(20), draw.randrange(20))})
         if draw.random() < 0.2:  # nothing was asked
             record.attempts.clear()
             record.used_attempts.clear()
@@ -135,12 +139,12 @@ class House:
     async def run(self, calls: int) -> int:
         refused = 0
         for number in range(calls):
-            plan, asked, record = self.drawn(number)
+            plan, request, record = self.drawn(number)
             self.clock.ms = int(record.started_at.timestamp() * 1000)
             attempts: list[Attempt] = [*record.attempts]
             self.ledger.begin(record)
             try:
-                async with self.admission.admit(plan, asked, record):
+                async with self.admission.admit(plan, request, record):
                     pass
             except LimitExceeded as error:
                 record.fail(error)

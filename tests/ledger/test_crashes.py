@@ -58,8 +58,8 @@ def test_active_run_is_not_a_crash(path: Path, store: Stores) -> None:
     alive.write(batch(1), Counts(1, 1, 0, 0))
     crashes: list[Crash] = []
 
-    other, _ = store(path, crashes)
-    other.write(batch(1), counted(1))
+    other_store, _ = store(path, crashes)
+    other_store.write(batch(1), counted(1))
 
     assert crashes == []
     assert len(kept(path)) == 2
@@ -87,16 +87,18 @@ def run_once(path: Path, calls: int) -> FakeLog:
     return fake_log
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 3), (5, 2)])
-def test_older_copy_is_reported(before: int, after: int, path: Path, store: Stores) -> None:
+@pytest.mark.parametrize(("count_before", "count_after"), [(0, 1), (0, 3), (5, 2)])
+def test_older_copy_is_reported(
+    count_before: int, count_after: int, path: Path, store: Stores
+) -> None:
     """The last process had written ``before`` calls when the copy was made, and some later."""
     run_once(path, 4)
-    last, counters = store(path)
-    if before:
-        last.write(batch(*range(1, before + 1)), counted(before))
+    last_store, counters = store(path)
+    if count_before:
+        last_store.write(batch(*range(1, count_before + 1)), counted(count_before))
     backup = copied(path)
-    total = before + after
-    last.write(batch(*range(before + 1, total + 1)), counted(total))
+    total = count_before + count_after
+    last_store.write(batch(*range(count_before + 1, total + 1)), counted(total))
     counters.close(settled=False)
     restore(backup, path)
     unseen = audit(path, sleep=lambda seconds: None)
@@ -104,27 +106,27 @@ def test_older_copy_is_reported(before: int, after: int, path: Path, store: Stor
     fake_log = run_once(path, 1)
 
     report = audit(path, sleep=lambda seconds: None)
-    assert unseen.missing == report.missing == after
+    assert unseen.missing == report.missing == count_after
     assert len(unseen.violations) == len(report.violations) == 1
-    run = 2 if before else 3  # this process has the next number
+    run = 2 if count_before else 3  # this process has the next number
     assert fake_log.events == [
-        ("ledger.older_copy", {"run": run, "lost": after, "file": str(path)})
+        ("ledger.older_copy", {"run": run, "lost": count_after, "file": str(path)})
     ]
-    assert fake_log.drops == {"crash": after}
+    assert fake_log.drops == {"crash": count_after}
     assert run_once(path, 1).events == []
-    assert audit(path, after).violations == ()
+    assert audit(path, count_after).violations == ()
 
 
 def test_run_missing_from_a_copy_gets_a_row(path: Path) -> None:
     run_once(path, 1)
     backup = copied(path)
     run_once(path, 1)
-    last = run_once(path, 2)
+    last_log = run_once(path, 2)
     restore(backup, path)
 
     run_once(path, 1)
 
-    assert last.events == []
+    assert last_log.events == []
     assert [(run["id"], run["ended"], run["written"]) for run in kept(path, "runs")] == [
         (1, 1, 1),
         (2, 1, 1),

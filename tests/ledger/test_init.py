@@ -82,13 +82,13 @@ async def test_json_lines_have_the_same_data(tmp_path: Path, upstream: ScriptedU
 
 async def test_ledger_is_readable_while_written(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with ledgered(tmp_path, upstream) as (_, client, path):
-        seen = [0]
-        while seen[-1] < 60:
+        observed = [0]
+        while observed[-1] < 60:
             await asyncio.gather(*(call(client) for _ in range(20)))
             report = await asyncio.to_thread(audit, path)
             assert report.violations == ()
-            seen.append(report.calls)
-        assert seen == sorted(seen)
+            observed.append(report.calls)
+        assert observed == sorted(observed)
 
 
 async def stopped(served: Served) -> None:
@@ -131,10 +131,10 @@ async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstrea
         await stopped(served)
 
     mended = await headrace("verify-ledger", str(path))
-    known, _ = await headrace("verify-ledger", str(path), "--known-missing", "7")
+    known_count, _ = await headrace("verify-ledger", str(path), "--known-missing", "7")
     assert (crashed["lost"], crashed["running"], crashed["exact"]) == (7, 0, True)
     assert len(kept(path)) == 10 + 1
-    assert known == 0
+    assert known_count == 0
     for code, output in (unmended, mended):
         assert code == 1
         assert "violation: 7 calls have no row" in output
@@ -162,10 +162,10 @@ async def test_kill_after_response_misses_no_call(
             await asyncio.wait(waiting) if waiting else None
 
     code, output = await headrace("verify-ledger", str(path))
-    known, _ = await headrace(
+    known_count, _ = await headrace(
         "verify-ledger", str(path), "--known-missing", str(answered + under_way)
     )
-    assert (code, known) == (1, 0)
+    assert (code, known_count) == (1, 0)
     assert f"crashed: exactly {answered + under_way} calls have no row (" in output
     ended = int(output.partition(" no row (")[2].split()[0])
     assert ended <= answered  # a call may be killed between its answer and its end
@@ -179,16 +179,16 @@ async def test_kill_under_load_counts_calls(tmp_path: Path, upstream: ScriptedUp
         served.process.kill()
         answered = (await calling).count(200)
 
-    before = len(kept(path))
+    count_before = len(kept(path))
     async with keeping(tmp_path / "again", upstream, path) as (served, client):
         [crashed] = [line for line in served.lines if line["event"] == "ledger.crashed"]
-        asked = len(upstream.requests)
+        request_count = len(upstream.requests)
         await call(client)  # whoever answers can also be stopped
         await stopped(served)
-    ended = before + crashed["lost"]
+    ended = count_before + crashed["lost"]
     assert crashed["exact"]
     assert answered <= ended + crashed["running"] <= 300
-    assert asked <= ended + crashed["running"]
+    assert request_count <= ended + crashed["running"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])

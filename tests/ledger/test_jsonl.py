@@ -105,7 +105,7 @@ def test_rotated_file_is_created_again(tmp_path: Path) -> None:
     store.write(batch(3), NOTHING)
 
     assert [
-        lines(each)[0]["seq"] for each in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
+        lines(item)[0]["seq"] for item in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
     ] == [1, 2, 3]
 
 
@@ -138,11 +138,15 @@ def test_refused_rows_are_readable(tmp_path: Path) -> None:
     add(path, status=2**70, tag="\ud800")
     add(path)
 
-    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    first_value, second = (json.loads(line) for line in path.read_text().splitlines())
     assert path.name == "ledger.db.refused.jsonl"
     assert path.stat().st_mode & 0o777 == 0o640
-    assert (first["run"], first["reason"], first["call"]["seq"]) == ("run", "SQLITE_CONSTRAINT", 7)
-    assert first["call"]["status"] == 2**70
+    assert (first_value["run"], first_value["reason"], first_value["call"]["seq"]) == (
+        "run",
+        "SQLITE_CONSTRAINT",
+        7,
+    )
+    assert first_value["call"]["status"] == 2**70
     assert second["attempts"][0]["upstream"] == "openai"
 
 

@@ -70,9 +70,9 @@ def test_csv_leaves_what_is_unknown_empty() -> None:
     ]
 
 
-@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\uff1d", "\t", "\r", "\n"])
-def test_csv_contains_no_formulas(first: str) -> None:
-    name = f"{first}1+1"
+@pytest.mark.parametrize("first_text", ["=", "+", "-", "@", "\uff1d", "\t", "\r", "\n"])
+def test_csv_contains_no_formulas(first_text: str) -> None:
+    name = f"{first_text}1+1"
     line = SpendingLine((name, "a=b"), 1, 2, 3, 4, 0, 0, 1, 0, 0)
     report = SpendingReport(("tag.a", "key"), SINCE, UNTIL, (line,), line)
 

@@ -93,25 +93,25 @@ def test_sum_with_unknown_part_is_unknown() -> None:
     assert (call["cost_nano_usd"], call["tokens"]) == (None, 16)
 
 
-@for_each(("price", "whole"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)])
-def test_a_cost_is_rounded_once_half_to_even(price: str, whole: int) -> None:
+@for_each(("price", "total"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)])
+def test_a_cost_is_rounded_once_half_to_even(price: str, total: int) -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
 
-    assert rows(finished(target))[1][0]["cost_nano_usd"] == whole
+    assert rows(finished(target))[1][0]["cost_nano_usd"] == total
 
 
 def test_implausible_usage_is_estimated() -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(1000), output=Decimal(0)),))
 
-    call, [attempt] = rows(finished(target, said={"usage": usage(2**53, 0)}))
+    call, [attempt] = rows(finished(target, fields={"usage": usage(2**53, 0)}))
 
     assert (call["tokens"], call["cost_nano_usd"]) == (1, 1_000_000)
     assert attempt["usage_source"] == "partial_estimate"
 
 
 def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
-    left = finished()
-    left.error = ClientDisconnected()
+    remaining = finished()
+    remaining.error = ClientDisconnected()
     beaten = finished(PRICED, PRICED)
     beaten.attempts[0].lost_hedge, beaten.attempts[0].error = True, "cancelled"
     beaten.attempts[1].reason = "hedge"
@@ -122,7 +122,7 @@ def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
         return [attempt["money"] for attempt in rows(record)[1]]
 
     assert did(finished(PRICED, PRICED)) == ["retried", "useful"]
-    assert (did(left), did(beaten), did(cut)) == (
+    assert (did(remaining), did(beaten), did(cut)) == (
         ["abandoned"],
         ["abandoned", "useful"],
         ["abandoned"],

@@ -45,11 +45,11 @@ def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
 def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stores) -> None:
-    left = finished(PRICED)
-    left.error, left.attempts[0].finished = ClientDisconnected(), False
+    remaining = finished(PRICED)
+    remaining.error, remaining.attempts[0].finished = ClientDisconnected(), False
     fake_log = FakeLog()
     keeping = ledger_at(path, fake_log)
-    for record in (finished(PRICED, PRICED), left):
+    for record in (finished(PRICED, PRICED), remaining):
         book(keeping, record)
     keeping.close()
     now = {name: kept(path, name) for name in ("runs", "calls", "attempts")}

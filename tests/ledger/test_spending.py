@@ -82,7 +82,7 @@ def test_usage_is_sorted_by_day(by: tuple[str, ...], tmp_path: Path) -> None:
     assert days == sorted(days)
     assert len(set(days)) >= 2
     for day in set(days):
-        costs = [line.cost or 0 for line, at in zip(lines, days, strict=True) if at == day]
+        costs = [line.cost or 0 for line, place in zip(lines, days, strict=True) if place == day]
         assert costs == sorted(costs, reverse=True)
 
 
@@ -101,7 +101,7 @@ def test_unpriced_usage_is_a_share_of_its_group(tmp_path: Path) -> None:
 
 
 def test_what_was_estimated_is_told(tmp_path: Path) -> None:
-    path = written(tmp_path / "guessed", finished(said={}), finished())
+    path = written(tmp_path / "guessed", finished(fields={}), finished())
 
     total = summed(path).total
 

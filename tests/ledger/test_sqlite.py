@@ -117,8 +117,8 @@ def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
     kept_in.write(batch(1), counted(1))
-    other, _ = store(path.with_name("other"))
-    other.write(batch(7), counted(1))
+    other_store, _ = store(path.with_name("other"))
+    other_store.write(batch(7), counted(1))
     for suffix in ("-wal", "-shm", ""):
         Path(f"{path}{suffix}").unlink()
         Path(f"{path.with_name('other')}{suffix}").rename(f"{path}{suffix}")
@@ -130,19 +130,19 @@ def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
 
 
 def test_foreign_file_is_left_unchanged(tmp_path: Path, store: Stores) -> None:
-    text, other, folder = tmp_path / "text", tmp_path / "other", tmp_path / "none" / "ledger"
+    text, other_path, folder = tmp_path / "text", tmp_path / "other", tmp_path / "none" / "ledger"
     text.write_text("no database at all, but long enough to be told from an empty one" * 20)
-    with closing(sqlite3.connect(other)) as file:
+    with closing(sqlite3.connect(other_path)) as file:
         file.execute("CREATE TABLE theirs (a)")
 
     for path, why in (
         (text, "not a SQLite"),
-        (other, "not a Headrace ledger"),
+        (other_path, "not a Headrace ledger"),
         (folder, "No such file"),
     ):
         with pytest.raises(Unusable, match=why):
             store(path)[0].open()
-    with closing(sqlite3.connect(other)) as file:
+    with closing(sqlite3.connect(other_path)) as file:
         assert file.execute("PRAGMA application_id").fetchone() != (APPLICATION,)
         assert file.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
@@ -150,8 +150,8 @@ def test_foreign_file_is_left_unchanged(tmp_path: Path, store: Stores) -> None:
 def test_waits_for_a_lock(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.open()
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other_connection:
+        other_connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unwritten, match="SQLITE_BUSY"):
             kept_in.write(batch(1), counted(1))
     kept_in.write(batch(1), counted(1))
@@ -179,8 +179,8 @@ def made_as(path: Path, check: str) -> tuple[str, str]:
     "check", ["CHECK (why = 'first' OR why = 'retry')", "CHECK (why IN ('first', 'retry'))"]
 )
 def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores) -> None:
-    before, counters = store(path)
-    before.write(batch(1, 2), counted(2))
+    store_before, counters = store(path)
+    store_before.write(batch(1, 2), counted(2))
     counters.close(settled=True)
     statement, _ = made_as(path, check)
     rows = kept(path, "attempts")
@@ -188,8 +188,8 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
     record = finished(PRICED, PRICED)
     record.attempts[1].reason = "guard"
     entry = entry_of(1, record)
-    after, _ = store(path)
-    after.write(rows_of(entry), counted(1))
+    store_after, _ = store(path)
+    store_after.write(rows_of(entry), counted(1))
 
     assert kept(path, "attempts")[: len(rows)] == rows
     assert [row["why"] for row in kept(path, "attempts")[len(rows) :]] == ["first", "guard"]
@@ -198,12 +198,12 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
 
 
 def test_same_words_in_old_form_need_no_rebuild(path: Path, store: Stores) -> None:
-    before, _ = store(path)
-    before.write(batch(1, 2), counted(2))
+    store_before, _ = store(path)
+    store_before.write(batch(1, 2), counted(2))
     _, old = made_as(path, f"CHECK (why IN ({WORDS_OF_WHY}))")
 
-    after, _ = store(path)
-    after.write(batch(3), counted(3))
+    store_after, _ = store(path)
+    store_after.write(batch(3), counted(3))
 
     assert [row["seq"] for row in kept(path, "attempts")] == [1, 1, 2, 2, 3, 3]
     with closing(sqlite3.connect(path)) as file:

@@ -61,8 +61,8 @@ def test_what_is_there_already_stays_as_it_is(tmp_path: Path, store: Stores) -> 
 
 def test_first_charge_of_a_budget_is_recorded(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
-    for began in ([30, 20, 40], [50, 10], [60]):
-        charges: list[Row] = [(at, "team", "key:one", at, 7) for at in began]
+    for started in ([30, 20, 40], [50, 10], [60]):
+        charges: list[Row] = [(index, "team", "key:one", index, 7) for index in started]
         kept_in.write(Rows([], [], charges), counted(0))
 
     with closing(sqlite3.connect(tmp_path / "ledger")) as file:
@@ -193,10 +193,10 @@ def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
     ],
 )
 def test_prune_limit_keeps_budget_windows(now: str, begin: str) -> None:
-    at = ms(datetime.fromisoformat(now).replace(tzinfo=UTC))
+    index = ms(datetime.fromisoformat(now).replace(tzinfo=UTC))
 
-    assert prune_limit_ms(at, at) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
-    assert prune_limit_ms(5, at) == 5
+    assert prune_limit_ms(index, index) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
+    assert prune_limit_ms(5, index) == 5
 
 
 async def test_writer_prunes_in_background(path: Path) -> None:
@@ -217,14 +217,14 @@ async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
     recent = now - timedelta(seconds=9)  # three commands may take less than the second that is kept
     written(path, aged(400, now), aged(100, now), aged(0, recent))
 
-    first, output = await headrace("ledger", "prune", str(path), "--keep", "365d")
+    first_count, output = await headrace("ledger", "prune", str(path), "--keep", "365d")
     second, second_output = await headrace(
         "ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}"
     )
     third, retained = await headrace("ledger", "prune", str(path), "--before", "1s")
     fourth, fourth_output = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
 
-    assert (first, second, third, fourth) == (0, 0, 0, 0)
+    assert (first_count, second, third, fourth) == (0, 0, 0, 0)
     assert output.startswith("1 call pruned (cost $0.000044)")
     assert second_output.startswith("1 call pruned")
     assert re.fullmatch(

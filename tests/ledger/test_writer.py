@@ -111,7 +111,7 @@ def test_hanging_store_drops_beyond_the_queue_bound() -> None:
 
 
 def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
-    path, fake_log, again = tmp_path / "ledger", FakeLog(), FakeLog()
+    path, fake_log, log = tmp_path / "ledger", FakeLog(), FakeLog()
     keeping = ledger_at(path, fake_log)
     with closing(sqlite3.connect(path, isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
@@ -121,11 +121,11 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
         keeping._writer.close(0.1)
         keeping._writer._spool._thread.join(5)  # it may still be waiting for the lock, and get it
 
-    ledger_at(path, again).close()
+    ledger_at(path, log).close()
 
     assert fake_log.drops == {"shutdown": 4}
-    assert again.drops == {"crash": 4}
-    assert again.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
+    assert log.drops == {"crash": 4}
+    assert log.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
     missing = ("4 calls have no row",)
     assert (kept(path), audit(path).violations) == ([], missing)
 

@@ -59,10 +59,10 @@ async def bounded(
         yield proxy, client
 
 
-def held(go: asyncio.Event, then: Script) -> Script:
+def held(go: asyncio.Event, later: Script) -> Script:
     async def script(request: Asked, wire: Wire) -> None:
         await go.wait()
-        await then(request, wire)
+        await later(request, wire)
 
     return script
 
@@ -71,11 +71,11 @@ async def gauges(proxy: Proxy) -> dict[str, float]:
     """Where the limits stand: money in nano-USD as spent, the rest as the share that is left."""
     text = await proxy.metrics()
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
-    left = {
+    remaining = {
         s.labels["limit"]: s.value for s in samples if s.name == "headrace_limit_remaining_ratio"
     }
-    spent = [s.value for s in samples if s.name == "headrace_budget_spent_usd"]
-    return {**left, "money": round(spent[0] * 1e9)}
+    spend = [s.value for s in samples if s.name == "headrace_budget_spent_usd"]
+    return {**remaining, "money": round(spend[0] * 1e9)}
 
 
 def really_spent(records: Sequence[Any]) -> int:
@@ -120,15 +120,17 @@ async def test_instances_share_counters(kind: str, instances: int, shared_server
         views = [shared(shared_server, clock, prefix) for _ in range(instances)]
         stores = [await opened.enter_async_context(view) for view in views]
         asking = (stores[n % instances].admit(f"call-{n}", claims) for n in range(CALLS))
-        admitted = [n for n, said in enumerate(await asyncio.gather(*asking)) if said.admitted]
+        admitted = [
+            n for n, decision in enumerate(await asyncio.gather(*asking)) if decision.admitted
+        ]
         settled = (stores[n % instances].settle(f"call-{n}", [USED[kind]]) for n in admitted)
         await asyncio.gather(*settled)
         [standing] = await stores[0].read(claims)
-        left = [store.in_flight for store in stores]
+        remaining = [store.in_flight for store in stores]
 
     assert len(admitted) == ALLOWED
     assert standing.used == ALLOWED * USED[kind]
-    assert left == [0] * instances
+    assert remaining == [0] * instances
 
 
 GUARD = "    output: [{guard: keywords, words: [Paris]}]\n"
@@ -145,35 +147,35 @@ WAYS: dict[str, Way] = {
 }
 
 
-def failing(first: set[int], then: Script) -> Script:
+def failing(first_names: set[int], later: Script) -> Script:
     """An upstream whose requests of these numbers fail, and that answers the others."""
     count = 0
 
     async def script(request: Asked, wire: Wire) -> None:
         nonlocal count
         count += 1
-        await (answer({}, 503) if count in first else then)(request, wire)
+        await (answer({}, 503) if count in first_names else later)(request, wire)
 
     return script
 
 
-async def left(asking: Sequence[asyncio.Future[Any]], proxy: Proxy, came: list[Any]) -> None:
+async def left(asking: Sequence[asyncio.Future[Any]], proxy: Proxy, received: list[Any]) -> None:
     """Have every client leave once all that were admitted wait for the upstream."""
-    await until(lambda: len(proxy.records) == CALLS - ALLOWED and len(came) == ALLOWED)
+    await until(lambda: len(proxy.records) == CALLS - ALLOWED and len(received) == ALLOWED)
     for item in asking:
         item.cancel()
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    script, said, more = WAYS[way]
+    script, fields, extra = WAYS[way]
     if way == "retry":
         script = failing(set(range(1, 9)), script)
     elif way == "fallback":
         upstream.by_model = {"primary": answer({}, 503), "spare": script}
     upstream.answer_with(script)
-    async with bounded(tmp_path, upstream, "calls", more) as (proxy, client):
-        asking = [asyncio.ensure_future(ask(client, **said)) for _ in range(CALLS)]
+    async with bounded(tmp_path, upstream, "calls", extra) as (proxy, client):
+        asking = [asyncio.ensure_future(ask(client, **fields)) for _ in range(CALLS)]
         if way == "cancelled":
             await left(asking, proxy, upstream.requests)
         await asyncio.gather(*asking, return_exceptions=True)

@@ -142,11 +142,11 @@ async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> N
         await world.ledger.came.wait()
 
         await world.call(admission, calls)
-        other = asyncio.ensure_future(world.call(admission, DAY))
+        other_task = asyncio.ensure_future(world.call(admission, DAY))
         await settled()
         assert world.ledger.asked == [("month", None), ("day", None)]
         world.ledger.go.set()
-        await other
+        await other_task
         with pytest.raises(BudgetExceeded):
             await first_call
 
@@ -167,7 +167,7 @@ async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(wor
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
 
-    assert world.ledger.asked == [("month", before) for before in (None, NOON, NOON)]
+    assert world.ledger.asked == [("month", value_before) for value_before in (None, NOON, NOON)]
 
 
 async def test_what_could_not_be_told_of_a_window_is_not_asked_in_the_next(world: World) -> None:
@@ -254,8 +254,8 @@ async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, worl
         for _ in range(3):
             with pytest.raises(BudgetExceeded):
                 await world.call(admission, MONTH)
-            lost = [key for key in server.admin.keys("*") if b"call:" not in key]
-            server.admin.delete(*lost)
+            losses = [key for key in server.admin.keys("*") if b"call:" not in key]
+            server.admin.delete(*losses)
 
     assert len(world.ledger.asked) == 3
 
@@ -333,11 +333,11 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
         ]
         for losses in (1, 2):
             server.admin.flushall()
-            spent = 0
+            spend = 0
             for name, item in zip(order, replicas, strict=True):
-                spent += SPENT[name]
+                spend += SPENT[name]
                 assert await item.call(MONTH)
-                assert await used(item) == spent
+                assert await used(item) == spend
             for item in replicas:
                 assert await item.call(MONTH)
                 assert item.world.ledger.asked == [("month", None)] * losses
@@ -349,14 +349,14 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
 async def test_a_window_that_an_earlier_version_began_is_complete(server: Server) -> None:
     """It has one marker for all replicas, and their calls are counted in it."""
     clock = Clock()
-    before = RedisStore(
+    store_before = RedisStore(
         connect(server.at.urls, 5.0, cluster=server.at.cluster),
         clock.seconds,
         time_ms=lambda: clock.ms,
     )
-    async with before, replica(server, "one", clock) as one:
-        await before.admit("call", claims((MONTH, 100), scope=""))
-        assert await one.call(MONTH)
-        assert await used(one) == 100
+    async with store_before, replica(server, "one", clock) as single_replica:
+        await store_before.admit("call", claims((MONTH, 100), scope=""))
+        assert await single_replica.call(MONTH)
+        assert await used(single_replica) == 100
 
-    assert one.world.ledger.asked == []
+    assert single_replica.world.ledger.asked == []

@@ -39,11 +39,11 @@ async def two(
         )
     shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with AsyncExitStack() as opened:
-        one, other = [
+        single_house, other_house = [
             await opened.enter_async_context(house(folder / name, upstream, policy_text, **shared))
             for name in ("one", "two")
         ]
-        yield one, other
+        yield single_house, other_house
 
 
 async def ask_for(house: House, response_id: str) -> int:
@@ -53,60 +53,67 @@ async def ask_for(house: House, response_id: str) -> int:
         return response.status
 
 
-async def costs(*asked: tuple[House, int]) -> list[list[int]]:
+async def costs(*requests: tuple[House, int]) -> list[list[int]]:
     """Return what the calls of each house have cost, once there are so many."""
     return [
         [record.billing.cost for record in await house.proxy.sink.wait(count)]
-        for house, count in asked
+        for house, count in requests
     ]
 
 
 async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    async with two(tmp_path, upstream, server) as (one, other):
+    async with two(tmp_path, upstream, server) as (single_house, other_house):
         upstream.answer_with(answer(QUEUED))
-        response_id = [await one.id_of(background=True), await other.id_of(background=True)]
+        response_id = [
+            await single_house.id_of(background=True),
+            await other_house.id_of(background=True),
+        ]
         assert response_id[0] == response_id[1]
         upstream.answer_with(answer(MADE))
 
-        asking = [ask_for(house, response_id[0]) for house in (one, other) for _ in range(6)]
+        asking = [
+            ask_for(house, response_id[0])
+            for house in (single_house, other_house)
+            for _ in range(6)
+        ]
         assert await asyncio.gather(*asking) == [200] * 12
 
-        here, there = await costs((one, 7), (other, 7))
-        assert sorted(here + there) == [0] * 13 + [PRICED]
+        local_value, context = await costs((single_house, 7), (other_house, 7))
+        assert sorted(local_value + context) == [0] * 13 + [PRICED]
 
 
 async def test_bills_in_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    async with two(tmp_path, upstream, server) as (one, other):
+    async with two(tmp_path, upstream, server) as (single_house, other_house):
         upstream.answer_with(answer(QUEUED))
-        response_id = await one.id_of(background=True)
+        response_id = await single_house.id_of(background=True)
         server.kill()
         upstream.answer_with(answer(MADE))
 
-        for house in (one, one, other, other):
+        for house in (single_house, single_house, other_house, other_house):
             assert await ask_for(house, response_id) == 200
 
-        assert await costs((one, 3), (other, 2)) == [[0, PRICED, 0], [PRICED, 0]]
+        assert await costs((single_house, 3), (other_house, 2)) == [[0, PRICED, 0], [PRICED, 0]]
         server.start()
 
 
 async def test_closed_limit(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limit = "{name: money, usd: 1 per month, on_store_error: closed}"
-    async with two(tmp_path, upstream, server, limit) as (one, other):
+    async with two(tmp_path, upstream, server, limit) as (single_house, other_house):
         upstream.answer_with(answer(QUEUED))
-        response_id = await one.id_of(background=True)
+        response_id = await single_house.id_of(background=True)
         upstream.answer_with(answer(MADE))
         server.signal(signal.SIGSTOP)  # it stops, and keeps what it has
-        assert await ask_for(other, response_id) == 503
+        assert await ask_for(other_house, response_id) == 503
         server.signal(signal.SIGCONT)
 
         async with asyncio.timeout(30):
-            while await ask_for(other, response_id) != 200:  # noqa: ASYNC110  # there is no event
+            while await ask_for(other_house, response_id) != 200:  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.1)
-        assert await ask_for(one, response_id) == 200
+        assert await ask_for(single_house, response_id) == 200
 
-        [here] = await costs((one, 2))
-        there = [record.billing.cost for record in other.proxy.sink.records]
-        assert sum(cost or 0 for cost in here + there) == PRICED
+        [local_value] = await costs((single_house, 2))
+        context = [record.billing.cost for record in other_house.proxy.sink.records]
+        assert sum(cost or 0 for cost in local_value + context) == PRICED
 
 
 def billed(server: Server) -> list[tuple[str, int]]:
@@ -126,30 +133,30 @@ def costs_in(*ledgers: Path) -> list[int]:
 async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
     is_written: bool, is_same: bool, tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
-    first, second = tmp_path / "first.db", tmp_path / ("first.db" if is_same else "second.db")
+    first_path, second = tmp_path / "first.db", tmp_path / ("first.db" if is_same else "second.db")
     environ = {
         "HEADRACE_REDIS_URL": server.url,
         "HEADRACE_SECRET": SECRET,
-        "HEADRACE_LEDGER": f"sqlite:{first}",
+        "HEADRACE_LEDGER": f"sqlite:{first_path}",
         "UPSTREAM_KEY": "sk",
     }
     policy_text = policy(upstream.url)
     upstream.answer_with(answer(QUEUED))
     async with (
-        serving(tmp_path / "one", policy_text, **environ) as (one, url),
+        serving(tmp_path / "one", policy_text, **environ) as (served, url),
         ClientSession(base_url=url) as session,
     ):
         response_id = await House(cast(Any, None), session, upstream).id_of(background=True)
         upstream.answer_with(answer(MADE))
-        await until(lambda: len(kept(first)) == 1)
-        with closing(sqlite3.connect(first, isolation_level=None)) as lock:
+        await until(lambda: len(kept(first_path)) == 1)
+        with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
                 lock.execute("BEGIN IMMEDIATE")
             assert await ask_for(House(cast(Any, None), session, upstream), response_id) == 200
             if is_written:
                 await until(lambda: [state for state, _ in billed(server)] == ["booked"])
-            one.process.kill()
-            await one.process.wait()
+            served.process.kill()
+            await served.process.wait()
     if not (is_same or is_written):  # nobody renews the lease of the process that has died
         assert [(state, 0 < ttl <= LEASE_S) for state, ttl in billed(server)] == [("charged", True)]
         with server.admin as admin:
@@ -164,7 +171,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
         two.process.terminate()
         await two.process.wait()
 
-    assert costs_in(*{first, second}) == [PRICED]
+    assert costs_in(*{first_path, second}) == [PRICED]
     [(state, ttl)] = billed(server)
     assert (state, ttl > 39 * 86_400) == ("booked", True)
 
@@ -173,10 +180,10 @@ async def test_stop_books_last(tmp_path: Path, upstream: ScriptedUpstream, serve
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
     shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "ledger": ledger}
     upstream.answer_with(answer(QUEUED))
-    async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as one:
-        response_id = await one.id_of(background=True)
+    async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as single_house:
+        response_id = await single_house.id_of(background=True)
         upstream.answer_with(answer(MADE))
-        assert await ask_for(one, response_id) == 200
+        assert await ask_for(single_house, response_id) == 200
 
     assert costs_in(ledger.path) == [PRICED]
     assert [state for state, _ in billed(server)] == ["booked"]

@@ -85,7 +85,7 @@ def test_a_claim_and_the_length_guard_count_a_text_alike() -> None:
     text = "日本語の文章" * 40
 
     assert estimate_tokens(asked(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
-    assert [bool(Length(tokens=most).find(text)) for most in (239, 240)] == [True, False]
+    assert [bool(Length(tokens=maximum).find(text)) for maximum in (239, 240)] == [True, False]
 
 
 def test_embeddings_have_no_answer_to_estimate() -> None:
@@ -175,9 +175,9 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
     hidden = HiddenOutput(3.5, answers=3, most=60)
 
     assert hidden_output(plan(), call, attempt) == NOTHING_HIDDEN
-    for more in ({"reasoning_effort": "low"}, {"thinking_budget": 9}, {"stream": False}):
-        other = asked(**{**call.body, "stream": True, **more})
-        assert hidden_output(plan(), other, attempt) == hidden
+    for options in ({"reasoning_effort": "low"}, {"thinking_budget": 9}, {"stream": False}):
+        other_call = asked(**{**call.body, "stream": True, **options})
+        assert hidden_output(plan(), other_call, attempt) == hidden
     multimodel = replace(UP, dialect="multimodel")  # never streams
     for target in (replace(CHEAP, model="o3-mini"), replace(CHEAP, upstream=multimodel)):
         attempt.target = target
@@ -206,19 +206,19 @@ def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
     assert actual_usage(claims, recorded(call, price=False)) == [claims[0].amount]
 
 
-@pytest.mark.parametrize("spent", [0, 1000], ids=["alone", "beside more than was claimed"])
-def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spent: int) -> None:
+@pytest.mark.parametrize("spend", [0, 1000], ids=["alone", "beside more than was claimed"])
+def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spend: int) -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
     )
     record = recorded(call)
-    record.attempts[0].meter.report(read_usage(usage(spent, 0)))
+    record.attempts[0].meter.report(read_usage(usage(spend, 0)))
     silent = record.start_attempt(DEAR, 0, "s2", "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
     silent.response_at, silent.finished = record.now(), True
 
     tokens, money = (claim.amount for claim in claims[:2])
     cost = record.billing.bills[0].cost or 0
-    assert actual_usage(claims, record) == [max(tokens, spent), max(money, cost), 0]
-    assert (spent > tokens, cost > money) == (bool(spent), bool(spent))
+    assert actual_usage(claims, record) == [max(tokens, spend), max(money, cost), 0]
+    assert (spend > tokens, cost > money) == (bool(spend), bool(spend))

@@ -57,17 +57,20 @@ async def ask(
 async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: per-key, requests: 2 per minute, per: key}"
     async with limited(tmp_path, upstream, limit) as (proxy, client):
-        first, second, third = [await ask(client) for _ in range(3)]
-        other = await ask(client, SEARCH, model="search-answers", prompt="Hi")
+        first_item, second, third = [await ask(client) for _ in range(3)]
+        other_item = await ask(client, SEARCH, model="search-answers", prompt="Hi")
         records = await proxy.sink.wait(4)
         assert (
             'headrace_limit_decisions_total{decision="deny",limit="per-key"} 1.0'
             in await proxy.metrics()
         )
 
-    assert [first[0], second[0], third[0]] == [200, 200, 429]
-    assert other[0] in (200, 502)  # another key has its own counter; a legacy answer is no chat
-    assert first[1]["x-ratelimit-limit-requests"] == "2"
+    assert [first_item[0], second[0], third[0]] == [200, 200, 429]
+    assert other_item[0] in (
+        200,
+        502,
+    )  # another key has its own counter; a legacy answer is no chat
+    assert first_item[1]["x-ratelimit-limit-requests"] == "2"
     assert second[1]["x-ratelimit-remaining-requests"] == "0"
     assert third[2]["error"]["code"] == "rate_limit_exceeded"
     assert "per-key" in third[2]["error"]["message"]
@@ -81,10 +84,10 @@ async def test_spent_budget_is_not_retried(tmp_path: Path, upstream: ScriptedUps
     limit = "{name: month, usd: 0.000004 per month, unpriced: allow, per: tag.team}"
     async with limited(tmp_path, upstream, limit) as (_, client):
         upstream.answer_with(answer(legacy(usage=usage(100_000, 0))))
-        first = await ask(client, prompt="x", max_tokens=1)
+        first_item = await ask(client, prompt="x", max_tokens=1)
         second = await ask(client, prompt="x", max_tokens=1)
 
-    assert (first[0], second[0]) == (200, 429)
+    assert (first_item[0], second[0]) == (200, 429)
     assert second[2]["error"]["code"] == "budget_exceeded"
     assert second[2]["error"]["type"] == "insufficient_quota"
     assert second[1]["x-should-retry"] == "false"
@@ -181,7 +184,7 @@ WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    script, more, used = WAYS[way]
+    script, options, used = WAYS[way]
     limits = (
         "{name: tokens, tokens: 10k per day}",
         "{name: at-once, concurrency: 1}",
@@ -190,7 +193,7 @@ async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUps
     async with limited(tmp_path, upstream, *limits) as (proxy, client):
         upstream.then(script)
         try:
-            await ask(client, **more)
+            await ask(client, **options)
         except aiohttp.ClientPayloadError:
             assert way == "cut in the middle"
         await proxy.sink.wait()
@@ -211,10 +214,10 @@ async def test_leaving_client_frees_lease(tmp_path: Path, upstream: ScriptedUpst
         status, headers, body = await ask(client)
         leaving.cancel()
         await proxy.sink.wait(2)
-        again, _, _ = await ask(client)
+        repeated, _, _ = await ask(client)
 
     assert (status, body["error"]["type"], headers["retry-after"]) == (429, "concurrency", "1")
-    assert again == 200
+    assert repeated == 200
 
 
 async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -264,10 +267,10 @@ async def test_counters_outlive_a_reload(tmp_path: Path, upstream: ScriptedUpstr
         file.write_text(file.read_text() + "\n# the same\n")
         refresh = {**BEARER, "x-headrace-refresh-cache": "true"}
         status, headers, _ = await ask(client, refresh)
-        first, _ = await proxy.sink.wait(2)
+        first_value, _ = await proxy.sink.wait(2)
 
     assert status == 429
-    assert headers["x-headrace-policy"] != first.revision
+    assert headers["x-headrace-policy"] != first_value.revision
 
 
 # 10 tokens in at 0.15 and 20 out at 0.6 USD per million, in nano-USD
@@ -312,16 +315,16 @@ async def test_a_call_passes_up_to_what_it_may_cost(
 
 
 @pytest.mark.parametrize(
-    "more",
+    "options",
     [{"n": 2}, {"best_of": 2}, {"prompt": ["x" * 40, "x" * 40]}, {"max_tokens": 22}],
     ids=["n", "best_of", "prompts", "max_tokens"],
 )
 async def test_all_that_multiplies_a_call_counts(
-    more: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+    options: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     rules = guarded(COST / 1e9)
     async with limited(tmp_path, upstream, CALLS, rules=rules) as (_, client):
-        status, _, _ = await ask(client, **more)
+        status, _, _ = await ask(client, **options)
 
     assert (status, upstream.requests) == (400, [])
 
@@ -372,17 +375,17 @@ policies:
 
 
 async def test_rules_add_and_remove_cost_cap(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = []
+    values = []
     async with running_proxy(tmp_path / "policies", world(upstream.url) + RULED) as proxy:
         upstream.answer_with(answer(legacy()))
         for headers in ({}, {"x-headrace-tags": "beta"}, {"x-poor": "yes", "x-request-id": "poor"}):
             status, _, body = await ask(proxy.client, {**BEARER, **headers})
-            said.append((status, body.get("error", {}).get("message", "")))
+            values.append((status, body.get("error", {}).get("message", "")))
         await proxy.sink.wait(3)
         explained = await proxy.read("/explain/poor")
 
-    assert said[0] == (400, "Ask for less.")
-    assert [status for status, _ in said] == [400, 200, 400]
+    assert values[0] == (400, "Ask for less.")
+    assert [status for status, _ in values] == [400, 200, 400]
     assert "input cheap: block above 0.000002 USD" in explained
 
 
@@ -395,12 +398,12 @@ WRONG = {
 }
 
 
-@for_each("said", WRONG)
-def test_what_it_cannot_mean_is_refused(said: str, tmp_path: Path) -> None:
-    text = f"{world('http://127.0.0.1:9')}policies:\n  default: {{{said}}}\n"
+@for_each("fields", WRONG)
+def test_what_it_cannot_mean_is_refused(fields: str, tmp_path: Path) -> None:
+    text = f"{world('http://127.0.0.1:9')}policies:\n  default: {{{fields}}}\n"
     (tmp_path / "p.yaml").write_text(text)
 
-    with pytest.raises(PolicyError, match=WRONG[said]):
+    with pytest.raises(PolicyError, match=WRONG[fields]):
         read_folder(tmp_path, None)
 
 
@@ -409,7 +412,7 @@ def test_check_warns_where_it_would_refuse_every_call(tmp_path: Path) -> None:
         f"{world('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
     )
 
-    told = [p.path for p in check_folder(tmp_path, None).warnings if "economics" in p.message]
+    events = [p.path for p in check_folder(tmp_path, None).warnings if "economics" in p.message]
 
     unpriced = ("search-answers", "legacy-only", "responses-only")
-    assert told == [f"deployments.{name}.targets" for name in unpriced]
+    assert events == [f"deployments.{name}.targets" for name in unpriced]

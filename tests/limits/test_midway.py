@@ -35,18 +35,18 @@ class Instances:
         calls = [ask(self.clients[n % len(self.clients)]) for n in range(count)]
         return Counter(status for status, _, _ in await asyncio.gather(*calls))
 
-    async def calls_and(self, then: Callable[[], None]) -> Counter[int]:
+    async def calls_and(self, later: Callable[[], None]) -> Counter[int]:
         calling = asyncio.ensure_future(self.calls(CALLS))
         target_count = len(self.upstream.requests) + FIRST
         await eventually(lambda: len(self.upstream.requests) >= target_count or calling.done())
-        then()
+        later()
         return await calling
 
     async def metric(self, line: str) -> list[float]:
         result = []
         for proxy in self.proxies:
             lines = (await proxy.metrics()).splitlines()
-            values = [each.rpartition(" ")[2] for each in lines if each.startswith(f"{line} ")]
+            values = [name.rpartition(" ")[2] for name in lines if name.startswith(f"{line} ")]
             result.append(float(values[0]) if values else 0.0)
         return result
 
@@ -123,7 +123,7 @@ async def test_ledgers_refill_lost_budget(
     async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as cluster:
         assert await cluster.calls(CALLS) == {200: CALLS}
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        before = cluster.spent()
+        count_before = cluster.spent()
         assert await cluster.calls_and(lose) == {200: CALLS}
         if dies:
             server.start()
@@ -131,7 +131,9 @@ async def test_ledgers_refill_lost_budget(
             assert await cluster.calls(number * 2) == {200: number * 2}
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        assert used(server, "nano_usd:money") >= before  # each has added what its ledger knows
+        assert (
+            used(server, "nano_usd:money") >= count_before
+        )  # each has added what its ledger knows
         losses = sum(await cluster.metric('headrace_budget_lost_total{limit="money"}'))
         assert losses >= 1 if dies else losses == number
 

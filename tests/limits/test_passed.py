@@ -68,12 +68,12 @@ async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: S
     async def follow(rule: str) -> None:
         limit = f"{{name: few, requests: 18 per day, on_store_error: {rule}}}"
         async with shared(tmp_path / rule, upstream, server, limit) as (proxy, client):
-            seen = [await sent(client, name) for _ in range(ROUNDS) for name in BODIES]
-            records = await proxy.sink.wait(len(seen))
-        most = RULES[rule]
-        assert seen[:most] == [(200, None)] * most
-        assert set(seen[most:]) == ({REFUSED[rule]} if rule in REFUSED else set())
-        assert [record.status for record in records] == [status for status, _ in seen]
+            observed = [await sent(client, name) for _ in range(ROUNDS) for name in BODIES]
+            records = await proxy.sink.wait(len(observed))
+        maximum = RULES[rule]
+        assert observed[:maximum] == [(200, None)] * maximum
+        assert set(observed[maximum:]) == ({REFUSED[rule]} if rule in REFUSED else set())
+        assert [record.status for record in records] == [status for status, _ in observed]
 
     for rule in RULES:
         (tmp_path / rule).mkdir()
@@ -125,10 +125,10 @@ async def test_upload_outage(tmp_path: Path, upstream: ScriptedUpstream, server:
         async with client.post("/v1/files", headers=headers, data=pieces()) as response:
             assert (response.status, await response.json()) == (200, {"id": "file-1"})
         async with asyncio.timeout(20):
-            after = await sent(client, "form")
+            values_after = await sent(client, "form")
         server.start()  # a stop waits for one that is away
-        first, second = await proxy.sink.wait(2)
+        first_value, second = await proxy.sink.wait(2)
 
     assert upstream.requests[0].body == begin + middle + end
-    assert after == (200, None)
-    assert (first.outcome, second.outcome) == ("success", "success")
+    assert values_after == (200, None)
+    assert (first_value.outcome, second.outcome) == ("success", "success")

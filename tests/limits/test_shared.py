@@ -27,8 +27,8 @@ Instance = tuple[Proxy, ClientSession]
 async def two(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Instance, Instance]]:
-    async with replicas(folder, with_limits(upstream, *limits), server) as (one, other):
-        yield (one, one.client), (other, other.client)
+    async with replicas(folder, with_limits(upstream, *limits), server) as (proxy, other_proxy):
+        yield (proxy, proxy.client), (other_proxy, other_proxy.client)
 
 
 async def admitted(*clients: ClientSession, calls: int) -> int:
@@ -41,9 +41,12 @@ async def test_admits_exact(tmp_path: Path, upstream: ScriptedUpstream, server: 
         "{name: calls, requests: 41 per day}",
         "{name: money, usd: 1 per month, unpriced: allow}",
     )
-    async with two(tmp_path, upstream, server, *limits) as ((first, one), (second, other)):
-        assert await admitted(one, other, calls=250) == 41
-        records = [*await first.sink.wait(250), *await second.sink.wait(250)]
+    async with two(tmp_path, upstream, server, *limits) as (
+        (first_proxy, session),
+        (second, other_session),
+    ):
+        assert await admitted(session, other_session, calls=250) == 41
+        records = [*await first_proxy.sink.wait(250), *await second.sink.wait(250)]
 
     assert len(upstream.requests) == 41
     assert sum(record.billing.tokens.total for record in records) == 41 * 8
@@ -51,16 +54,19 @@ async def test_admits_exact(tmp_path: Path, upstream: ScriptedUpstream, server: 
 
 async def test_outage_share(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limits = ("{name: calls, requests: 20 per day}",)
-    async with two(tmp_path, upstream, server, *limits) as ((first, one), (_, other)):
-        assert await admitted(one, calls=1) == 1
+    async with two(tmp_path, upstream, server, *limits) as (
+        (first_proxy, session),
+        (_, other_session),
+    ):
+        assert await admitted(session, calls=1) == 1
         server.kill()
-        assert 1 <= await admitted(one, other, calls=30) <= 20
-        assert "headrace_limit_store_degraded 1.0" in await first.metrics()
+        assert 1 <= await admitted(session, other_session, calls=30) <= 20
+        assert "headrace_limit_store_degraded 1.0" in await first_proxy.metrics()
 
         server.start()
 
         async def recovered() -> bool:
-            return "headrace_limit_store_degraded 0.0" in await first.metrics()
+            return "headrace_limit_store_degraded 0.0" in await first_proxy.metrics()
 
         async with asyncio.timeout(30):
             while not await recovered():  # noqa: ASYNC110  # over the wire there is no event
@@ -74,30 +80,30 @@ async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
     limit = "{name: money, usd: 1 per month, unpriced: allow, on_store_error: closed}"
     route = ROUTES[name]
     body = route.body(streamed=route.streams)
-    async with two(tmp_path, upstream, server, limit) as ((proxy, one), _second):
+    async with two(tmp_path, upstream, server, limit) as ((proxy, session), _second):
         server.kill()
-        async with one.post(route.path, headers=route.credential, json=body) as response:
-            said = await response.json()
+        async with session.post(route.path, headers=route.credential, json=body) as response:
+            fields = await response.json()
         [record] = await proxy.sink.wait()
         server.start()  # or each would wait for it at its end, to tell it what is owed
 
     assert response.status == 503
     assert int(response.headers["retry-after"]) >= 1
     assert response.headers["x-headrace-error"] == "limit_store_unavailable"
-    assert "money" in said["error"]["message"]
-    assert "reached" not in said["error"]["message"]
+    assert "money" in fields["error"]["message"]
+    assert "reached" not in fields["error"]["message"]
     assert (record.outcome, record.attempts) == ("proxy_error", [])
 
 
 async def test_stop_settles(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limit = "{name: money, usd: 1 per month, unpriced: allow}"
-    async with two(tmp_path, upstream, server, limit) as ((first, one), _second):
-        assert await admitted(one, calls=1) == 1
+    async with two(tmp_path, upstream, server, limit) as ((first_proxy, session), _second):
+        assert await admitted(session, calls=1) == 1
         server.signal(signal.SIGSTOP)
         for _ in range(8):
-            assert (await ask(one))[0] == 200
-        assert "headrace_limit_store_degraded 1.0" in await first.metrics()
-        records = await first.sink.wait(9)
+            assert (await ask(session))[0] == 200
+        assert "headrace_limit_store_degraded 1.0" in await first_proxy.metrics()
+        records = await first_proxy.sink.wait(9)
         asyncio.get_running_loop().call_later(0.5, server.signal, signal.SIGCONT)
     server.signal(signal.SIGCONT)
 
@@ -116,10 +122,10 @@ async def test_stop_settles(tmp_path: Path, upstream: ScriptedUpstream, server: 
 async def test_starts_alone(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     server.kill()
     async with two(tmp_path, upstream, server, "{name: calls, requests: 9 per day}") as (
-        (_, one),
+        (_, session),
         _second,
     ):
-        assert (await ask(one))[0] == 200
+        assert (await ask(session))[0] == 200
 
 
 COST = 5 * 150 + 3 * 600  # nano-USD of a call

@@ -83,10 +83,10 @@ def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
 def mixes(types: frozenset[str]) -> list[Tokens]:
     """Return what may be billed: the whole of a side as each of its types, and halves."""
     sides = [TOKEN_TYPES[:3] + TOKEN_TYPES[5:6], TOKEN_TYPES[3:5] + TOKEN_TYPES[6:]]
-    asked, answered = ([name for name in side if name in types] for side in sides)
+    requests, answered = ([name for name in side if name in types] for side in sides)
     return [
         Tokens(**{a: 50}) + Tokens(**{b: 50}) + Tokens(**{c: 20}) + Tokens(**{d: 20})
-        for (a, b), (c, d) in product(product(asked, asked), product(answered, answered))
+        for (a, b), (c, d) in product(product(requests, requests), product(answered, answered))
     ] + [Tokens(input=10, output=MOST), Tokens(input=15, output=MOST)]
 
 
@@ -117,18 +117,18 @@ AMOUNTS = st.integers(0, 60)
 def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, asks: str) -> None:
     body, audio = ASKS[asks]
     side = {"input", "cached_input", "cache_write"} | (audio & {"audio_input"})
-    other = {"output", "reasoning"} | (audio & {"audio_output"})
+    other_names = {"output", "reasoning"} | (audio & {"audio_output"})
     reached = [tier for tier in price.tiers if prompt > tier.above]
     item = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
     costs = [
-        one.cost(Tokens(**{asked: prompt, answered: answer}))
-        for one, asked, answered in product(item, side, other)
+        single_price.cost(Tokens(**{request: prompt, answered: answer}))
+        for single_price, request, answered in product(item, side, other_names)
     ]
     of_text = price.cost(Tokens(input=prompt, output=answer))
 
-    most = max_cost(price, prompt, answer, "m", body)
+    maximum = max_cost(price, prompt, answer, "m", body)
 
-    assert most == (None if of_text is None else max(c for c in costs if c is not None))
+    assert maximum == (None if of_text is None else max(c for c in costs if c is not None))
 
 
 @pytest.mark.parametrize("name", ["audio_input", "audio_output"])
@@ -140,12 +140,16 @@ def test_a_call_of_text_alone_claims_no_audio(name: str) -> None:
 
 def test_what_is_to_be_kept_for_an_hour_is_claimed_at_its_price() -> None:
     dear, body = replace(PLAIN, cache_write_1h=Decimal(800)), ASKS["text"][0]
-    kept = {"type": "text", "text": "x" * 400, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    asked = {"messages": [{"role": "user", "content": [kept]}]}
+    stored = {
+        "type": "text",
+        "text": "x" * 400,
+        "cache_control": {"type": "ephemeral", "ttl": "1h"},
+    }
+    request = {"messages": [{"role": "user", "content": [stored]}]}
     written = Tokens(cache_write=50, cache_write_1h=50, output=MOST)
 
     assert claimed(dear, body) == claimed(PLAIN, body)
-    assert claimed(dear, asked) >= (dear.cost(written) or 0) > claimed(PLAIN, asked)
+    assert claimed(dear, request) >= (dear.cost(written) or 0) > claimed(PLAIN, request)
 
 
 def test_a_model_that_never_reasons_claims_no_reasoning_unless_it_is_asked_to() -> None:

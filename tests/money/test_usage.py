@@ -251,7 +251,7 @@ details = junk | st.dictionaries(
 )
 
 
-@given(prompt=counts, completion=counts, inside=details, made=details)
+@given(prompt=counts, completion=counts, inside=details, result=details)
 def test_counts_add_up_to_totals(prompt: int, completion: int, inside: Any, result: Any) -> None:
     tokens = read_usage(
         {

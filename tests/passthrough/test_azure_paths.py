@@ -77,8 +77,8 @@ async def test_path_names_a_deployment_or_a_model(
                 assert response.headers["x-headrace-deployment"] == deployment
                 assert "x-headrace-warning" not in response.headers
 
-    asked = [request.path.partition("?")[0] for request in upstream.requests]
-    assert asked == [f"{prefix}{path}" for path in (*JSON, *FORMS)]
+    requests = [request.path.partition("?")[0] for request in upstream.requests]
+    assert requests == [f"{prefix}{path}" for path in (*JSON, *FORMS)]
     assert all(request.json["model"] == model for request in upstream.requests[: len(JSON)])
 
 

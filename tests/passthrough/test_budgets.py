@@ -23,15 +23,15 @@ ASKED = {"model": "pics", "prompt": "a tree", "n": 4}
 SPEECH = {"model": "pics", "input": "Hi"}
 
 
-def world(upstream: str, most: str = "", price: str = "{input: 5, output: 40}") -> str:
+def world(upstream: str, maximum: str = "", price: str = "{input: 5, output: 40}") -> str:
     return f"""
 upstreams: {{openai: {{dialect: openai, base_url: '{upstream}/v1'}}}}
 deployments:
   pics:
     targets: [{{upstream: openai, model: gpt-image-1, price: {price}}}]
     passthrough:
-      - {{path: /v1/images/generations{most}}}
-      - {{path: /v1/audio/speech{most}}}
+      - {{path: /v1/images/generations{maximum}}}
+      - {{path: /v1/audio/speech{maximum}}}
       - {{path: /v1/files, methods: [GET]}}
     limits: [{{name: day, usd: 1 per day, per: key}}]
   free:
@@ -49,22 +49,22 @@ async def post(client: ClientSession, path: str, body: dict[str, Any]) -> tuple[
         return response.status, response.headers.get("x-headrace-cost-usd", "")
 
 
-@pytest.mark.parametrize(("most", "served"), [(", most_usd: 0.2", 5), ("", 12)])
+@pytest.mark.parametrize(("maximum", "served"), [(", most_usd: 0.2", 5), ("", 12)])
 async def test_calls_at_once_cannot_spend_more_than_there_is(
-    most: str, served: int, tmp_path: Path, upstream: ScriptedUpstream
+    maximum: str, served: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """Each picture costs 0.16005 USD, of 1 USD a day."""
     gate = asyncio.Event()
 
     def held(script: Script) -> Script:
-        async def wait(asked: Any, wire: Any) -> None:
+        async def wait(request: Any, wire: Any) -> None:
             await gate.wait()
-            await script(asked, wire)
+            await script(request, wire)
 
         return wait
 
     upstream.answer_with(held(PICTURE))
-    async with running_proxy(tmp_path / "policies", world(upstream.url, most)) as proxy:
+    async with running_proxy(tmp_path / "policies", world(upstream.url, maximum)) as proxy:
         calls = [
             asyncio.ensure_future(post(proxy.client, "/v1/images/generations", ASKED))
             for _ in range(12)
@@ -77,7 +77,7 @@ async def test_calls_at_once_cannot_spend_more_than_there_is(
 
     assert statuses[200] == served
     assert statuses[429] == len(calls) - served
-    assert (served * 0.16005 <= 1) is bool(most)
+    assert (served * 0.16005 <= 1) is bool(maximum)
 
 
 async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -87,8 +87,8 @@ async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstre
     upstream.answer_with(answer({"usage": {"input_tokens": 30, "output_tokens": 0}}))
     async with running_proxy(tmp_path / "policies", text) as proxy:
         for model, path in (("pics", "/v1/images/generations"), ("free", "/v1/moderations")):
-            asked = {"model": model, "input": "A hippo by the river, in the evening."}
-            assert await post(proxy.client, path, asked) == (200, "0.03")
+            request = {"model": model, "input": "A hippo by the river, in the evening."}
+            assert await post(proxy.client, path, request) == (200, "0.03")
         records = await proxy.sink.wait(2)
 
     for record in records:
@@ -103,13 +103,13 @@ async def spoken(proxy: Proxy, client: ClientSession) -> Any:
 
 
 @pytest.mark.parametrize(
-    "most", ["", ", most_usd: 0.2"], ids=["claimed by its JSON", "by most_usd"]
+    "maximum", ["", ", most_usd: 0.2"], ids=["claimed by its JSON", "by most_usd"]
 )
-async def test_has_unknown_cost(most: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_has_unknown_cost(maximum: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     upstream.answer_with(answer(b"sound", media_type="audio/mpeg"))
     async with running_proxy(
-        tmp_path / "policies", world(upstream.url, most), ledger=LedgerAt("sqlite", path)
+        tmp_path / "policies", world(upstream.url, maximum), ledger=LedgerAt("sqlite", path)
     ) as proxy:
         record = await spoken(proxy, proxy.client)
         metrics = await proxy.metrics()
@@ -118,10 +118,10 @@ async def test_has_unknown_cost(most: str, tmp_path: Path, upstream: ScriptedUps
     assert (row["usage_source"], row["cost_nano_usd"], row["tokens_in"]) == ("unknown", None, None)
     assert kept(path)[0]["cost_nano_usd"] is None
     unpriced = re.findall(r"headrace_unpriced_requests_total\{(.*)\} 1.0", metrics)
-    assert ['deployment="pics"' in each for each in unpriced] == [True]
+    assert ['deployment="pics"' in item for item in unpriced] == [True]
     assert 'reason="no_usage"' in unpriced[0]
     [charge] = record.charges
-    assert charge.cost == 200_000_000 if most else 0 < charge.cost < 1_000_000
+    assert charge.cost == 200_000_000 if maximum else 0 < charge.cost < 1_000_000
 
 
 @pytest.mark.parametrize("free", ["/v1/moderations", "{path: /v1/moderations, most_usd: 0.01}"])
@@ -146,20 +146,22 @@ async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpst
 async def test_passthrough_only_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"results": []}))
     chat = {"messages": [{"role": "user", "content": "hi"}]}
-    named = {**BEARER, "x-headrace-deployment": "free"}
+    by_name = {**BEARER, "x-headrace-deployment": "free"}
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         for model in ("free", "mod", "openai/mod"):
             assert (await post(proxy.client, "/v1/chat/completions", {**chat, "model": model}))[
                 0
             ] == 404
-        asked = {**chat, "model": "gpt-image-1"}
-        async with proxy.client.post("/v1/chat/completions", headers=named, json=asked) as response:
+        request = {**chat, "model": "gpt-image-1"}
+        async with proxy.client.post(
+            "/v1/chat/completions", headers=by_name, json=request
+        ) as response:
             assert (response.status, "only its passthrough paths" in await response.text()) == (
                 404,
                 True,
             )
         async with proxy.client.get("/v1/models?names=all", headers=BEARER) as response:
-            listed = {each["id"] for each in (await response.json())["data"]}
+            listed = {item["id"] for item in (await response.json())["data"]}
         for model in ("free", "mod"):
             assert (await post(proxy.client, "/v1/moderations", {"model": model, "input": "x"}))[
                 0

@@ -63,8 +63,8 @@ async def sent(
     if kind := body.pop("kind", None):
         headers["content-type"] = kind
     async with client.request(method, path, headers=headers, **body) as response:
-        shown = {name.lower(): value for name, value in response.headers.items()}
-        return response.status, await response.read(), shown
+        output = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, await response.read(), output
 
 
 @pytest.mark.parametrize("opaque", ["refuse", "allow"])
@@ -127,11 +127,11 @@ async def test_an_answer_without_a_body_has_nothing_unread(
 ) -> None:
     upstream.then(answer(b"", status, media_type=media_type))
     async with under(tmp_path, upstream, f"output: [{guard}]") as (proxy, client):
-        got, raw, shown = await sent(client, "/v1/files/file-1", "DELETE")
+        response, raw, output = await sent(client, "/v1/files/file-1", "DELETE")
         [record] = await proxy.sink.wait()
 
-    assert (got, raw, record.outcome) == (status, b"", "success")
-    assert shown.get("content-length") == (None if status == 204 else "0")
+    assert (response, raw, record.outcome) == (status, b"", "success")
+    assert output.get("content-length") == (None if status == 204 else "0")
 
 
 @pytest.mark.parametrize("opaque", ["refuse", "allow"])
@@ -195,8 +195,8 @@ async def test_captures_text(script: Script, tmp_path: Path, upstream: ScriptedU
         assert (await sent(client, json=RERANK))[0] == 200
         [record] = await proxy.sink.wait()
 
-    shown = "" if record.captured is None else str(record.captured())
-    assert EMAIL not in shown
+    output = "" if record.captured is None else str(record.captured())
+    assert EMAIL not in output
 
 
 async def test_explains_call_without_payload(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -232,12 +232,12 @@ async def test_limits_count_it(
 ) -> None:
     upstream.answer_with(answer(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
     async with under(tmp_path, upstream, f"limits: [{limit}]") as (proxy, client):
-        found = [(await sent(client, json={"query": "q"}))[0] for _ in codes]
+        matches = [(await sent(client, json={"query": "q"}))[0] for _ in codes]
         records = await proxy.sink.wait(len(codes))
 
-    assert found == codes
+    assert matches == codes
     assert len(upstream.requests) == codes.count(200)
-    assert [each.billing.cost for each in records] == [
+    assert [record.billing.cost for record in records] == [
         21_000 if code == 200 else 0 for code in codes
     ]
 
@@ -254,7 +254,7 @@ async def test_spent_budget_blocks_unpriced(tmp_path: Path, upstream: ScriptedUp
 async def test_lease_lasts_to_last_byte(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
-    async def slowly(asked: Asked, wire: Wire) -> None:
+    async def slowly(request: Asked, wire: Wire) -> None:
         await wire.send(head(200, "audio/mpeg", "transfer-encoding: chunked"), piece(b"a"))
         await gate.wait()
         await wire.send(piece(b"b"), b"0\r\n\r\n")
@@ -270,12 +270,12 @@ async def test_lease_lasts_to_last_byte(tmp_path: Path, upstream: ScriptedUpstre
         assert (await sent(client, json=RERANK))[0] == 200
 
 
-async def cut_amid(asked: Asked, wire: Wire) -> None:
+async def cut_amid(request: Asked, wire: Wire) -> None:
     await wire.send(head(200, "audio/mpeg", "content-length: 10"), b"abc")
     wire.cut()
 
 
-async def cut_json(asked: Asked, wire: Wire) -> None:
+async def cut_json(request: Asked, wire: Wire) -> None:
     await wire.send(head(200, "application/json", "content-length: 10"), b'{"a"')
     wire.cut()
 
@@ -322,8 +322,8 @@ async def test_every_way_out_leaves_one_record_and_its_money(
         assert (record.billing.source, record.billing.cost) == ("unknown", None)
     charged = sum(charge.cost for charge in record.charges)
     assert charged == record.billing.cost or (charged and record.billing.cost is None)
-    asked = 'deployment="search-answers",dialect="openai",endpoint="passthrough"'
-    assert f'headrace_requests_total{{{asked},outcome="{outcome}"' in metrics
+    prompt = 'deployment="search-answers",dialect="openai",endpoint="passthrough"'
+    assert f'headrace_requests_total{{{prompt},outcome="{outcome}"' in metrics
     assert 'rerank"' not in metrics.replace('model="rerank-1"', "")
 
 
@@ -352,5 +352,5 @@ async def test_untaken_upload_fails_over(tmp_path: Path, upstream: ScriptedUpstr
         async with ClientSession(base_url=proxy.url) as client:
             assert (await sent(client, **FORM_BODY))[0] == 503
             assert (await sent(client, json=RERANK))[0] == 200
-        first, second = await proxy.sink.wait(2)
-    assert (len(first.attempts), len(second.attempts)) == (1, 1)
+        first_value, second = await proxy.sink.wait(2)
+    assert (len(first_value.attempts), len(second.attempts)) == (1, 1)

@@ -29,7 +29,7 @@ TIMES = 6
 REPORTED = 21_000  # nano-USD of 7 tokens at 3 USD per million
 
 
-async def broken(asked: Asked, wire: Wire) -> None:
+async def broken(request: Asked, wire: Wire) -> None:
     await wire.send(head(200, "audio/mpeg", "content-length: 10"), b"abc")
     wire.cut()
 
@@ -60,7 +60,7 @@ async def ask(client: ClientSession, way: str, *, form: bool) -> None:
 
 
 async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    path, made = tmp_path / "ledger", 0
+    path, result = tmp_path / "ledger", 0
     world = policies(upstream.url, policy=LIMITS)
     world = world.replace("    timeouts:", "    breaker: off\n    timeouts:")
     async with running_proxy(
@@ -70,15 +70,15 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
             for form in (False, True):
                 upstream.then(*[script] * TIMES)
                 await asyncio.gather(*(ask(proxy.client, way, form=form) for _ in range(TIMES)))
-                made += TIMES
-                await proxy.sink.wait(made)
+                result += TIMES
+                await proxy.sink.wait(result)
         records = proxy.records
         metrics = await proxy.metrics()
     assert audit(path).violations == ()
     calls, attempts, charges = kept(path), kept(path, "attempts"), kept(path, "charges")
 
-    assert len(records) == len(calls) == made == summed(metrics, "headrace_requests_total")
-    assert len(upstream.requests) == len(attempts) == made  # none of them was sent twice
+    assert len(records) == len(calls) == result == summed(metrics, "headrace_requests_total")
+    assert len(upstream.requests) == len(attempts) == result  # none of them was sent twice
     unknown = [record for record in records if record.billing.source == "unknown"]
     assert all(record.billing.cost is None and record.charges for record in unknown)
     money = sum(record.billing.cost or 0 for record in records)
@@ -107,5 +107,5 @@ async def test_repeated_lookups_are_free(tmp_path: Path, upstream: ScriptedUpstr
                 assert response.headers["x-headrace-cost-usd"] == "0"
         records = await proxy.sink.wait(3)
 
-    told = [(record.billing.cost, record.billing.source) for record in records]
-    assert told == [(0, "none")] * 3
+    events = [(record.billing.cost, record.billing.source) for record in records]
+    assert events == [(0, "none")] * 3

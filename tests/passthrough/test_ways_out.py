@@ -39,21 +39,21 @@ REPORTED = 7 * 5000  # nano-USD
 CHUNKED = "transfer-encoding: chunked"
 
 
-def begun(media_type: str, first: bytes, *, cut: bool = False) -> Script:
+def begun(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
     """Begin an answer, and then break off, or say nothing until the other side leaves."""
 
-    async def script(asked: Asked, wire: Wire) -> None:
-        await wire.send(head(200, media_type, CHUNKED), piece(first))
+    async def script(request: Asked, wire: Wire) -> None:
+        await wire.send(head(200, media_type, CHUNKED), piece(first_data))
         if cut:
             wire.cut()
-        await asked.closed.wait()
+        await request.closed.wait()
 
     return script
 
 
-async def endless(asked: Asked, wire: Wire) -> None:
+async def endless(request: Asked, wire: Wire) -> None:
     await wire.send(head(200, "application/json", CHUNKED))
-    while not asked.closed.is_set():
+    while not request.closed.is_set():
         await wire.send(piece(b'["' + b"x" * 4096 + b'"]'))
         await asyncio.sleep(0)
 
@@ -158,15 +158,15 @@ keys: {{widget: {{sha256: {digest(KEY)}, deployments: [{", ".join(PRICES)}]}}}}
 """
 
 
-async def by_path(asked: Asked, wire: Wire) -> None:
-    await WAYS[asked.path.rpartition("/")[2]].script(asked, wire)
+async def by_path(request: Asked, wire: Wire) -> None:
+    await WAYS[request.path.rpartition("/")[2]].script(request, wire)
 
 
 async def go(
     client: ClientSession, upstream: ScriptedUpstream, name: str, way: str, method: str
 ) -> None:
     """Make a call; leave it once its upstream has it, or once it has begun to answer."""
-    began = asyncio.Event()
+    started = asyncio.Event()
     headers = {**BEARER, "x-headrace-deployment": name}
     if way == "total-timeout":
         headers["x-litellm-timeout"] = "0.5"
@@ -175,18 +175,20 @@ async def go(
     async def call() -> None:
         with suppress(aiohttp.ClientError):
             async with client.request(method, f"/ways/{way}", headers=headers, **body) as response:
-                began.set()
+                started.set()
                 await response.read()
 
     def taken() -> bool:
         path = f"/{name}/{way}"
-        return any((asked.method, asked.path) == (method, path) for asked in upstream.requests)
+        return any(
+            (request.method, request.path) == (method, path) for request in upstream.requests
+        )
 
     task = asyncio.ensure_future(call())
     if WAYS[way].left:
         await eventually(taken)
         if way != "left-before-head":
-            await began.wait()
+            await started.wait()
         task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -201,9 +203,9 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
         ) as proxy,
         ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
-        for late in (False, True):  # whose time is short goes when nobody else is on its way
-            some = [each for each in calls if (each[1] == "total-timeout") == late]
-            await asyncio.gather(*(go(client, upstream, *each) for each in some))
+        for is_late in (False, True):  # whose time is short goes when nobody else is on its way
+            some = [charge for charge in calls if (charge[1] == "total-timeout") == is_late]
+            await asyncio.gather(*(go(client, upstream, *charge) for charge in some))
         records = await proxy.sink.wait(len(calls))
         metrics = await proxy.metrics()
 
@@ -211,10 +213,10 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     for record in records:
         name, way = record.plan.deployment, record.head.passthrough.path.rpartition("/")[2]
         billing, method = record.billing, record.head.method
-        charged = sum(each.cost for each in record.charges)
-        seen = (billing.source, billing.cost, charged)
-        if seen != expected(name, way, method):
-            wrong[name, way, method] = seen, expected(name, way, method)
+        charged = sum(charge.cost for charge in record.charges)
+        observed = (billing.source, billing.cost, charged)
+        if observed != expected(name, way, method):
+            wrong[name, way, method] = observed, expected(name, way, method)
     assert not wrong, "\n".join(map(str, wrong.items()))
     assert len(records) == len(calls) == summed(metrics, "headrace_requests_total")
     assert audit(path).violations == ()
@@ -222,12 +224,12 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
     assert money == sum(row["cost_nano_usd"] or 0 for row in kept(path))
     lines = [canonical(record)["cost_usd"] for record in records]
-    assert money == sum(Decimal(str(each or 0)) for each in lines) * 10**9
+    assert money == sum(Decimal(str(charge or 0)) for charge in lines) * 10**9
     unknown = [record for record in records if record.billing.cost is None]
     unused = [record for record in records if record.billing.source == "none"]
     assert len(unknown) + len(unused) == lines.count(None)
     used = [row for row in kept(path, "attempts") if row["usage_source"] != "none"]
     assert len(unknown) == [row["cost_nano_usd"] for row in used].count(None)
     assert len(unknown) == summed(metrics, "headrace_unpriced_requests_total")
-    charged = sum(each.cost for record in records for each in record.charges)
+    charged = sum(charge.cost for record in records for charge in record.charges)
     assert charged == sum(row["cost_nano_usd"] for row in kept(path, "charges"))

@@ -27,8 +27,8 @@ def digest(key: str) -> str:
 
 def policies(upstream: str, *, policy: str = POLICY, retry: str = "", timeouts: str = "60s") -> str:
     """Return policies with two deployments that list paths and one that does not."""
-    again = f"\n    retry: {retry}" if retry else ""
-    every = ", ".join(f"{each}: {timeouts}" for each in ("connect", "first_byte", "idle", "total"))
+    repeated = f"\n    retry: {retry}" if retry else ""
+    every = ", ".join(f"{item}: {timeouts}" for item in ("connect", "first_byte", "idle", "total"))
     return f"""
 upstreams:
   openai:
@@ -47,7 +47,7 @@ deployments:
   support-chat:
     targets: [{{upstream: openai, model: gpt-4o-mini, price: {{input: 1, output: 2}}}}]
   search-answers:
-    policy: here{again}
+    policy: here{repeated}
     targets: [{{upstream: openai, model: rerank-1, price: {{input: 3, output: 0}}}}]
     passthrough:
       - {{path: /v1/rerank, idempotent: true}}

@@ -66,11 +66,11 @@ def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapsh
 async def test_they_are_found_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
     now = [snapshot]
     in_force = ActiveBudgets(lambda: now[0])
-    first_item, same = await asyncio.gather(in_force.all(), in_force.all())
+    first_item, same_value = await asyncio.gather(in_force.all(), in_force.all())
     now[0] = read_folder(tmp_path, None)
     other_item = await in_force.all()
 
-    assert first_item is same
+    assert first_item is same_value
     assert first_item is not other_item
     assert first_item == other_item == budgets(snapshot)
 

@@ -27,7 +27,7 @@ STREAMED = "[{name: r, when: {stream: false}, cache: SAID}]"
 
 
 @for_each(
-    ("policy", "own", "rules", "rule"),
+    ("policy", "own_text", "rules", "rule"),
     [
         ("", "", "[]", HOUSE),
         ("cache: {ttl: 5m, store: redis},", "", "[]", CacheRule(300.0, store="redis")),
@@ -39,9 +39,9 @@ STREAMED = "[{name: r, when: {stream: false}, cache: SAID}]"
     ],
 )
 def test_the_nearest_word_counts(
-    policy: str, own: str, rules: str, rule: CacheRule | None, tmp_path: Path
+    policy: str, own_text: str, rules: str, rule: CacheRule | None, tmp_path: Path
 ) -> None:
-    text = POLICIES.replace("CACHE", policy).replace("OWN", own).replace("RULES", rules)
+    text = POLICIES.replace("CACHE", policy).replace("OWN", own_text).replace("RULES", rules)
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, None)
     key = snapshot.key_named("widget")

@@ -85,13 +85,13 @@ def with_more(policies: str) -> str:
     return policies.replace("    output:\n", f"{MORE}    output:\n")
 
 
-async def calls(url: str, session: ClientSession, first_item: int, over: asyncio.Event) -> int:
+async def calls(url: str, session: ClientSession, first_item: int, event: asyncio.Event) -> int:
     """Call until it is over; return how many calls there were, all of which were answered."""
     for finished, text in enumerate(itertools.islice(itertools.cycle(TEXTS), first_item, None), 1):
         body = {"model": "support-chat", "messages": [{"role": "user", "content": text}]}
         async with session.post(f"{url}{ROUTE}", json=body, headers=BEARER) as response:
             assert response.status == 200, await response.text()
-        if over.is_set():
+        if event.is_set():
             return finished
     raise AssertionError
 
@@ -110,13 +110,13 @@ async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpst
     policies = world(upstream.url) + GUARDS
     async with ClientSession() as session:
         for number in range(STARTS):
-            folder, over = tmp_path / f"p{number}", asyncio.Event()
+            folder, event = tmp_path / f"p{number}", asyncio.Event()
             async with serving(folder, policies, UPSTREAM_KEY="k") as (served, url):
                 at_work = [
-                    asyncio.create_task(calls(url, session, n, over)) for n in range(CLIENTS)
+                    asyncio.create_task(calls(url, session, n, event)) for n in range(CLIENTS)
                 ]
                 await reloaded(served, folder, with_more(policies))
-                over.set()
+                event.set()
                 assert min(await asyncio.gather(*at_work)) > 1
 
 
@@ -134,14 +134,14 @@ async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path)
 @pytest.mark.heavy
 @pytest.mark.process
 def test_nothing_that_is_loaded_holds_the_loop_for_long(tmp_path: Path) -> None:
-    incomplete, then = world("http://127.0.0.1:9"), tmp_path / "then"
-    then.write_text(with_more(incomplete + GUARDS) + HELD)
+    incomplete, path = world("http://127.0.0.1:9"), tmp_path / "then"
+    path.write_text(with_more(incomplete + GUARDS) + HELD)
     longest = []
     for number in range(TRIES):  # what else the machine does only adds
         folder = tmp_path / f"p{number}"
         folder.mkdir()
         (folder / "policies.yaml").write_text(incomplete)
-        arguments = [sys.executable, "-c", LOADING, str(folder), str(then)]
+        arguments = [sys.executable, "-c", LOADING, str(folder), str(path)]
         ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=100)
         longest.append(float(ran.stdout))
         if longest[-1] < LAG_S:

@@ -68,7 +68,7 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("until", "last_item", "first_not"),
+    ("until_time", "last_item", "first_not"),
     [
         ("2026-06-30", "2026-06-30T23:59:59+00:00", "2026-07-01T00:00:00+00:00"),
         ("2026-06-30T18:00Z", "2026-06-30T17:59:59+00:00", "2026-06-30T18:00:00+00:00"),
@@ -76,9 +76,9 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
     ],
 )
 def test_an_end_is_a_day_or_a_moment(
-    until: str, last_item: str, first_not: str, tmp_path: Path
+    until_time: str, last_item: str, first_not: str, tmp_path: Path
 ) -> None:
-    keys = f"keys: {{box: {{sha256: {OTHER}, expires: '{until}', deployments: [chat]}}}}"
+    keys = f"keys: {{box: {{sha256: {OTHER}, expires: '{until_time}', deployments: [chat]}}}}"
     snapshot = read_folder(written(tmp_path, keys), {})
 
     moments = (datetime.fromisoformat(last_item), datetime.fromisoformat(first_not))
@@ -160,9 +160,9 @@ async def test_what_is_revoked_counts_however_wrong_the_rest_is(wrong: str, tmp_
     events = [event for event in stored.events() if event != "policy.revocations_unread"]
     assert events == ["policy.in_force", "policy.revoked", "policy.rejected"]
     assert stored.log.said[1][1]["keys"] in (["widget"], ["box", "widget"])
-    kept = stored.store.find(revision)
-    assert kept is not None
-    assert who(kept, "new") is None
+    snapshot = stored.store.find(revision)
+    assert snapshot is not None
+    assert who(snapshot, "new") is None
 
 
 async def test_what_comes_before_the_mistake_of_a_file_is_revoked(tmp_path: Path) -> None:

@@ -48,15 +48,15 @@ def inputs(expected: Listing) -> list[tuple[str, str | None, str]]:
 
 
 @pytest.mark.parametrize(
-    ("day", "mini", "own"),
+    ("day", "mini", "own_text"),
     [("2026-01-01", "0.15", "-"), ("2026-02-01", "0.15", "1.5"), ("2026-06-01", "0.1", "1.5")],
 )
 def test_each_target_has_the_price_of_the_day(
-    day: str, mini: str, own: str, tmp_path: Path
+    day: str, mini: str, own_text: str, tmp_path: Path
 ) -> None:
     assert inputs(told(tmp_path, day)) == [
         ("gpt-4o-mini-2026", "gpt-4o-mini*", mini),
-        ("gpt-4o", "target", own),
+        ("gpt-4o", "target", own_text),
         ("smol", None, "-"),
     ]
 

@@ -51,8 +51,8 @@ class Path:
 class Named:
     name: str
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Named) and other.name.lower() == self.name.lower()
+    def __eq__(self, other_value: object) -> bool:
+        return isinstance(other_value, Named) and other_value.name.lower() == self.name.lower()
 
     def __hash__(self) -> int:
         return hash(self.name.lower())
@@ -111,19 +111,19 @@ def _error(make: Callable[[], object]) -> str:
 
 
 def test_values_of_plain_fields_are_made_as_a_dataclass_makes_them() -> None:
-    here, there = _twins()
+    local_value, context = _twins()
     values = ("Rome", Point(1))
 
     def made(cls: Any) -> list[tuple[object, ...]]:
         every = (cls(*values), cls(*values, 5), cls(*values, note="n"), cls(at=1, town="x", zoom=2))
-        return [(each.town, each.at, each.zoom, each.note) for each in every]
+        return [(item.town, item.at, item.zoom, item.note) for item in every]
 
-    assert made(here) == made(there)
-    assert list(signature(here).parameters) == list(signature(there).parameters)
-    assert [_error(partial(here, *each)) for each in ((), "abcde")] == [
-        _error(partial(there, *each)) for each in ((), "abcde")
+    assert made(local_value) == made(context)
+    assert list(signature(local_value).parameters) == list(signature(context).parameters)
+    assert [_error(partial(local_value, *item)) for item in ((), "abcde")] == [
+        _error(partial(context, *item)) for item in ((), "abcde")
     ]
-    assert _error(partial(here, "a", x=1)) == _error(partial(there, "a", x=1))
+    assert _error(partial(local_value, "a", x=1)) == _error(partial(context, "a", x=1))
 
 
 def test_a_field_without_a_default_follows_none_that_has_one() -> None:

@@ -142,16 +142,16 @@ async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ask
 
 @pytest.mark.parametrize("crossing", [*CROSSINGS.values()], ids=[*CROSSINGS])
 async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], asker: Asker) -> None:
-    first, cost, steps = crossing
+    first_document, cost, steps = crossing
 
-    assert await asker.begin(first) == 200
-    shown = []
+    assert await asker.begin(first_document) == 200
+    outputs = []
     for way, document, _ in steps:
         status, body = await asker.about(document, way)
         assert status == (404 if document is NO_MORE else 200)
         if "status" in document:
             assert (body["status"], body["usage"]) == (document["status"], document["usage"])
-            shown.append(asker.headers["x-headrace-cost-usd"])
+            outputs.append(asker.headers["x-headrace-cost-usd"])
 
     records = await asker.records(1 + len(steps))
     assert [record.billing.cost for record in records] == [cost, *(item[2] for item in steps)]
@@ -164,7 +164,7 @@ async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], aske
         [attempt] = record.attempts
         if attempt.response_id is not None:
             assert attempt.response_id == asker.given
-    assert [text != "0" for text in shown] == [
+    assert [text != "0" for text in outputs] == [
         bool(item[2]) for item in steps if "status" in item[1]
     ]
 
@@ -172,12 +172,12 @@ async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], aske
 async def test_one_that_its_provider_may_have_begun_is_not_begun_again(asker: Asker) -> None:
     upstream = asker.house.upstream
     upstream.then(cut_before_head())
-    lost = await asker.begin(QUEUED, model="resilient")
+    lost_count = await asker.begin(QUEUED, model="resilient")
     lost_at = len(upstream.requests)
     upstream.then(answer({"error": {"message": "Later."}}, 503))
     later = await asker.begin(QUEUED, model="resilient")
 
-    assert (lost, lost_at) == (502, 1)
+    assert (lost_count, lost_at) == (502, 1)
     assert (later, len(upstream.requests)) == (200, 3)
 
 
@@ -186,9 +186,9 @@ async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Aske
     for _ in range(2):
         await asker.about(made(usage=None, output=[text_item("Paris it is, my dear.")]))
 
-    [_, first, second] = await asker.records(3)
-    assert first.billing.source == "partial_estimate"
-    assert first.billing.cost > 0
+    [_, first_value, second] = await asker.records(3)
+    assert first_value.billing.source == "partial_estimate"
+    assert first_value.billing.cost > 0
     assert second.billing.cost == 0
 
 
@@ -217,11 +217,11 @@ async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
     secret = made(output=[text_item("It is classified.")])
     statuses = [(await asker.about(secret))[0] for _ in range(2)]
 
-    _, first, second = await asker.records(3)
+    _, first_value, second = await asker.records(3)
     assert statuses == [400, 400]
-    assert [record.outcome for record in (first, second)] == ["blocked"] * 2
-    assert [record.billing.cost for record in (first, second)] == [PRICED, 0]
-    assert first.billing.attempts[0].result.use == "blocked"
+    assert [record.outcome for record in (first_value, second)] == ["blocked"] * 2
+    assert [record.billing.cost for record in (first_value, second)] == [PRICED, 0]
+    assert first_value.billing.attempts[0].result.use == "blocked"
 
 
 async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> None:
@@ -247,10 +247,10 @@ async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None
     await asker.begin(QUEUED)
 
     status, _ = await asker.about(made(), key=OTHER)
-    own, _ = await asker.about(made())
+    own_count, _ = await asker.about(made())
 
     records = await asker.records(3)
-    assert (status, own) == (404, 200)
+    assert (status, own_count) == (404, 200)
     assert [record.billing.cost for record in records] == [0, 0, PRICED]
 
 
@@ -260,9 +260,9 @@ async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
         assert await asker.begin({**QUEUED, "id": name}, **body) == 200
         asker.ids.append(asker.given)
 
-    for asked_so_far, (at, cost) in enumerate(((0, PRICED), (1, PRICED), (0, 0)), 3):
-        asker.given = asker.ids[at]
-        document = made(id=("resp_1", "resp_2")[at])
+    for asked_so_far, (index, cost) in enumerate(((0, PRICED), (1, PRICED), (0, 0)), 3):
+        asker.given = asker.ids[index]
+        document = made(id=("resp_1", "resp_2")[index])
         assert (await asker.about(document))[0] == 200
         record = (await asker.records(asked_so_far))[-1]
         charged = [("money", cost)] if cost else []
@@ -304,7 +304,7 @@ async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    "options",
     [
         {"stream": True},
         {"store": False},
@@ -315,18 +315,18 @@ async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
         {"background": "yes"},
     ],
 )
-async def test_what_could_not_be_asked_for_is_refused_by_name(more: Json, asker: Asker) -> None:
-    status, body = await asker.house.ask(**{"background": True, **more})
+async def test_what_could_not_be_asked_for_is_refused_by_name(options: Json, asker: Asker) -> None:
+    status, body = await asker.house.ask(**{"background": True, **options})
 
     assert (status, body["error"]["param"]) == (400, "background"), body
     assert asker.house.upstream.requests == []
 
 
 async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(asker: Asker) -> None:
-    asked = {"messages": [{"role": "user", "content": "Go on."}], "background": True}
+    request = {"messages": [{"role": "user", "content": "Go on."}], "background": True}
     headers = {"authorization": f"Bearer {KEY}"}
     path = "/v1/chat/completions"
-    body = {"model": "by-responses", **asked}
+    body = {"model": "by-responses", **request}
     async with asker.house.session.post(path, headers=headers, json=body) as response:
         error = (await response.json())["error"]
 
@@ -360,8 +360,8 @@ async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path
 
 async def test_saying_that_nothing_is_made_in_the_background_changes_nothing(asker: Asker) -> None:
     asker.house.upstream.answer_with(answer(response()))
-    for said in (False, None):
-        status, _ = await asker.house.ask(background=said)
+    for fields in (False, None):
+        status, _ = await asker.house.ask(background=fields)
         assert status == 200
 
     records = await asker.records(2)
@@ -370,8 +370,8 @@ async def test_saying_that_nothing_is_made_in_the_background_changes_nothing(ask
 
 async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    policy_text, kept = policy(upstream.url), LedgerAt("sqlite", path)
-    async with house(tmp_path / "policies", upstream, policy_text, ledger=kept) as running:
+    policy_text, stored = policy(upstream.url), LedgerAt("sqlite", path)
+    async with house(tmp_path / "policies", upstream, policy_text, ledger=stored) as running:
         asker = Asker(running)
         for name in ("resp_1", "resp_2", "resp_3"):
             await asker.begin({**QUEUED, "id": name})
@@ -419,30 +419,32 @@ class Slow:
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def bill_once(self, name: str, owner: str) -> bool:
-        first = self.owners.setdefault(name, owner) == owner
+        is_first_one = self.owners.setdefault(name, owner) == owner
         self.asked.set()
         await self.may_answer.wait()
-        return first
+        return is_first_one
 
 
 @for_each("twice", [False, True], ids=["once", "twice"])
-@for_each("others", [False, True], ids=["first", "second"])
-async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, twice: bool) -> None:
+@for_each("other_flag", [False, True], ids=["first", "second"])
+async def test_who_leaves_while_it_is_asked_takes_no_bill_along(
+    other_flag: bool, twice: bool
+) -> None:
     target: Any = Some(upstream=Some(name="openai"))
     attempt = Attempt(target, model_call=0, span_id="s1", started=0.0)
     call = Some(head=Some(endpoint="stored"), state_ref=StateRef("resp_sealed", "d", "t", "resp_1"))
-    asked: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
+    request: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
     frame = document_frame({**made(), "id": "resp_sealed"})
     store = Slow()
     billing = BackgroundBilling(store, ResponseIds(()))
-    if others:
+    if other_flag:
         store.may_answer.set()
-        before: Any = Some(**{**vars(asked), "attempt": Attempt(target, 0, "s0", 0.0)})
-        await billing.settle(before, [frame])
+        value_before: Any = Some(**{**vars(request), "attempt": Attempt(target, 0, "s0", 0.0)})
+        await billing.settle(value_before, [frame])
         store.may_answer.clear()
         store.asked.clear()
 
-    asking = asyncio.ensure_future(billing.settle(asked, [frame]))
+    asking = asyncio.ensure_future(billing.settle(request, [frame]))
     await store.asked.wait()
     asking.cancel()
     if twice:
@@ -453,6 +455,6 @@ async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, tw
     with pytest.raises(asyncio.CancelledError):
         await asking
 
-    is_billed = twice or not others  # in doubt nothing is lost
+    is_billed = twice or not other_flag  # in doubt nothing is lost
     assert (attempt.is_billed, attempt.bill) == (is_billed, None)
     assert (attempt.meter.reported is not None) is is_billed

@@ -125,12 +125,12 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
     body = ROUTE.body(streamed=False)
 
     async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
-        said = await response.json()
+        fields = await response.json()
     async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as fine:
         assert (await fine.json())["choices"]
 
-    assert (response.status, said["error"]["code"]) == (status, code)
-    assert "sk-" not in json.dumps(said)
+    assert (response.status, fields["error"]["code"]) == (status, code)
+    assert "sk-" not in json.dumps(fields)
     waits = (status, code) == (429, "upstream_unavailable")
     assert response.headers.get("retry-after") == ("7" if waits else None)
     failed, _ = await proxy.sink.wait(2)
@@ -215,8 +215,8 @@ async def test_replaces_stale_connection(proxy: Proxy, upstream: ScriptedUpstrea
             assert response.status == 200
 
     assert (len(upstream.requests), upstream.connections) == (3, 2)
-    first, second = await proxy.sink.wait(2)
-    assert [first.outcome, second.outcome] == ["success", "success"]
+    first_value, second = await proxy.sink.wait(2)
+    assert [first_value.outcome, second.outcome] == ["success", "success"]
     assert [(attempt.reason, attempt.error) for attempt in second.attempts] == [
         ("first", "upstream_stale"),
         ("retry", None),

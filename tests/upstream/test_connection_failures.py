@@ -142,14 +142,14 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 def certificate(folder: Path, name: str, host: str, begins: str, ends: str) -> Path:
     """Make a certificate that signs itself; return the file with it and its key."""
-    at = folder / name
-    at.mkdir()
+    path = folder / name
+    path.mkdir()
     config = f"""
 [ca]
 default_ca = own
 [own]
-database = {at}/index
-new_certs_dir = {at}
+database = {path}/index
+new_certs_dir = {path}
 rand_serial = yes
 default_md = sha256
 policy = any
@@ -160,17 +160,17 @@ commonName = supplied
 subjectAltName = {host}
 basicConstraints = critical, CA:TRUE
 """
-    (at / "config").write_text(config)
-    (at / "index").touch()
+    (path / "config").write_text(config)
+    (path / "index").touch()
     key = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test"
-    sign = f"ca -batch -selfsign -config {at}/config -startdate {begins} -enddate {ends}"
+    sign = f"ca -batch -selfsign -config {path}/config -startdate {begins} -enddate {ends}"
     for command in (
-        f"{key} -keyout {at}/key -out {at}/request",
-        f"{sign} -keyfile {at}/key -in {at}/request -notext -out {at}/cert",
+        f"{key} -keyout {path}/key -out {path}/request",
+        f"{sign} -keyfile {path}/key -in {path}/request -notext -out {path}/cert",
     ):
         subprocess.run([program("openssl"), *command.split()], check=True, capture_output=True)
-    joined = at / "both.pem"
-    joined.write_text((at / "cert").read_text() + (at / "key").read_text())
+    joined = path / "both.pem"
+    joined.write_text((path / "cert").read_text() + (path / "key").read_text())
     return joined
 
 
@@ -223,10 +223,10 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
             text = f"127.0.0.1 port {port}: {begin}"
             cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *AWAY, text)
         port = await servers.enter_async_context(raw_server(say_nothing))
-        late = "upstream_connect_timeout", "upstream_connect_timeout"
+        delayed = "upstream_connect_timeout", "upstream_connect_timeout"
         text = f"TLS handshake with 127.0.0.1 port {port}"
         url = f"https://127.0.0.1:{port}"
-        cases["silent in the handshake"] = Case(url, "timeout", *late, text)
+        cases["silent in the handshake"] = Case(url, "timeout", *delayed, text)
         yield cases, trust
 
 
@@ -260,7 +260,7 @@ WHOLE_IS_ANOTHER = {"a stream that ends too early"}
 @asynccontextmanager
 async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
     refused = free_port()
-    late = "upstream_connect_timeout", "upstream_connect_timeout"
+    delayed = "upstream_connect_timeout", "upstream_connect_timeout"
     cases = {
         "no such name": Case("http://nobody.invalid:81", "dns", *AWAY, "nobody.invalid: [Errno"),
         "a refused port": Case(
@@ -279,7 +279,7 @@ async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLC
     async with AsyncExitStack() as running:
         full = running.enter_context(black_hole())
         text = f"TCP connect with 127.0.0.1 port {full}"
-        cases["a full queue"] = Case(f"http://127.0.0.1:{full}", "timeout", *late, text)
+        cases["a full queue"] = Case(f"http://127.0.0.1:{full}", "timeout", *delayed, text)
         over_tls, trust = await running.enter_async_context(tls_cases(folder))
         cases |= over_tls
         for name, (script, *expected) in SCRIPTS.items():
@@ -329,8 +329,8 @@ async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, d
     async with proxy.client.post("/v1/completions", json=body, headers=headers) as response:
         text = await response.read()
         received = {name.lower(): value for name, value in response.headers.items()}
-    asked = f"{proxy.admin}/explain/{received['x-request-id']}"
-    async with proxy.client.get(asked) as explained:
+    prompt = f"{proxy.admin}/explain/{received['x-request-id']}"
+    async with proxy.client.get(prompt) as explained:
         return text.decode(), received, await explained.text()
 
 
@@ -377,9 +377,9 @@ async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Co
             for streamed in (False, True)
             if streamed or name not in WHOLE_IS_ANOTHER
         ]
-        told, metrics = await calls(tmp_path, collector, policy, ways, trust=trust)
+        tolds, metrics = await calls(tmp_path, collector, policy, ways, trust=trust)
 
-    for (short, streamed), call in zip(ways, told, strict=True):
+    for (short, streamed), call in zip(ways, tolds, strict=True):
         case, name = cases[names[short]], f"{names[short]}, {streamed=}"
         code = case.streamed if streamed else case.whole
         line, [span] = call.line, call.spans
@@ -404,13 +404,13 @@ async def test_stale_connection_says_how_it_ended(tmp_path: Path, collector: Col
         for end in (close(), reset()):
             upstream.then(answer(legacy()), end, answer(legacy()))
         policy = policies({"u": working(upstream.url)})
-        told, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
+        tolds, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
 
-    ends = [call.rows for call in told]
+    ends = [call.rows for call in tolds]
     assert ends[0] == ends[2] == [("u", None, None, None)]
     assert ends[1] == [("u", "upstream_stale", "closed", None), ("u", None, None, None)]
     assert ends[3][0][:3] == ("u", "upstream_stale", "reset")
-    assert [call.line["upstream_error_cause"] for call in told] == [None] * 4
+    assert [call.line["upstream_error_cause"] for call in tolds] == [None] * 4
 
 
 @pytest.mark.parametrize("hedge", ["", "hedge: {after: 10ms}"], ids=["fallback", "hedge"])

@@ -179,17 +179,17 @@ CASES = {
 
 
 def policies(url: str, extra: str = "") -> str:
-    named = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
+    by_name = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
     ups = "\n".join(
         f"  up-{api}: {{dialect: {dialect}, base_url: '{url}', breaker: off, "
         "api_key: '${UPSTREAM_KEY}'}"
-        for api, dialect in named.items()
+        for api, dialect in by_name.items()
     )
     deps = "\n".join(
         f"  {api}: {{targets: [{{upstream: up-{api}, model: m"
         + (f", endpoint: {api}" if api != "messages" else "")
         + f"}}]{extra}}}"
-        for api in named
+        for api in by_name
     )
     return f"""
 upstreams:
@@ -219,10 +219,10 @@ def script_of(way: str, api: str, case: Case) -> Script:
             words = {"type": case.error["type"], "message": case.error["message"]}
             body = {"type": "error", "error": words}
         return answer(body, case.status)
-    begun, failed = events_of(api, case.error)
+    started, failed = events_of(api, case.error)
 
     async def script(request: Asked, wire: Wire) -> None:
-        events = [failed] if way == "first event" else [*begun, failed]
+        events = [failed] if way == "first event" else [*started, failed]
         data = b"".join(piece(event(item)) for item in events)
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked") + data)
         wire.keep = False
@@ -249,13 +249,17 @@ async def send(
     headers = {"x-headrace-deployment": deployment, "authorization": f"Bearer {KEY}"}
     if client == "messages":
         headers |= {"anthropic-version": "2023-06-01"}
-    asked = {"model": "m", **body, "stream": way != "whole"}
-    async with session.post(path, json=asked, headers=headers) as response:
+    request = {"model": "m", **body, "stream": way != "whole"}
+    async with session.post(path, json=request, headers=headers) as response:
         text = (await response.read()).decode()
     result = {name.lower(): value for name, value in response.headers.items()}
     if "event-stream" not in response.headers["content-type"]:
         return Answered(response.status, result, json.loads(text)["error"])
-    lines = [json.loads(each[6:]) for each in text.splitlines() if each.startswith("data: {")]
+    lines = [
+        json.loads(splitline[6:])
+        for splitline in text.splitlines()
+        if splitline.startswith("data: {")
+    ]
     [read] = [line["error"] for line in lines if line.get("error")]
     if client == "responses":
         assert lines[-1]["type"] == "response.failed"
@@ -273,8 +277,8 @@ async def running(
 
 
 def shown_by(case: Case, client: str) -> str:
-    shown = str(case.error["message"]) if case.shown == "" else str(case.shown)
-    return case.in_messages + shown if client == "messages" else shown
+    output = str(case.error["message"]) if case.shown == "" else str(case.shown)
+    return case.in_messages + output if client == "messages" else output
 
 
 def upstream_apis(case: Case) -> tuple[str, ...]:
@@ -298,10 +302,10 @@ async def test_shows_message(client: str, tmp_path: Path, upstream: ScriptedUpst
                         assert str(case.error["message"]) not in read["message"], place
                     else:
                         assert read["message"] == shown_by(case, client), place
-                    named = [read["type"], *([read["code"]] if "code" in read else [])]
+                    names = [read["type"], *([read["code"]] if "code" in read else [])]
                     if "event" in way and api == "responses":  # it has no types
-                        named, words = named[1:], words[1:]
-                    assert named == words, place
+                        names, words = names[1:], words[1:]
+                    assert names == words, place
                     is_final = QUOTA in case.chat and way != "later event"
                     assert (headers.get("x-should-retry") == "false") == is_final, place
 
@@ -370,13 +374,13 @@ async def test_headers_of_a_refusal_pass(
     body = {"type": "error", "error": {"type": "api_error", "message": "No."}}
     upstream.answer_with(answer(body, status, *LIMITS, *events, "x-internal: 1"))
     async with running(tmp_path, upstream.url) as (_, session):
-        own = (await send(session, "messages", "messages")).headers
-        other = (await send(session, "chat", "messages")).headers
+        own_document = (await send(session, "messages", "messages")).headers
+        other_document = (await send(session, "chat", "messages")).headers
 
-    for headers in (own, other):
+    for headers in (own_document, other_document):
         expected = should_retry if should_retry in ("true", "false") else None
         assert headers.get("x-should-retry") == expected
         assert "x-internal" not in headers
-    assert own["anthropic-ratelimit-unified-status"] == "rejected"
-    assert own["anthropic-ratelimit-unified-reset"] == "5"
-    assert "anthropic-ratelimit-unified-status" not in other
+    assert own_document["anthropic-ratelimit-unified-status"] == "rejected"
+    assert own_document["anthropic-ratelimit-unified-reset"] == "5"
+    assert "anthropic-ratelimit-unified-status" not in other_document

@@ -69,9 +69,9 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     key = "sk-upstream-" + "s" * 40
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9", api_key=Secret(key))
     long = "x" * (MAX_TEXT - 30) + key
-    said = orjson.dumps({"error": {"message": long, "param": f"{key} {'p' * 5000}"}})
+    body = orjson.dumps({"error": {"message": long, "param": f"{key} {'p' * 5000}"}})
 
-    error = await read_error(Said(400, said), upstream)  # type: ignore[arg-type]  # what it reads of a reply
+    error = await read_error(Said(400, body), upstream)  # type: ignore[arg-type]  # what it reads of a reply
 
     redact_credentials(error, upstream)
 
@@ -151,14 +151,14 @@ OF_TOOLS = {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "
 def call(
     body: dict[str, Any] = CHAT,
     endpoint: Endpoint = "chat",
-    passed: tuple[str, str] | None = None,
+    passed_value: tuple[str, str] | None = None,
     pin: StateRef | None = None,
     query: str = "",
 ) -> Call:
     """A call, of a listed path and of the client's where it is passed on."""
-    route, path = passed or ("/v1/chat/completions", "")
-    given = None if passed is None else PassthroughRequest(path, query)
-    head = RequestHead("openai", endpoint, route, "req_1", passthrough=given)
+    route, path = passed_value or ("/v1/chat/completions", "")
+    request = None if passed_value is None else PassthroughRequest(path, query)
+    head = RequestHead("openai", endpoint, route, "req_1", passthrough=request)
     return Call(head, body, state_ref=pin)
 
 
@@ -180,7 +180,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
 
 
 @for_each(
-    ("error", "asked"),
+    ("error", "request"),
     [
         pytest.param(refused(404), call(), id="a path that nobody serves"),
         pytest.param(refused(405), call(), id="a path of another method"),
@@ -196,7 +196,9 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
         pytest.param(
             refused(404, in_words=False), call(pin=PINNED), id="a balancer that has lost an API"
         ),
-        pytest.param(refused(404, in_words=False), call(WITH_FILE), id="which is asked for a file"),
+        pytest.param(
+            refused(404, in_words=False), call(WITH_FILE), id="which is request for a file"
+        ),
         pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
         pytest.param(
             refused(404),
@@ -214,8 +216,8 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
         ),
     ],
 )
-def test_error_names_policy_model_and_path(error: UpstreamRejected, asked: Call) -> None:
-    result = blame(error, asked, TARGET)
+def test_error_names_policy_model_and_path(error: UpstreamRejected, request: Call) -> None:
+    result = blame(error, request, TARGET)
 
     assert isinstance(result, UpstreamNotFound)
     assert (result.status, result.upstream_status) == (error.status, error.upstream_status)
@@ -223,7 +225,7 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, asked: Call)
 
 
 @for_each(
-    ("error", "asked"),
+    ("error", "request"),
     [
         pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),
         pytest.param(refused(413), call(), id="a large body"),
@@ -247,14 +249,14 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, asked: Call)
         pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
     ],
 )
-def test_what_a_client_names_is_its_own_doing(error: UpstreamRejected, asked: Call) -> None:
-    assert blame(error, asked, TARGET) is error
+def test_what_a_client_names_is_its_own_doing(error: UpstreamRejected, request: Call) -> None:
+    assert blame(error, request, TARGET) is error
 
 
 def test_a_body_is_looked_at_as_far_as_its_bound() -> None:
-    beyond = {"input": ["x"] * MAX_VALUES, "more": [{"file_id": "f"}]}
+    remainder = {"input": ["x"] * MAX_VALUES, "more": [{"file_id": "f"}]}
 
-    assert isinstance(blame(refused(404), call(beyond), TARGET), UpstreamNotFound)
+    assert isinstance(blame(refused(404), call(remainder), TARGET), UpstreamNotFound)
 
 
 def test_what_else_an_error_brings_stays() -> None:
@@ -281,11 +283,11 @@ PARTS = [KEY, KEY[:40], KEY[:8], KEY[10:18], KEY[-8:], KEY.lower(), KEY.upper(),
 
 
 @for_each("part", PARTS)
-@for_each("around", ["{}", "You sent {}.", "({0}) and: {0}", "{}*****"])
-def test_parts_of_a_credential_are_stars(part: str, around: str) -> None:
-    said = redact(around.format(part), UPSTREAM)
+@for_each("context", ["{}", "You sent {}.", "({0}) and: {0}", "{}*****"])
+def test_parts_of_a_credential_are_stars(part: str, context: str) -> None:
+    text = redact(context.format(part), UPSTREAM)
 
-    assert said == around.format("***")
+    assert text == context.format("***")
 
 
 @for_each("part", PARTS)
@@ -300,11 +302,11 @@ def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
 
 
 @for_each(
-    "said",
+    "text",
     ["Your key is of sk-proj", "Support is at the desk", "context_length_exceeded", KEY[:7], ""],
 )
-def test_what_tells_nothing_of_a_credential_stays(said: str) -> None:
-    assert redact(said, UPSTREAM) == said
+def test_what_tells_nothing_of_a_credential_stays(text: str) -> None:
+    assert redact(text, UPSTREAM) == text
 
 
 def test_another_header_of_ours_is_stars_as_a_whole() -> None:
@@ -329,9 +331,9 @@ async def test_no_error_of_an_upstream_brings_a_part_of_our_key_to_the_client_or
         assert OURS[8:16] not in words.replace("upstream_", "")
 
 
-@pytest.mark.parametrize("begun", [0, 1])
-async def test_hides_streamed_key(begun: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stream([*legacy_events(" Par")[:begun], {"error": ERROR}]))
+@pytest.mark.parametrize("started", [0, 1])
+async def test_hides_streamed_key(started: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(stream([*legacy_events(" Par")[:started], {"error": ERROR}]))
 
     text = await ask(proxy, streamed=True)
 

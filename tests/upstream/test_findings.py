@@ -65,12 +65,12 @@ async def test_joins_detected(streamed: bool, guarded: Proxy, upstream: Scripted
 
     status, text = await ask(guarded, "enkrypt", "enkrypt", stream=streamed)
 
-    last = text.split("data: ")[-2] if streamed else text
-    told = json.loads(last)["enkrypt_policy_detections"]
+    last_text = text.split("data: ")[-2] if streamed else text
+    event = json.loads(last_text)["enkrypt_policy_detections"]
     assert status == 200
-    assert told["input_guardrails"]["summary"] == {"toxicity": ["insult"], "pii": 1}
-    assert told["input_guardrails"]["details"]["toxicity"] == {"x": 0.9}
-    assert told["output_guardrails"]["summary"] == {"nsfw": 0}
+    assert event["input_guardrails"]["summary"] == {"toxicity": ["insult"], "pii": 1}
+    assert event["input_guardrails"]["details"]["toxicity"] == {"x": 0.9}
+    assert event["output_guardrails"]["summary"] == {"nsfw": 0}
     await guarded.sink.wait()
     assert found(guarded) == [("toxicity", True), ("nsfw", False)]
     assert canonical(guarded.records[0])["upstream_guards"][0] == {
@@ -88,18 +88,18 @@ async def test_late_detections_are_reported(guarded: Proxy, upstream: ScriptedUp
 
     _, text = await ask(guarded, "enkrypt", "enkrypt", stream=True)
 
-    told = json.loads(text.split("data: ")[-2])["enkrypt_policy_detections"]
-    assert told["input_guardrails"]["summary"] == {"toxicity": ["insult"], "pii": 1}
+    event = json.loads(text.split("data: ")[-2])["enkrypt_policy_detections"]
+    assert event["input_guardrails"]["summary"] == {"toxicity": ["insult"], "pii": 1}
 
 
 @pytest.mark.parametrize("status", [200, 246])
 async def test_joins_hooks(status: int, guarded: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(hook_results=HOOKED), status))
 
-    told, text = await ask(guarded, "portkey", "portkey")
+    count, text = await ask(guarded, "portkey", "portkey")
 
     hooks = json.loads(text)["hook_results"]["before_request_hooks"]
-    assert told == 246
+    assert count == 246
     assert [(hook["id"], hook["verdict"]) for hook in hooks] == [("words", False), ("pii", False)]
     assert hooks[0] == HOOKED["before_request_hooks"][0]
     await guarded.sink.wait()
@@ -110,10 +110,10 @@ async def test_joins_hooks(status: int, guarded: Proxy, upstream: ScriptedUpstre
 async def test_a_client_of_the_other_dialect_reads_it_in_its_own_words(
     client: str, spoken: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    said: dict[str, Any] = (
+    fields: dict[str, Any] = (
         {"enkrypt_policy_detections": DETECTED} if spoken == "enkrypt" else {"hook_results": HOOKED}
     )
-    upstream.answer_with(answer(legacy(**said)))
+    upstream.answer_with(answer(legacy(**fields)))
 
     status, text = await ask(proxy, client, spoken)
 
@@ -136,17 +136,17 @@ async def test_what_is_said_with_a_denial_reaches_the_client_without_its_texts(
     quoted = {"explanation": "ada@example.com is forbidden"}
     hooks = [{**HOOKED["before_request_hooks"][0], "checks": [{"id": "c", "data": quoted}]}]
     detected = {"input_guardrails": {"summary": {"words": 1}, "details": {"words": quoted}}}
-    said = (
+    fields = (
         {"hook_results": {"before_request_hooks": hooks}}
         if spoken == "portkey"
         else {"enkrypt_policy_detections": detected}
     )
-    upstream.answer_with(answer({**error, **said}, 446 if spoken == "portkey" else 400))
+    upstream.answer_with(answer({**error, **fields}, 446 if spoken == "portkey" else 400))
 
-    told, text = await ask(guarded, client, spoken)
+    count, text = await ask(guarded, client, spoken)
 
     body = json.loads(text)
-    assert told == status
+    assert count == status
     assert "forbidden" not in text
     if client == "portkey":
         told_hooks = body["hook_results"]["before_request_hooks"]

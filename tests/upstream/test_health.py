@@ -281,7 +281,7 @@ def test_without_a_breaker_a_target_is_always_asked() -> None:
 def test_an_upstream_has_no_more_under_way_than_it_may() -> None:
     health = Watched().health
     capped = Upstream("up", "openai", "http://127.0.0.1:9", max_concurrency=2)
-    first, _ = (
+    first_slot, _ = (
         health.take(Target(capped, "here"), "chat", ONE),
         health.take(Target(capped, "there"), "chat", ONE),
     )
@@ -290,31 +290,31 @@ def test_an_upstream_has_no_more_under_way_than_it_may() -> None:
         health.take(Target(capped, "here"), "chat", ONE)
     assert skipped.value.retry_after_s == 1.0
 
-    first.give_back()
+    first_slot.give_back()
     health.take(Target(capped, "here"), "chat", ONE)
 
 
 def test_the_least_loaded_of_the_equals_goes_first() -> None:
     health = Watched().health
     health.take(HERE, "chat", ONE)
-    last = Target(UP, "last")
+    last_target = Target(UP, "last")
 
-    assert health.least_loaded_first((HERE, THERE, last), 2) == (THERE, HERE, last)
+    assert health.least_loaded_first((HERE, THERE, last_target), 2) == (THERE, HERE, last_target)
     assert health.least_loaded_first((HERE, THERE), 1) == (HERE, THERE)
 
 
 @given(st.lists(st.booleans(), max_size=400))
 def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: list[bool]) -> None:
     watched = Watched()
-    asked = retried = 0
+    request = retried = 0
     for want in wants:
         watched.ask()
-        asked += 1
+        request += 1
         if want and watched.health.may_retry(UP):
             watched.ask()
             retried += 1
 
-    assert retried <= 0.2 * asked + 10
+    assert retried <= 0.2 * request + 10
 
 
 def test_a_storm_of_failures_is_not_multiplied() -> None:

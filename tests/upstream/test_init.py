@@ -120,12 +120,12 @@ OTHER_ENDPOINTS: dict[str, tuple[Json, str, Json]] = {
 async def test_other_endpoint_serves(
     name: str, streamed: bool, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
-    more, path, sent = OTHER_ENDPOINTS[name]
+    options, path, sent_body = OTHER_ENDPOINTS[name]
     route, chats = ROUTES[name], name == "openai"
     events = (chat_events if chats else legacy_events)(" Par", "is.")
-    whole = chat(" Paris.") if chats else legacy(" Paris.")
-    upstream.answer_with(stream(events) if streamed else answer(whole))
-    body = {**route.body(streamed=streamed), **more}
+    document = chat(" Paris.") if chats else legacy(" Paris.")
+    upstream.answer_with(stream(events) if streamed else answer(document))
+    body = {**route.body(streamed=streamed), **options}
 
     async with client.post(route.path, headers=route.credential, json=body) as response:
         raw = await response.read()
@@ -134,7 +134,7 @@ async def test_other_endpoint_serves(
     assert (b"text_completion" in raw) is chats
     [request] = upstream.requests
     assert request.path == path
-    assert request.json.items() >= sent.items()
+    assert request.json.items() >= sent_body.items()
 
 
 async def test_refuses_or_drops_unsupported(proxy: Proxy, upstream: ScriptedUpstream) -> None:
@@ -173,9 +173,9 @@ async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSessio
             warnings.append(response.headers["x-headrace-warning"].split("; "))
 
     left_out = ["max_new_tokens dropped", "inference_extra_headers filtered"]
-    here, there = warnings
-    assert here == left_out
-    assert there == ["stop_sequences dropped", "inference_extra_headers dropped", *left_out]
+    local_value, context = warnings
+    assert local_value == left_out
+    assert context == ["stop_sequences dropped", "inference_extra_headers dropped", *left_out]
     events = upstream.requests[0].json
     assert events["inference_extra_headers"] == {"x-team": "support"}
     assert (events["stop"], events["stop_sequences"]) == (["a"], ["b"])
@@ -193,11 +193,11 @@ async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstre
     async with proxy.client.post(
         "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
     ) as response:
-        said = await response.json()
+        fields = await response.json()
 
-    assert [c["text"] for c in said["choices"]] == [" three", " one", " two"]
-    assert [c["usage"]["completion_tokens"] for c in said["choices"]] == [3, 3, 11]
-    assert said["usage"]["completion_tokens"] == 17
+    assert [c["text"] for c in fields["choices"]] == [" three", " one", " two"]
+    assert [c["usage"]["completion_tokens"] for c in fields["choices"]] == [3, 3, 11]
+    assert fields["usage"]["completion_tokens"] == 17
     [record] = await proxy.sink.wait()
     assert record.billing.tokens.completion_total == 17
     assert record.billing.cost is None  # one of the three has no known price
@@ -211,14 +211,14 @@ async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUp
     async with proxy.client.post(
         "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
     ) as response:
-        said: Any = await response.json()
+        fields: Any = await response.json()
 
     assert response.status == 503
-    assert said["error"]["code"] == "upstream_unavailable"
+    assert fields["error"]["code"] == "upstream_unavailable"
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "warning"),
+    ("name", "request", "warning"),
     [
         ("enkrypt", {"context": "c"}, "context dropped"),
         ("scale-5", {"return_token_log_probs": True}, "return_token_log_probs dropped"),
@@ -230,11 +230,11 @@ async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUp
     ],
 )
 async def test_what_is_dropped_is_named_as_the_client_said_it(
-    name: str, asked: dict[str, Any], warning: str, client: ClientSession
+    name: str, request: dict[str, Any], warning: str, client: ClientSession
 ) -> None:
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
-    body = route.body(streamed=False, **asked)
+    body = route.body(streamed=False, **request)
     async with client.post(route.path, headers=headers, json=body) as response:
         assert response.headers["x-headrace-warning"] == warning

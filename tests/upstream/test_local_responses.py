@@ -113,13 +113,16 @@ async def test_anthropic_page_format(headers: dict[str, str], client: ClientSess
             pages.append(await response.json())
             assert response.headers["request-id"] == response.headers["x-request-id"]
 
-    whole, first, after, before = pages
-    assert whole["has_more"] is False
-    assert {"anthropic-model", *SHOWN} < {model["id"] for model in whole["data"]}
-    assert [model["id"] for model in first["data"]] == DEPLOYMENTS[:2]
-    assert (first["has_more"], first["first_id"], first["last_id"]) == (True, *DEPLOYMENTS[:2])
-    assert [model["id"] for model in after["data"]] == DEPLOYMENTS[2:4]
-    assert [model["id"] for model in before["data"]] == ["enkrypt-model", "fireworks-model"]
+    full_value, first_value, value_after, value_before = pages
+    assert full_value["has_more"] is False
+    assert {"anthropic-model", *SHOWN} < {model["id"] for model in full_value["data"]}
+    assert [model["id"] for model in first_value["data"]] == DEPLOYMENTS[:2]
+    assert (first_value["has_more"], first_value["first_id"], first_value["last_id"]) == (
+        True,
+        *DEPLOYMENTS[:2],
+    )
+    assert [model["id"] for model in value_after["data"]] == DEPLOYMENTS[2:4]
+    assert [model["id"] for model in value_before["data"]] == ["enkrypt-model", "fireworks-model"]
 
 
 async def test_invalid_page_size_is_refused(client: ClientSession) -> None:
@@ -143,8 +146,10 @@ async def test_fireworks_paths_work(client: ClientSession, upstream: ScriptedUps
     upstream.answer_with(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
     async with client.get("/inference/v1/models", headers=FIRST) as response:
         names = [model["id"] for model in (await response.json())["data"]]
-    async with client.get("/inference/v1/models/fireworks/fireworks-model", headers=FIRST) as one:
-        model = await one.json()
+    async with client.get(
+        "/inference/v1/models/fireworks/fireworks-model", headers=FIRST
+    ) as single_response:
+        model = await single_response.json()
     body = {"model": "via-fireworks", "input": "Hi"}
     async with client.post("/inference/v1/embeddings", headers=FIRST, json=body) as response:
         embedded = await response.json()
@@ -191,13 +196,13 @@ def test_every_text_counts() -> None:
 
 
 def test_a_picture_counts_as_one_and_a_file_by_its_size() -> None:
-    none = estimate_tokens(asked([{"type": "text", "text": "x"}]))
+    nothing = estimate_tokens(asked([{"type": "text", "text": "x"}]))
     image = estimate_tokens(asked([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
     small = estimate_tokens(asked([{"type": "text", "text": "x"}, data("application/pdf", 100)]))
     large = estimate_tokens(
         asked([{"type": "text", "text": "x"}, data("application/pdf", 300_000)])
     )
 
-    assert IMAGE_TOKENS < image - none < IMAGE_TOKENS + 50
-    assert IMAGE_TOKENS < small - none < IMAGE_TOKENS + 50
-    assert large - none > 3 * IMAGE_TOKENS
+    assert IMAGE_TOKENS < image - nothing < IMAGE_TOKENS + 50
+    assert IMAGE_TOKENS < small - nothing < IMAGE_TOKENS + 50
+    assert large - nothing > 3 * IMAGE_TOKENS

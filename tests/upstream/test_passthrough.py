@@ -132,10 +132,10 @@ async def test_key_without_access_is_refused(proxy: Proxy, upstream: ScriptedUps
 
 async def test_finds_the_deployment(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}))
-    named = {**BEARER, "x-headrace-deployment": "search-answers"}
+    by_name = {**BEARER, "x-headrace-deployment": "search-answers"}
 
     for headers, body in (
-        (named, {**RERANK, "model": "anything"}),
+        (by_name, {**RERANK, "model": "anything"}),
         (BEARER, RERANK),
         (BEARER, {"query": "q", "documents": []}),
     ):
@@ -207,8 +207,8 @@ async def test_success_passes(status: int, proxy: Proxy, upstream: ScriptedUpstr
 async def test_a_refusal_is_told_in_our_own_form(
     upstream_status: int, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    said = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
-    upstream.answer_with(answer(said, upstream_status, "location: http://127.0.0.1:1/"))
+    fields = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
+    upstream.answer_with(answer(fields, upstream_status, "location: http://127.0.0.1:1/"))
 
     async with proxy.client.get("/v1/files/file-1", headers=BEARER) as response:
         body = await response.json()
@@ -224,13 +224,13 @@ async def test_refuses_what_calls_refuse(proxy: Proxy, upstream: ScriptedUpstrea
     for name in ("api_base", "api_key", "fallbacks"):
         async with proxy.client.post(
             "/v1/rerank", headers=BEARER, json={**RERANK, name: "x"}
-        ) as said:
-            assert said.status == 400
-            assert (await said.json())["error"]["param"] == name
+        ) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["param"] == name
     for raw in (b'{"a": 1, "a": 2}', b"[1]", b"{", b"\xff"):
         headers = {**BEARER, "content-type": "application/json"}
-        async with proxy.client.post("/v1/rerank", headers=headers, data=raw) as said:
-            assert said.status == 400
+        async with proxy.client.post("/v1/rerank", headers=headers, data=raw) as response:
+            assert response.status == 400
     assert upstream.requests == []
 
 

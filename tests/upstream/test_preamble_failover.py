@@ -147,10 +147,10 @@ async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstrea
     assert is_replaced(family, call)
     attempts = [(attempt.reason, attempt.error is None) for attempt in call.record.attempts]
     assert attempts == [("first", False), ("fallback", True)]
-    lost, used = call.record.billing.attempts
-    assert (lost.result.served, used.result.served) == (False, True)
-    assert lost.bill.usage.source == "partial_estimate"
-    assert lost.bill.usage.tokens.input > 0
+    losses, used = call.record.billing.attempts
+    assert (losses.result.served, used.result.served) == (False, True)
+    assert losses.bill.usage.source == "partial_estimate"
+    assert losses.bill.usage.tokens.input > 0
 
 
 @families
@@ -177,13 +177,13 @@ async def test_total_failure(family: str, tmp_path: Path, upstream: ScriptedUpst
 
 @families
 async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    more = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
+    extra = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
     scripts = [fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])]
 
     async def next_script(request: Asked, wire: Wire) -> None:
         await scripts.pop(0)(request, wire)
 
-    call = await served(family, tmp_path, upstream, more, primary=next_script)
+    call = await served(family, tmp_path, upstream, extra, primary=next_script)
 
     assert is_replaced(family, call)
     assert [attempt.reason for attempt in call.record.attempts] == ["first", "retry"]
@@ -191,10 +191,10 @@ async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUps
 
 @families
 async def test_hedge_wins(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    more = f"    hedge: {{after: 10ms}}\n    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
+    extra = f"    hedge: {{after: 10ms}}\n    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
     gate = asyncio.Event()
     primary, spare = held_open(family, PREAMBLES[family], gate), stream(FALLBACKS[family])
-    call = await served(family, tmp_path, upstream, more, gate=gate, primary=primary, spare=spare)
+    call = await served(family, tmp_path, upstream, extra, gate=gate, primary=primary, spare=spare)
 
     assert is_replaced(family, call)
     assert [attempt.lost_hedge for attempt in call.record.attempts] == [True, False]

@@ -12,6 +12,6 @@ def test_what_is_left_is_read() -> None:
     assert remaining_rate_limit(body) == {"requests": 59, "tokens": 149984}
 
 
-@for_each("said", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
-def test_what_is_no_plain_number_is_not_known(said: str) -> None:
-    assert remaining_rate_limit({"x-ratelimit-remaining-requests": said}) == {}
+@for_each("text", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
+def test_what_is_no_plain_number_is_not_known(text: str) -> None:
+    assert remaining_rate_limit({"x-ratelimit-remaining-requests": text}) == {}

@@ -31,10 +31,10 @@ RESILIENT = "  resilient:\n"
 
 @asynccontextmanager
 async def under(
-    folder: Path, upstream: ScriptedUpstream, said: str, of_upstream: str = ""
+    folder: Path, upstream: ScriptedUpstream, text: str, of_upstream: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
-    policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {said}\n")
+    policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {text}\n")
     policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
     async with running_proxy(folder / "policies", policies) as proxy:
         yield proxy, proxy.client
@@ -72,7 +72,7 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
 
 
 @pytest.mark.parametrize(
-    ("retry", "failure", "asked"),
+    ("retry", "failure", "requests"),
     [
         ("times: 1, wait: 1ms", answer({}, 503), ["primary", "primary", "spare"]),
         (
@@ -84,14 +84,14 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
     ids=["tries used up", "long wait"],
 )
 async def test_next_target_is_asked(
-    retry: str, failure: Script, asked: list[str], tmp_path: Path, upstream: ScriptedUpstream
+    retry: str, failure: Script, requests: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with under(tmp_path, upstream, f"retry: {{{retry}}}") as (_, client):
         upstream.by_model = {"primary": failure}
 
         status, _, _ = await ask(client)
 
-    assert (status, models(upstream)) == (200, asked)
+    assert (status, models(upstream)) == (200, requests)
 
 
 @pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
@@ -157,12 +157,12 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
         assert f"headrace_circuit_state{{{labels}}} 2.0" in await proxy.metrics()
 
         upstream.by_model = {}
-        asked = 4
+        request = 4
         async with asyncio.timeout(PATIENCE_S):
             while models(upstream)[-1] != "primary":
                 await ask(client)
-                asked += 1
-                await proxy.sink.wait(asked)
+                request += 1
+                await proxy.sink.wait(request)
 
         assert f"headrace_circuit_state{{{labels}}} 0.0" in await proxy.metrics()
 

@@ -36,14 +36,14 @@ from tests.upstream.test_retries import ask, models, under
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)
 
 
-def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnavailable:
+def unavailable(status: int | None, request: float | None = None) -> UpstreamUnavailable:
     error = UpstreamUnavailable("x", upstream_status=status)
-    error.retry_after_s = asked
+    error.retry_after_s = request
     return error
 
 
 @for_each(
-    ("failure", "named"),
+    ("failure", "name"),
     [
         (unavailable(None), "connect"),
         (unavailable(503), 503),
@@ -61,8 +61,8 @@ def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnava
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_failures_have_policy_names(failure: ProxyError, named: int | str | None) -> None:
-    assert retry_cause(failure) == named
+def test_failures_have_policy_names(failure: ProxyError, name: int | str | None) -> None:
+    assert retry_cause(failure) == name
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 0.5), (2, 1.0), (3, 1.5)])
@@ -71,20 +71,20 @@ def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, second
 
 
 @for_each(
-    "given",
+    "values",
     [
         (None, unavailable(503), 1),
         (RETRY, unavailable(503), 4),
         (RETRY, unavailable(500), 1),
-        (RETRY, unavailable(429, asked=3.1), 1),
+        (RETRY, unavailable(429, request=3.1), 1),
     ],
 )
-def test_never_waits_without_reason(given: tuple[Retry | None, ProxyError, int]) -> None:
-    assert retry_delay(*given, lambda: 0.5) is None
+def test_never_waits_without_reason(values: tuple[Retry | None, ProxyError, int]) -> None:
+    assert retry_delay(*values, lambda: 0.5) is None
 
 
 def test_what_a_target_asks_for_is_the_least_that_is_waited() -> None:
-    assert retry_delay(RETRY, unavailable(429, asked=2.5), 1, lambda: 0.5) == 2.5
+    assert retry_delay(RETRY, unavailable(429, request=2.5), 1, lambda: 0.5) == 2.5
 
 
 def test_upstream_that_asks_for_no_retry_gets_none() -> None:
@@ -99,8 +99,8 @@ QUEUED = response(status="queued", background=True, output=[], usage=None)
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
 
 
-def error(status: int, **said: Any) -> Script:
-    return answer({"error": {"message": "No.", **said}}, status)
+def error(status: int, **fields: Any) -> Script:
+    return answer({"error": {"message": "No.", **fields}}, status)
 
 
 UNTAKEN: dict[str, Script] = {
@@ -133,14 +133,14 @@ async def leaning(
     folder: Path, upstream: ScriptedUpstream, path: str, body: Json, answered: Json
 ) -> AsyncIterator[Send]:
     policy_text = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
-    async with house(folder, upstream, policy_text) as there:
+    async with house(folder, upstream, policy_text) as context:
         upstream.answer_with(answer(response()))
-        await there.id_of()  # a connection rests
+        await context.id_of()  # a connection rests
         upstream.answer_with(answer(answered))
         headers = {**BEARER, "x-headrace-deployment": "resilient"}
 
         async def send() -> int:
-            async with there.session.post(path, headers=headers, json=body) as response:
+            async with context.session.post(path, headers=headers, json=body) as response:
                 await response.read()
                 return response.status
 
@@ -149,9 +149,9 @@ async def leaning(
 
 @asynccontextmanager
 async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Send]:
-    again = "{times: 1, on: [503], wait: 1ms}"
+    repeated = "{times: 1, on: [503], wait: 1ms}"
     spare = "[{upstream: openai, model: rerank-2, price: {input: 3, output: 0}}]"
-    policy_text = policies(upstream.url, retry=f"{again}\n    fallback: {spare}")
+    policy_text = policies(upstream.url, retry=f"{repeated}\n    fallback: {spare}")
     policy_text = policy_text.replace("    timeouts:", "    breaker: off\n    timeouts:")
     async with running_proxy(folder, policy_text) as proxy:
         upstream.answer_with(answer({"results": []}))
@@ -180,16 +180,16 @@ def a_conversation(folder: Path, upstream: ScriptedUpstream) -> Any:
 async def test_what_must_be_sent_once_goes_elsewhere_where_nothing_was_done(
     kind: Callable[[Path, ScriptedUpstream], Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    seen: dict[str, tuple[bool, int]] = {}
+    observed: dict[str, tuple[bool, int]] = {}
     async with kind(tmp_path / "policies", upstream) as send:
         for name, script in (UNTAKEN | TAKEN).items():
             requests_before = len(upstream.requests)
             upstream.then(script)
             status = await send()
-            seen[name] = (status == 200, len(upstream.requests) - requests_before)
+            observed[name] = (status == 200, len(upstream.requests) - requests_before)
 
     expected = {name: (True, 2) for name in UNTAKEN} | {name: (False, 1) for name in TAKEN}
-    assert {name: value for name, value in seen.items() if value != expected[name]} == {}
+    assert {name: value for name, value in observed.items() if value != expected[name]} == {}
 
 
 REFUSED = UpstreamRejected("Too long.", upstream_status=400)
@@ -204,7 +204,7 @@ FIELD = InvalidField("tools", "cannot be served")
 
 
 @for_each(
-    ("failures", "told"),
+    ("failures", "event"),
     [
         ([DOWN], DOWN),
         ([DOWN, REFUSED], REFUSED),
@@ -227,14 +227,14 @@ FIELD = InvalidField("tools", "cannot be served")
     ],
     ids=lambda each: ", ".join(e.code for e in each) if isinstance(each, list) else each.code,
 )
-def test_reports_most_useful_failure(failures: Sequence[ProxyError], told: ProxyError) -> None:
-    assert most_useful(failures) is told
+def test_reports_most_useful_failure(failures: Sequence[ProxyError], event: ProxyError) -> None:
+    assert most_useful(failures) is event
 
 
 def test_to_choose_part_by_part_is_to_choose_at_once() -> None:
     for failures in permutations([REFUSED, DOWN, SLOW, KEY, OPEN, BUSY, FIELD], 3):
-        one, *others = failures
-        assert most_useful([one, most_useful(others)]) is most_useful(failures)
+        rejected, *other_values = failures
+        assert most_useful([rejected, most_useful(other_values)]) is most_useful(failures)
 
 
 SCRIPTS: dict[str, Script] = {
@@ -254,30 +254,34 @@ TOLD = [
 
 
 @pytest.mark.parametrize(
-    "said", ["description: plain", "hedge: {after: 1ms}", "hedge: {after: 5s}"]
+    "text", ["description: plain", "hedge: {after: 1ms}", "hedge: {after: 5s}"]
 )
-@pytest.mark.parametrize(("first", "second", "told"), TOLD)
+@pytest.mark.parametrize(("first_text", "second", "events"), TOLD)
 async def test_targets_in_turn_and_at_once_are_told_of_alike(
-    first: str, second: str, told: tuple[int, str], said: str, tmp_path: Path,
+    first_text: str, second: str, events: tuple[int, str], text: str, tmp_path: Path,
     upstream: ScriptedUpstream,
 ) -> None:  # fmt: skip
-    upstream.by_model = {"primary": SCRIPTS[first], "spare": SCRIPTS[second]}
-    async with under(tmp_path, upstream, said) as (_, client):
+    upstream.by_model = {"primary": SCRIPTS[first_text], "spare": SCRIPTS[second]}
+    async with under(tmp_path, upstream, text) as (_, client):
         status, _, error = await ask(client)
 
-    assert (status, error["error"]["code"]) == told
+    assert (status, error["error"]["code"]) == events
     assert sorted(models(upstream)) == ["primary", "spare"]
 
 
-@pytest.mark.parametrize(("first", "second", "told"), TOLD)
+@pytest.mark.parametrize(("first_text", "second", "events"), TOLD)
 async def test_a_list_of_models_that_all_fail_is_told_of_alike(
-    first: str, second: str, told: tuple[int, str], tmp_path: Path, upstream: ScriptedUpstream
+    first_text: str,
+    second: str,
+    events: tuple[int, str],
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
 ) -> None:
-    upstream.by_model = {"first": SCRIPTS[first], "second": SCRIPTS[second]}
+    upstream.by_model = {"first": SCRIPTS[first_text], "second": SCRIPTS[second]}
     async with under(tmp_path, upstream, "description: plain") as (proxy, client):
         body = {"model": ["first", "second"], "prompt": "Hi"}
         headers = {"authorization": f"Bearer {proxy.key}"}
         async with client.post("/v1/completion", json=body, headers=headers) as response:
             status, error = response.status, await response.json()
 
-    assert (status, error["error"]["code"]) == told
+    assert (status, error["error"]["code"]) == events

@@ -36,7 +36,7 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
     name: str, streamed: bool, words: tuple[str, str], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
-    word, known = words
+    word, known_text = words
     upstream.answer_with(answer({**MULTIMODEL, "choices": [{**CHOICE, "finish_reason": word}]}))
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
@@ -44,7 +44,7 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
     async with proxy.client.post(route.path, headers=headers, json=body) as response:
         raw = await response.text()
 
-    assert f'"finish_reason":"{known}"' in raw
+    assert f'"finish_reason":"{known_text}"' in raw
 
 
 async def test_multimodel_finish_reasons(proxy: Proxy, upstream: ScriptedUpstream) -> None:
@@ -54,10 +54,10 @@ async def test_multimodel_finish_reasons(proxy: Proxy, upstream: ScriptedUpstrea
 
     body = {"model": "m", "prompt": "p"}
     async with proxy.client.post("/v1/completion", headers=headers, json=body) as response:
-        said = await response.json()
+        fields = await response.json()
 
-    assert said["choices"][0]["finish_reason"] == "stop token reached"
-    assert said["usage"]["prediction_time_ms"] == 7
+    assert fields["choices"][0]["finish_reason"] == "stop token reached"
+    assert fields["usage"]["prediction_time_ms"] == 7
 
 
 CONTENT = {
@@ -82,27 +82,27 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 ) -> None:
     route = ROUTES[name]
     choice = {"index": 0, "text": " Paris.", "logprobs": CONTENT, "finish_reason": "stop"}
-    said = legacy(choices=[choice])
+    fields = legacy(choices=[choice])
     upstream.answer_with(
-        stream([said, said], is_done=spoken != "scale") if streamed else answer(said)
+        stream([fields, fields], is_done=spoken != "scale") if streamed else answer(fields)
     )
     deployment = "support-chat" if spoken == "openai" else "via-scale"
     headers = {**route.credential, "x-headrace-deployment": deployment}
     if name == "portkey":
         headers.pop("x-portkey-virtual-key")
 
-    asked = {"logprobs": True, "top_logprobs": 1} if name.startswith("scale") else {"logprobs": 1}
-    body = route.body(streamed=streamed, **asked)
+    request = {"logprobs": True, "top_logprobs": 1} if name.startswith("scale") else {"logprobs": 1}
+    body = route.body(streamed=streamed, **request)
     async with proxy.client.post(route.path, headers=headers, json=body) as response:
         raw = await response.text()
 
     documents = [part.split("\n")[0] for part in raw.split("data: ")[1:3]] if streamed else [raw]
     for number, document in enumerate(documents):
-        [told] = json.loads(document)["choices"]
+        [event] = json.loads(document)["choices"]
         if name.startswith("scale"):
-            assert told["logprobs"] == CONTENT
+            assert event["logprobs"] == CONTENT
         else:
-            assert told["logprobs"] == {
+            assert event["logprobs"] == {
                 "tokens": [" Par", "is."],
                 "token_logprobs": [-0.5, -0.5],
                 "top_logprobs": [{" Par": -0.5}, {"is.": -0.5}],
@@ -122,8 +122,8 @@ async def test_how_long_a_model_took_is_measured(
 
     body = {"model": models, "prompt": "p"}
     async with client.post("/v1/completion", headers=BEARER, json=body) as response:
-        said = await response.json()
+        fields = await response.json()
 
-    times = [choice["usage"]["prediction_time_ms"] for choice in said["choices"]]
+    times = [choice["usage"]["prediction_time_ms"] for choice in fields["choices"]]
     assert min(times) >= 29
-    assert said["usage"]["prediction_time_ms"] == max(times)
+    assert fields["usage"]["prediction_time_ms"] == max(times)

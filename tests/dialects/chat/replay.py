@@ -41,7 +41,7 @@ def documents(raw: bytes, cuts: Iterable[int] = ()) -> list[bytes]:
     reader = sse.EventReader(1 << 20)
     ends = [*cuts, len(raw)]
     pieces = [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-    read = [bytes(each) for piece in pieces for each in reader.feed(piece)]
+    read = [bytes(data) for piece in pieces for data in reader.feed(piece)]
     return [*read, *map(bytes, reader.close())]
 
 
@@ -55,11 +55,11 @@ def read_documents(
     joiner = SurrogateJoiner()
     frames: list[Frame] = []
     error = ""
-    for each in docs:
-        if each == sse.DONE:
+    for data in docs:
+        if data == sse.DONE:
             frames += reader.end(done=True)
             break
-        raw = each if isinstance(each, bytes) else orjson.dumps(each)
+        raw = data if isinstance(data, bytes) else orjson.dumps(data)
         doc = _parsed(raw)
         if doc is None or "error" in doc:
             error = "reported"
@@ -87,11 +87,11 @@ def _parsed(raw: bytes) -> Json | None:
 
 
 def written(
-    family: FamilyName, frames: Iterable[Frame], call: Call | None = None, *, whole: bool = False
+    family: FamilyName, frames: Iterable[Frame], call: Call | None = None, *, is_whole: bool = False
 ) -> bytes:
     """Return the bytes for a client."""
-    made = WriteOptions(call or call_for(family), whole, no_verdicts)
-    writer = FAMILIES[family].writer(made)
+    options = WriteOptions(call or call_for(family), is_whole, no_verdicts)
+    writer = FAMILIES[family].writer(options)
     return b"".join([writer.feed(frame) for frame in frames])
 
 

@@ -23,7 +23,7 @@ TEXT = {"type": "text", "text": "Paris."}
 
 
 @for_each(
-    ("parts", "said"),
+    ("parts", "texts"),
     [
         ([], PartTexts("", "", "")),
         ([THINKING, TEXT], PartTexts("One capital.", "Paris.", "")),
@@ -36,17 +36,17 @@ TEXT = {"type": "text", "text": "Paris."}
         ([{"type": "unheard-of", "text": "Paris.", "x": "y"}], PartTexts("", "Paris.", "")),
     ],
 )
-def test_parts_say_thoughts_texts_and_refusals(parts: list[Any], said: PartTexts) -> None:
-    assert texts_of_parts(parts) == said
+def test_parts_say_thoughts_texts_and_refusals(parts: list[Any], texts: PartTexts) -> None:
+    assert texts_of_parts(parts) == texts
 
 
 @for_each("odd", ODD, ids=repr)
 def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
     parts = [odd, {"type": "thinking", "thinking": odd}, {"type": "refusal", "refusal": odd}]
 
-    said = texts_of_parts([*parts, {"type": "text", "text": odd}, {"type": odd}])
+    texts = texts_of_parts([*parts, {"type": "text", "text": odd}, {"type": odd}])
 
-    assert all(isinstance(text, str) for text in (said.thoughts, said.text, said.refusal))
+    assert all(isinstance(text, str) for text in (texts.thoughts, texts.text, texts.refusal))
 
 
 @for_each(
@@ -76,18 +76,18 @@ def test_a_message_says_its_parts_in_texts(message: dict[str, Any], joined: dict
 def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
-    made = ChatToLegacy().feed(answer)
+    document = ChatToLegacy().feed(answer)
 
-    assert made is not None
-    assert made["choices"][0]["text"] == "Paris."
-    assert made["choices"][0]["reasoning_content"] == "One capital."
+    assert document is not None
+    assert document["choices"][0]["text"] == "Paris."
+    assert document["choices"][0]["reasoning_content"] == "One capital."
 
 
 REDACTED = {"type": "redacted_thinking", "data": "x"}
 
 
 @for_each(
-    ("message", "left", "names"),
+    ("message", "remaining", "names"),
     [
         ({"content": [THINKING, TEXT]}, {"content": [TEXT]}, ("thinking",)),
         ({"content": [THINKING, REDACTED]}, None, ("thinking",)),
@@ -102,12 +102,16 @@ REDACTED = {"type": "redacted_thinking", "data": "x"}
         ({"content": [TEXT]}, ..., ()),
     ],
 )
-def test_names_dropped_thoughts(message: Any, left: Any, names: tuple[str, ...]) -> None:
+def test_names_dropped_thoughts(message: Any, remaining: Any, names: tuple[str, ...]) -> None:
     body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
 
-    made, dropped = without_thoughts(body)
+    document, dropped = without_thoughts(body)
 
     assert dropped == names
-    kept = [] if left is None else [{"role": "assistant", **(message if left is ... else left)}]
-    assert made["messages"] == [body["messages"][0], *kept]
-    assert (made is body) == (not names)
+    stored = (
+        []
+        if remaining is None
+        else [{"role": "assistant", **(message if remaining is ... else remaining)}]
+    )
+    assert document["messages"] == [body["messages"][0], *stored]
+    assert (document is body) == (not names)

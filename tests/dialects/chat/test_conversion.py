@@ -25,11 +25,11 @@ TOKENS = {
 def test_log_probabilities_survive_both_ways() -> None:
     answer = legacy(choices=[{"index": 0, "text": " Paris", "logprobs": TOKENS}])
 
-    there = LegacyToChat(streamed=False).feed(answer)
-    back = ChatToLegacy().feed(there or {})
+    context = LegacyToChat(streamed=False).feed(answer)
+    returned = ChatToLegacy().feed(context or {})
 
-    assert (there or {})["choices"][0]["logprobs"]["content"][0]["token"] == " Par"
-    assert (back or {})["choices"][0]["logprobs"] == TOKENS
+    assert (context or {})["choices"][0]["logprobs"]["content"][0]["token"] == " Par"
+    assert (returned or {})["choices"][0]["logprobs"] == TOKENS
 
 
 def test_a_streamed_choice_opens_with_its_role_once() -> None:
@@ -53,11 +53,11 @@ def test_tool_calls_stay_on_a_legacy_choice() -> None:
 
 
 def token_objects(*tokens: str) -> dict[str, Any]:
-    return {"content": [{"token": each, "logprob": -0.1, "top_logprobs": []} for each in tokens]}
+    return {"content": [{"token": token, "logprob": -0.1, "top_logprobs": []} for token in tokens]}
 
 
 def test_the_places_of_tokens_go_on_from_chunk_to_chunk() -> None:
-    turn, same = ChatToLegacy(), LegacyLogprobs()
+    turn, logprobs = ChatToLegacy(), LegacyLogprobs()
 
     def chat(index: int, *tokens: str) -> dict[str, Any]:
         delta = {"content": "".join(tokens)}
@@ -67,12 +67,12 @@ def test_the_places_of_tokens_go_on_from_chunk_to_chunk() -> None:
         text = "".join(tokens)
         return {"choices": [{"index": index, "text": text, "logprobs": token_objects(*tokens)}]}
 
-    said: list[Any] = [(0, " Par", "is"), (1, "x"), (0, ".")]
-    turned = [turn.feed(chat(*each)) or {} for each in said]
-    reworded = [same.feed(legacy(*each)) for each in said]
+    values: list[Any] = [(0, " Par", "is"), (1, "x"), (0, ".")]
+    turned = [turn.feed(chat(*item)) or {} for item in values]
+    reworded = [logprobs.feed(legacy(*item)) for item in values]
 
-    for told in (turned, reworded):
-        places = [each["choices"][0]["logprobs"]["text_offset"] for each in told]
+    for events in (turned, reworded):
+        places = [item["choices"][0]["logprobs"]["text_offset"] for item in events]
         assert places == [[0, 4], [0], [6]]
 
 

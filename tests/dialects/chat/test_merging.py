@@ -14,8 +14,10 @@ from tests.for_each import for_each
 def events(*deltas: Any, finish: str = "stop") -> list[dict[str, Any]]:
     """A chat stream of these deltas."""
     frame = {k: v for k, v in chat_events()[0].items() if k != "choices"}
-    said = [{**frame, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
-    return [*said, {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}]
+    fields = [
+        {**frame, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
+    ]
+    return [*fields, {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}]
 
 
 def message(*deltas: Any, **how: Any) -> Any:
@@ -27,39 +29,39 @@ def test_texts_are_joined_and_the_rest_is_that_of_a_whole_answer() -> None:
 
 
 def test_a_chat_gets_a_message_for_its_deltas() -> None:
-    whole = chat("Paris.")
-    del whole["choices"][0]["logprobs"]
+    document = chat("Paris.")
+    del document["choices"][0]["logprobs"]
 
-    assert merged(chat_events("Par", "is.")) == whole
+    assert merged(chat_events("Par", "is.")) == document
 
 
-@pytest.mark.parametrize("whole", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
-def test_a_whole_answer_cut_into_events_is_itself_again(whole: Any) -> None:
-    assert merged(as_stream(whole)) == whole
+@pytest.mark.parametrize("full_value", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
+def test_a_whole_answer_cut_into_events_is_itself_again(full_value: Any) -> None:
+    assert merged(as_stream(full_value)) == full_value
 
 
 def test_choices_are_told_apart_and_put_in_order() -> None:
     frame = {"id": "cmpl-1", "object": "text_completion"}
     pieces = [(1, "b"), (0, "a"), (1, "B"), (0, "A")]
-    said = [{**frame, "choices": [{"index": i, "text": t}]} for i, t in pieces]
+    fields = [{**frame, "choices": [{"index": i, "text": t}]} for i, t in pieces]
 
-    assert [c["text"] for c in merged(said)["choices"]] == ["aA", "bB"]
+    assert [c["text"] for c in merged(fields)["choices"]] == ["aA", "bB"]
 
 
 def test_usage_is_the_last_one_said_and_none_where_none_was() -> None:
-    first, *others = legacy_events("x", with_usage=False)
+    first_document, *other_items = legacy_events("x", with_usage=False)
 
-    assert merged([{**first, "usage": usage(1, 1)}, {**first, "usage": usage(5, 3)}])[
-        "usage"
-    ] == usage(5, 3)
-    assert "usage" not in merged([{**first, "usage": None}, *others])
+    assert merged(
+        [{**first_document, "usage": usage(1, 1)}, {**first_document, "usage": usage(5, 3)}]
+    )["usage"] == usage(5, 3)
+    assert "usage" not in merged([{**first_document, "usage": None}, *other_items])
 
 
 def test_the_pieces_of_a_tool_call_become_one() -> None:
-    def piece(index: int, arguments: str, **more: Any) -> dict[str, Any]:
-        return {"tool_calls": [{"index": index, "function": {"arguments": arguments}, **more}]}
+    def piece(index: int, arguments: str, **options: Any) -> dict[str, Any]:
+        return {"tool_calls": [{"index": index, "function": {"arguments": arguments}, **options}]}
 
-    said = message(
+    fields = message(
         {"role": "assistant", "content": None},
         {"tool_calls": [{"index": 0, "id": "c0", "type": "function", "function": {"name": "f"}}]},
         piece(0, '{"a"'),
@@ -68,13 +70,17 @@ def test_the_pieces_of_a_tool_call_become_one() -> None:
         finish="tool_calls",
     )
 
-    first = {"id": "c0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    assert said["tool_calls"] == [first, {"id": "c1", "function": {"arguments": "{}"}}]
-    assert said["content"] is None
+    first_value = {
+        "id": "c0",
+        "type": "function",
+        "function": {"name": "f", "arguments": '{"a": 1}'},
+    }
+    assert fields["tool_calls"] == [first_value, {"id": "c1", "function": {"arguments": "{}"}}]
+    assert fields["content"] is None
 
 
 def test_what_providers_say_beside_the_text_is_joined_too() -> None:
-    said = message(
+    fields = message(
         {"role": "assistant", "reasoning_content": "Hm"},
         {"role": "assistant", "reasoning_content": "m."},
         {"audio": {"id": "a", "data": "AA"}},
@@ -83,9 +89,9 @@ def test_what_providers_say_beside_the_text_is_joined_too() -> None:
         {"annotations": [{"type": "url"}, "odd"]},
     )
 
-    assert said["reasoning_content"] == "Hmm."
-    assert said["audio"] == {"id": "a", "data": "AABB", "expires_at": 9}
-    assert said["annotations"] == [{"type": "url"}, {"type": "url"}, "odd"]
+    assert fields["reasoning_content"] == "Hmm."
+    assert fields["audio"] == {"id": "a", "data": "AABB", "expires_at": 9}
+    assert fields["annotations"] == [{"type": "url"}, {"type": "url"}, "odd"]
 
 
 def test_logprobs_are_joined_in_both_forms() -> None:
@@ -101,31 +107,38 @@ def test_logprobs_are_joined_in_both_forms() -> None:
 
 
 def test_what_makes_no_sense_breaks_nothing() -> None:
-    said = merged([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
+    fields = merged([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
 
-    assert said["choices"] == [{"index": "?", "text": "a"}]
+    assert fields["choices"] == [{"index": "?", "text": "a"}]
 
 
-@for_each("other", [5, {}, ["a"], True, None])
-def test_what_is_no_text_takes_no_text_away(other: Any) -> None:
+@for_each("other_value", [5, {}, ["a"], True, None])
+def test_what_is_no_text_takes_no_text_away(other_value: Any) -> None:
     part = {"type": "text", "text": "a"}
-    said = [{"content": [{**part, "text": text}]} for text in ("a", other, "b")]
+    fields = [{"content": [{**part, "text": text}]} for text in ("a", other_value, "b")]
 
-    assert [each["text"] for each in message(*said)["content"] if each["text"] != other] == [
+    assert [
+        item["text"] for item in message(*fields)["content"] if item["text"] != other_value
+    ] == [
         "a",
         "b",
     ]
-    assert message({"refusal": "a"}, {"refusal": other}, {"refusal": "b"})["refusal"] == "ab"
+    assert message({"refusal": "a"}, {"refusal": other_value}, {"refusal": "b"})["refusal"] == "ab"
 
 
 def test_calls_of_one_index_stay_apart() -> None:
     def call(id_: str | None, name: str | None, arguments: str) -> dict[str, Any]:
         return {"index": 0, "id": id_, "function": {"name": name, "arguments": arguments}}
 
-    said = [call("a", "f", ""), call(None, None, "{}"), call("b", "f", ""), call("b", None, "{1}")]
-    calls = message(*({"tool_calls": [each]} for each in said))["tool_calls"]
+    values = [
+        call("a", "f", ""),
+        call(None, None, "{}"),
+        call("b", "f", ""),
+        call("b", None, "{1}"),
+    ]
+    calls = message(*({"tool_calls": [item]} for item in values))["tool_calls"]
 
-    assert [(each["id"], each["function"]["arguments"]) for each in calls] == [
+    assert [(item["id"], item["function"]["arguments"]) for item in calls] == [
         *(("a", "{}"), ("b", "{1}"))
     ]
 
@@ -140,21 +153,21 @@ def test_many_pieces_are_joined_in_one_go(count: int) -> None:
     pieces = [{"content": "ab " * 30} for _ in range(count)]
     calls = [{"tool_calls": calls_of(count)}, {"tool_calls": calls_of(count)}]
 
-    said = message(*pieces, *calls)
+    fields = message(*pieces, *calls)
 
-    assert len(said["content"]) == 90 * count
-    assert [call["function"]["arguments"] for call in said["tool_calls"]] == ["xx"] * count
+    assert len(fields["content"]) == 90 * count
+    assert [call["function"]["arguments"] for call in fields["tool_calls"]] == ["xx"] * count
 
 
 def test_the_events_stay_as_they_are() -> None:
-    said = events(
+    values = events(
         {"content": "a", "audio": {"data": "A"}}, {"content": "b", "audio": {"data": "B"}}
     )
-    before = repr(said)
+    text_before = repr(values)
 
-    merged(said)
+    merged(values)
 
-    assert repr(said) == before
+    assert repr(values) == text_before
 
 
 def test_items_are_told_apart_by_what_can_tell_them_apart() -> None:
@@ -168,9 +181,9 @@ def test_events_as_deep_as_they_may_be_are_put_together() -> None:
     for _ in range(120):
         deep = {"index": 0, "parts": [deep]}
 
-    whole = merged([{"choices": [{"index": 0, "delta": deep}]}] * 3)
+    document = merged([{"choices": [{"index": 0, "delta": deep}]}] * 3)
 
-    assert whole["choices"][0]["delta"]["index"] == 0
+    assert document["choices"][0]["delta"]["index"] == 0
 
 
 def thoughts(*texts: str) -> dict[str, Any]:
@@ -201,11 +214,11 @@ SOURCE: dict[str, Any] = {"type": "reference", "reference_ids": [1]}
     ],
 )
 def test_lists_of_parts_and_texts_make_one_content(pieces: list[Any], content: Any) -> None:
-    deltas = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in pieces]
+    deltas = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
 
-    whole = merged([{"object": "chat.completion.chunk", **each} for each in deltas])
+    document = merged([{"object": "chat.completion.chunk", **piece} for piece in deltas])
 
-    assert whole["choices"][0]["message"]["content"] == content
+    assert document["choices"][0]["message"]["content"] == content
 
 
 def test_a_delta_that_is_no_object_says_nothing() -> None:

@@ -18,7 +18,7 @@ from tests.for_each import for_each
 
 
 @for_each(
-    ("asked", "count"),
+    ("request", "count"),
     [
         ({"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}),
         ({"logprobs": True}, {"logprobs": 0}),
@@ -27,8 +27,8 @@ from tests.for_each import for_each
         ({}, {}),
     ],
 )
-def test_a_flag_becomes_a_count(asked: dict[str, Any], count: dict[str, Any]) -> None:
-    assert requests.logprobs_as_count(asked) == count
+def test_a_flag_becomes_a_count(request: dict[str, Any], count: dict[str, Any]) -> None:
+    assert requests.logprobs_as_count(request) == count
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1]]])
@@ -76,22 +76,22 @@ ODD_CALLS: list[Any] = ["x", None, 5, [], {}, {"id": None}, {"id": ["x"]}]
 REQUIRED, REFUSED = PROVIDERS["deepseek"], PROVIDERS["groq"]
 
 
-def message(traits: Provider, said: Json) -> tuple[Json, tuple[str, ...]]:
-    made, dropped = provider_chat({"messages": [said]}, traits)
-    return made["messages"][0], dropped
+def message(traits: Provider, fields: Json) -> tuple[Json, tuple[str, ...]]:
+    document, dropped = provider_chat({"messages": [fields]}, traits)
+    return document["messages"][0], dropped
 
 
-def without(said: Any, names: set[str]) -> Any:
-    if not isinstance(said, dict):
-        return said
-    return {name: value for name, value in said.items() if name not in names}
+def without(fields: Any, names: set[str]) -> Any:
+    if not isinstance(fields, dict):
+        return fields
+    return {name: value for name, value in fields.items() if name not in names}
 
 
-def assistant(**more: Any) -> Json:
-    return {"role": "assistant", "content": None, "tool_calls": [CALL], **more}
+def assistant(**options: Any) -> Json:
+    return {"role": "assistant", "content": None, "tool_calls": [CALL], **options}
 
 
-@for_each(("given", "expected"), [
+@for_each(("values", "expected"), [
     ({"max_completion_tokens": 5}, {"max_tokens": 5}),
     ({"max_completion_tokens": 5, "max_tokens": 3}, {"max_tokens": 3}),
     ({"max_completion_tokens": None, "max_tokens": 3}, {"max_tokens": 3}),
@@ -101,49 +101,49 @@ def assistant(**more: Any) -> Json:
     ({"seed": 7, "random_seed": None}, {"random_seed": 7}),
     ({"seed": None, "random_seed": 3}, {"random_seed": 3}),
 ])  # fmt: skip
-def test_fields_get_the_names_of_the_provider(given: Json, expected: Json) -> None:
-    assert provider_chat(given, PROVIDERS["mistral"]) == (expected, ())
+def test_fields_get_the_names_of_the_provider(values: Json, expected: Json) -> None:
+    assert provider_chat(values, PROVIDERS["mistral"]) == (expected, ())
 
 
 @for_each("odd", ["x", [], {}, 1.5, True, [None]])
 @for_each("provider", [name for name, each in PROVIDERS.items() if each.renamed])
 def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> None:
-    for name, own in PROVIDERS[provider].renamed:
-        for body in ({own: odd}, {own: odd, name: 5}):
+    for name, own_text in PROVIDERS[provider].renamed:
+        for body in ({own_text: odd}, {own_text: odd, name: 5}):
             with pytest.raises(InvalidField, match="must be an integer") as refused:
                 provider_chat(body, PROVIDERS[provider])
-            assert refused.value.param == own
+            assert refused.value.param == own_text
 
 
-@for_each(("said", "thought"), [
+@for_each(("fields", "thought"), [
     (assistant(), UNKNOWN_THOUGHT),
     (assistant(reasoning_content=""), UNKNOWN_THOUGHT),
     (assistant(reasoning="Why?"), "Why?"),
     (assistant(reasoning_content="So."), "So."),
     ({"role": "assistant", "content": "Hi."}, None),
 ])  # fmt: skip
-def test_calls_carry_a_required_thought(said: Json, thought: str | None) -> None:
-    assert message(REQUIRED, said)[0].get("reasoning_content") == thought
+def test_calls_carry_a_required_thought(fields: Json, thought: str | None) -> None:
+    assert message(REQUIRED, fields)[0].get("reasoning_content") == thought
 
 
 def test_members_that_a_provider_refuses_are_left_out() -> None:
-    beside = {"extra_content": {"google": {"thought_signature": "x"}}}
-    said = assistant(
-        reasoning_content="So.", refusal=None, audio=None, tool_calls=[{**CALL, **beside}]
+    extra = {"extra_content": {"google": {"thought_signature": "x"}}}
+    fields = assistant(
+        reasoning_content="So.", refusal=None, audio=None, tool_calls=[{**CALL, **extra}]
     )
 
-    assert message(REFUSED, said) == (assistant(), ("reasoning_content",))
+    assert message(REFUSED, fields) == (assistant(), ("reasoning_content",))
 
 
 @for_each("short", SHORT)
 def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
     call, _ = message(short, assistant())
     result, _ = message(short, {"role": "tool", "tool_call_id": "call_1", "content": "x"})
-    kept, _ = message(short, assistant(tool_calls=[{**CALL, "id": "D681PevKs"}]))
+    stored, _ = message(short, assistant(tool_calls=[{**CALL, "id": "D681PevKs"}]))
 
     assert SHORT_ID.fullmatch(result["tool_call_id"])
     assert call["tool_calls"][0]["id"] == result["tool_call_id"]
-    assert kept["tool_calls"][0]["id"] == "D681PevKs"
+    assert stored["tool_calls"][0]["id"] == "D681PevKs"
 
 
 @for_each("odd", ["text", {"role": "assistant", "tool_calls": "x"}, {"role": "assistant"},
@@ -152,17 +152,17 @@ def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
                     for call in ODD_CALLS)])  # fmt: skip
 def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
     for traits in SHORT:
-        made, _ = provider_chat({"messages": [odd]}, traits)
-        kept = {"reasoning_content"} if traits.thoughts == "refused" else set()
+        document, _ = provider_chat({"messages": [odd]}, traits)
+        stored = {"reasoning_content"} if traits.thoughts == "refused" else set()
 
-        assert made["messages"] == [without(odd, kept)]
+        assert document["messages"] == [without(odd, stored)]
         assert provider_chat({"messages": "x"}, traits)[0] == {"messages": "x"}
 
 
 def test_developer_becomes_system_where_that_is_unknown() -> None:
-    said = {"role": "developer", "content": "Be brief."}
+    fields = {"role": "developer", "content": "Be brief."}
 
-    assert message(REQUIRED, said)[0] == {**said, "role": "system"}
+    assert message(REQUIRED, fields)[0] == {**fields, "role": "system"}
 
 
 @for_each("traits", [
@@ -173,16 +173,16 @@ def test_every_trait_changes_a_chat_by_itself(traits: Json) -> None:
     """The provider takes all fields of OpenAI's chat."""
     row = Provider(name="own", **traits)
     upstream = Upstream("own", "openai", "https://example.com/v1", traits=row)
-    said = assistant(reasoning_content="" if "required" in traits.values() else "So.")
+    fields = assistant(reasoning_content="" if "required" in traits.values() else "So.")
     messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi."}]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "x"}
-    body = {"model": "m", "max_completion_tokens": 9, "messages": [*messages, said, result]}
+    body = {"model": "m", "max_completion_tokens": 9, "messages": [*messages, fields, result]}
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r")
     call = read_call(head, body, 1)
     openai = DIALECTS["openai"]
 
-    made = build_request(call, Target(upstream, "m"), openai, openai)
+    request = build_request(call, Target(upstream, "m"), openai, openai)
 
-    sent = json.loads(made.body)
-    assert sent["messages"][:2] == messages
-    assert sent != body
+    sent_value = json.loads(request.body)
+    assert sent_value["messages"][:2] == messages
+    assert sent_value != body

@@ -19,55 +19,59 @@ Json = dict[str, Any]
 SIGNATURES = ["Eg+/x==", "skip_thought_signature_validator", "é", "\udc00", "A" * 5000]
 
 
-def call(own: Any = "call_1", signature: Any = None) -> Json:
-    beside = {} if signature is None else {"thought_signature": signature}
-    made: Json = {"id": own, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    return made | ({"extra_content": {"google": beside}} if beside else {})
+def call(own_value: Any = "call_1", signature: Any = None) -> Json:
+    extra = {} if signature is None else {"thought_signature": signature}
+    document: Json = {
+        "id": own_value,
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+    }
+    return document | ({"extra_content": {"google": extra}} if extra else {})
 
 
-def loop(form: str, own: str) -> Json:
+def loop(form: str, own_text: str) -> Json:
     if form == "responses":
-        items = [{"type": "function_call", "call_id": own, "name": "f", "arguments": "{}"}]
-        items.append({"type": "function_call_output", "call_id": own, "output": "x"})
+        items = [{"type": "function_call", "call_id": own_text, "name": "f", "arguments": "{}"}]
+        items.append({"type": "function_call_output", "call_id": own_text, "output": "x"})
         return {"input": [{"role": "user", "content": "hi"}, *items]}
-    use = {"type": "tool_use", "id": own, "name": "f", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": own, "content": "x"}
-    said = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    return {"messages": [{"role": "user", "content": "hi"}, *said]}
+    use = {"type": "tool_use", "id": own_text, "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": own_text, "content": "x"}
+    fields = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    return {"messages": [{"role": "user", "content": "hi"}, *fields]}
 
 
 @for_each("signature", SIGNATURES[:3] + SIGNATURES[4:])
 def test_signature_returns_with_the_call(signature: str) -> None:
     for form in ("messages", "responses"):
-        shown = shown_id(call(signature=signature))
-        body, found = without_signatures(form, loop(form, shown))
+        output = shown_id(call(signature=signature))
+        body, results = without_signatures(form, loop(form, output))
 
         assert body == loop(form, "call_1")
-        assert found == {"call_1": signature}
-        back = signed({"messages": [{"role": "assistant", "tool_calls": [call()]}]}, found)
-        assert signature_of(back["messages"][0]["tool_calls"][0]) == signature
+        assert results == {"call_1": signature}
+        returned = signed({"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results)
+        assert signature_of(returned["messages"][0]["tool_calls"][0]) == signature
 
 
 def test_id_has_only_letters_that_ids_may_have() -> None:
-    shown = shown_id(call(signature="Eg+/x=="))
+    output = shown_id(call(signature="Eg+/x=="))
 
-    assert set(shown) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    assert set(output) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 @for_each(
-    "each",
+    "document",
     [
         call(),
         call(signature=""),
         call(signature=5),
-        call(own=None, signature="x"),
+        call(own_value=None, signature="x"),
         call(signature="x" * (MAX_SIGNATURE + 1)),
         call() | {"extra_content": "x"},
         call() | {"extra_content": {"google": []}},
     ],
 )
-def test_call_without_a_usable_signature_keeps_its_id(each: Json) -> None:
-    assert shown_id(each) == each["id"]
+def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
+    assert shown_id(document) == document["id"]
 
 
 @for_each(
@@ -77,9 +81,9 @@ def test_call_without_a_usable_signature_keeps_its_id(each: Json) -> None:
 def test_id_that_holds_no_signature_stays(text: Any) -> None:
     for form in ("messages", "responses", None):
         body = loop(form or "messages", text)
-        made, found = without_signatures(form, body)
+        document, results = without_signatures(form, body)
 
-        assert (made, found) == (body, {})
+        assert (document, results) == (body, {})
 
 
 @for_each(("calls", "expected"), [
@@ -92,9 +96,9 @@ def test_id_that_holds_no_signature_stays(text: Any) -> None:
 def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | None]) -> None:
     body = {"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": calls}]}
 
-    made = signed(body, {"known": "s"})
+    document = signed(body, {"known": "s"})
 
-    assert [signature_of(each) for each in made["messages"][1]["tool_calls"]] == expected
+    assert [signature_of(item) for item in document["messages"][1]["tool_calls"]] == expected
     assert signed({}, {}) == {}
 
 

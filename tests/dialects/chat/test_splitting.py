@@ -20,8 +20,8 @@ def test_one_string_is_taken_out_with_what_tells_its_items_apart() -> None:
 
 
 def test_blanked_values_leave_the_original_alone() -> None:
-    made = blanked(VALUE, [("a", 0), ("a", 1, "b")])
+    result = blanked(VALUE, [("a", 0), ("a", 1, "b")])
 
-    assert made == {**VALUE, "a": ["", {"type": "t", "index": 7, "b": ""}]}
+    assert result == {**VALUE, "a": ["", {"type": "t", "index": 7, "b": ""}]}
     assert VALUE["a"] == ["x", {"type": "t", "index": 7, "b": "y"}]
     assert blanked("x", [()]) == ""

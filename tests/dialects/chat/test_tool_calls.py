@@ -21,9 +21,9 @@ from tests.doubles import Json
 from tests.for_each import for_each
 
 
-def part(arguments: str = "", name: str | None = None, **more: Any) -> Json:
-    named = {} if name is None else {"name": name}
-    return {"function": {**named, "arguments": arguments}, **more}
+def part(arguments: str = "", name: str | None = None, **options: Any) -> Json:
+    by_name = {} if name is None else {"name": name}
+    return {"function": {**by_name, "arguments": arguments}, **options}
 
 
 def numbers(*fragments: Json, max_calls: int = 100) -> list[int]:
@@ -32,22 +32,22 @@ def numbers(*fragments: Json, max_calls: int = 100) -> list[int]:
 
 
 def test_an_id_that_is_new_begins_a_call_only_with_a_name() -> None:
-    begun = part(name="f", id="a", index=0)
+    started = part(name="f", id="a", index=0)
 
-    assert numbers(begun, part(name="f", id="b", index=0)) == [0, 1]
-    assert numbers(begun, part("{", id="b", index=0)) == [0, 0]
+    assert numbers(started, part(name="f", id="b", index=0)) == [0, 1]
+    assert numbers(started, part("{", id="b", index=0)) == [0, 0]
 
 
 def test_a_name_alone_behind_a_whole_call_begins_another_once_it_says_something() -> None:
-    whole, again = part("{}", "f", index=0), part("", "f", index=0)
+    document, repeated = part("{}", "f", index=0), part("", "f", index=0)
 
-    assert numbers(whole, again, part(" ", index=0)) == [0, 0, 0]
-    assert numbers(whole, again, part("{}", index=0)) == [0, 0, 1]
+    assert numbers(document, repeated, part(" ", index=0)) == [0, 0, 0]
+    assert numbers(document, repeated, part("{}", index=0)) == [0, 0, 1]
     calls = CallNumbers(100)
-    [*_, last] = [
-        calls.renumbered(fragment, 0, ()) for fragment in (whole, again, part("{}", index=0))
+    [*_, last_document] = [
+        calls.renumbered(fragment, 0, ()) for fragment in (document, repeated, part("{}", index=0))
     ]
-    assert last == {"index": 1, **part("{}", "f")}
+    assert last_document == {"index": 1, **part("{}", "f")}
 
 
 def test_another_name_without_an_id_is_another_call() -> None:
@@ -55,7 +55,7 @@ def test_another_name_without_an_id_is_another_call() -> None:
 
 
 @for_each(
-    ("id_", "answer", "shown"),
+    ("id_", "answer", "output"),
     [
         ("a", "1", "a"),
         (7, "1", "7"),
@@ -65,8 +65,8 @@ def test_another_name_without_an_id_is_another_call() -> None:
         ({}, "", "call_2"),
     ],
 )
-def test_a_call_without_an_id_gets_one(id_: object, answer: object, shown: str) -> None:
-    assert named_by_us({"id": id_}, answer, 2)["id"] == shown
+def test_a_call_without_an_id_gets_one(id_: object, answer: object, output: str) -> None:
+    assert named_by_us({"id": id_}, answer, 2)["id"] == output
 
 
 def test_calls_are_bounded() -> None:
@@ -84,11 +84,11 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
 def test_finds_end_of_object_at_any_cut(value: Json, cuts: list[int], spaced: bool) -> None:
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
-    end, seen = ObjectEnd(), 0
-    for a, b in pairwise(sorted({0, *(each for each in cuts if each < len(text)), len(text)})):
+    end, observed = ObjectEnd(), 0
+    for a, b in pairwise(sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})):
         end.feed("arguments", text[a:b])
-        seen += b - a
-        assert end.is_over == (seen == len(text))
+        observed += b - a
+        assert end.is_over == (observed == len(text))
 
     end.feed("arguments", " ")
     assert end.is_over

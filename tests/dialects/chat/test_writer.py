@@ -66,9 +66,9 @@ FOREIGN: Sequence[Frame] = [
 ]
 
 
-def writer(call: Call, *, whole: bool = False, verdicts: GuardResults = ()) -> FamilyWriter:
+def writer(call: Call, *, is_whole: bool = False, verdicts: GuardResults = ()) -> FamilyWriter:
     family: Any = call.head.endpoint
-    return FAMILIES[family].writer(WriteOptions(call, whole, lambda: verdicts))
+    return FAMILIES[family].writer(WriteOptions(call, is_whole, lambda: verdicts))
 
 
 def frames_of(docs: Sequence[Json], family: FamilyName = "chat") -> list[Frame]:
@@ -76,7 +76,7 @@ def frames_of(docs: Sequence[Json], family: FamilyName = "chat") -> list[Frame]:
 
 
 def documents_of(body: bytes) -> list[Json]:
-    return [json.loads(each) for each in documents(body) if each != b"[DONE]"]
+    return [json.loads(document) for document in documents(body) if document != b"[DONE]"]
 
 
 @pytest.mark.parametrize("client", ["chat", "completions"])
@@ -103,8 +103,8 @@ def test_usage_alone_goes_only_to_clients_that_asked_for_it() -> None:
 
     for wants_usage in (True, False):
         call = call_for(wants_usage=wants_usage)
-        for sent in (frames, [frame._replace(raw=None) for frame in frames], FOREIGN):
-            assert (b'"usage":{' in written("chat", sent, call)) is wants_usage
+        for sent_items in (frames, [frame._replace(raw=None) for frame in frames], FOREIGN):
+            assert (b'"usage":{' in written("chat", sent_items, call)) is wants_usage
 
 
 def test_keep_alives_are_comments() -> None:
@@ -112,10 +112,10 @@ def test_keep_alives_are_comments() -> None:
 
 
 def test_only_scale_streams_end_without_done() -> None:
-    last = Frame((STOP,), "chat", last=True)
+    last_frame = Frame((STOP,), "chat", last=True)
     names = [name for name in DIALECTS if name != "anthropic"]
 
-    ends = {name: writer(call_for("completions", name)).feed(last) for name in names}
+    ends = {name: writer(call_for("completions", name)).feed(last_frame) for name in names}
 
     assert ends.pop("scale") == b""
     assert set(ends.values()) == {b"data: [DONE]\n\n"}
@@ -126,7 +126,7 @@ def test_chunks_are_made_from_the_events_of_another_family() -> None:
     body = b"".join(map(writer(call).feed, FOREIGN))
 
     *chunks, usage = documents_of(body)
-    assert [each["choices"][0]["delta"] for each in chunks] == [
+    assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
         {"role": "assistant", "content": ""},
         {"content": "Pa"},
         {"content": "ris"},
@@ -145,7 +145,7 @@ def test_chunks_are_made_from_the_events_of_another_family() -> None:
     ]
     assert chunks[2]["choices"][0]["logprobs"] == {"content": [{"token": "ris"}]}
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert {each["created"] for each in chunks} == {int(call.head.received_at.timestamp())}
+    assert {chunk["created"] for chunk in chunks} == {int(call.head.received_at.timestamp())}
     assert usage["usage"] == {
         "prompt_tokens": 7,
         "completion_tokens": 3,
@@ -156,16 +156,16 @@ def test_chunks_are_made_from_the_events_of_another_family() -> None:
 
 
 def test_a_whole_answer_is_made_from_the_events_of_another_family() -> None:
-    [whole] = [
-        json.loads(each) for each in map(writer(call_for(), whole=True).feed, FOREIGN) if each
+    [full_value] = [
+        json.loads(data) for data in map(writer(call_for(), is_whole=True).feed, FOREIGN) if data
     ]
 
-    [choice] = whole["choices"]
-    assert whole["object"] == "chat.completion"
+    [choice] = full_value["choices"]
+    assert full_value["object"] == "chat.completion"
     assert choice["message"]["content"] == "Paris"
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
     assert choice["finish_reason"] == "tool_calls"
-    assert whole["usage"]["total_tokens"] == 10
+    assert full_value["usage"]["total_tokens"] == 10
 
 
 @pytest.mark.parametrize("family", ["chat", "completions"])
@@ -174,28 +174,32 @@ def test_a_stream_is_one_document_for_a_client_without_a_stream(family: FamilyNa
 
     for client in ("chat", "completions"):
         call = replace(call_for(client), stream=False)
-        whole = json.loads(b"".join(map(writer(call, whole=True).feed, frames_of(docs, family))))
+        full_value = json.loads(
+            b"".join(map(writer(call, is_whole=True).feed, frames_of(docs, family)))
+        )
 
-        [choice] = whole["choices"]
+        [choice] = full_value["choices"]
         text = choice["message"]["content"] if client == "chat" else choice["text"]
         assert text == "Paris"
 
 
-def whole_frame(doc: Json, number: int = 0, **more: Any) -> Frame:
+def whole_frame(doc: Json, number: int = 0, **options: Any) -> Frame:
     family: FamilyName = "completions" if doc["object"] == "text_completion" else "chat"
     return Frame((Start("1", "m", 1), Finish(0, "stop", "stop"), STOP), family, doc,
-                 json.dumps(doc).encode(), number, **more)  # fmt: skip
+                 json.dumps(doc).encode(), number, **options)  # fmt: skip
 
 
 def test_a_whole_answer_passes_as_received() -> None:
     frame = whole_frame(chat("x"), last=True)
 
-    assert writer(call_for(), whole=True).feed(frame) == frame.raw
+    assert writer(call_for(), is_whole=True).feed(frame) == frame.raw
 
 
 def test_whole_answers_are_converted_for_the_other_family() -> None:
-    as_legacy = writer(call_for("completions"), whole=True).feed(whole_frame(chat("x"), last=True))
-    as_chat = writer(call_for(), whole=True).feed(whole_frame(legacy("x"), last=True))
+    as_legacy = writer(call_for("completions"), is_whole=True).feed(
+        whole_frame(chat("x"), last=True)
+    )
+    as_chat = writer(call_for(), is_whole=True).feed(whole_frame(legacy("x"), last=True))
 
     assert json.loads(as_legacy)["choices"][0]["text"] == "x"
     assert json.loads(as_chat)["choices"][0]["message"] == {"role": "assistant", "content": "x"}
@@ -205,14 +209,14 @@ def test_several_models_answer_in_one_document() -> None:
     call = replace(call_for("completions", "multimodel"), requested_models=("a", "b"))
     fault = Frame((Fault("The upstream is down.", "upstream_unavailable"), STOP), model_call=1,
                   last=True)  # fmt: skip
-    made = writer(call, whole=True)
+    result = writer(call, is_whole=True)
 
-    assert made.feed(whole_frame(chat("x"))) == b""
-    whole = json.loads(made.feed(fault))
+    assert result.feed(whole_frame(chat("x"))) == b""
+    full_value = json.loads(result.feed(fault))
 
-    assert [choice["text"] for choice in whole["choices"]] == ["x", ""]
-    assert whole["choices"][1]["error"]["code"] == "upstream_unavailable"
-    assert whole["choices"][1]["finish_reason"] == "error"
+    assert [choice["text"] for choice in full_value["choices"]] == ["x", ""]
+    assert full_value["choices"][1]["error"]["code"] == "upstream_unavailable"
+    assert full_value["choices"][1]["finish_reason"] == "error"
 
 
 def test_enkrypt_gets_detections_in_whole_answers_and_at_the_finish_of_streams() -> None:
@@ -221,20 +225,22 @@ def test_enkrypt_gets_detections_in_whole_answers_and_at_the_finish_of_streams()
     docs[0]["hook_results"] = {"before_request_hooks": [{"id": "theirs", "verdict": False}]}
     stream = writer(call, verdicts=FOUND)
 
-    first, *_, finish = [
-        documents_of(stream.feed(each)) for each in frames_of(docs, "completions")[:-1]
+    first_item, *_, finish = [
+        documents_of(stream.feed(frame)) for frame in frames_of(docs, "completions")[:-1]
     ]
-    whole = json.loads(
-        writer(call, whole=True, verdicts=FOUND).feed(whole_frame(legacy("x"), last=True))
+    full_value = json.loads(
+        writer(call, is_whole=True, verdicts=FOUND).feed(whole_frame(legacy("x"), last=True))
     )
 
-    assert "enkrypt_policy_detections" not in first[0]
-    [found] = [each["enkrypt_policy_detections"]["input_guardrails"]["summary"] for each in finish]
-    assert found == {"theirs": 1, "pii": 1}
-    summary = whole["enkrypt_policy_detections"]
+    assert "enkrypt_policy_detections" not in first_item[0]
+    [result] = [
+        frame["enkrypt_policy_detections"]["input_guardrails"]["summary"] for frame in finish
+    ]
+    assert result == {"theirs": 1, "pii": 1}
+    summary = full_value["enkrypt_policy_detections"]
     assert summary["input_guardrails"]["summary"] == {"pii": 1}
     assert summary["output_guardrails"]["summary"] == {}
-    assert whole["prompt"] == []
+    assert full_value["prompt"] == []
 
 
 def test_portkey_gets_hook_results_and_those_of_its_upstream() -> None:
@@ -242,28 +248,28 @@ def test_portkey_gets_hook_results_and_those_of_its_upstream() -> None:
     extension = Frame(
         (Extension("hook_results", {"after_request_hooks": [{"id": "t"}]}),), "messages"
     )
-    made = writer(call, whole=True, verdicts=FOUND)
+    result = writer(call, is_whole=True, verdicts=FOUND)
 
-    whole = json.loads(b"".join(map(made.feed, [*FOREIGN[:1], extension, *FOREIGN[1:]])))
+    full_value = json.loads(b"".join(map(result.feed, [*FOREIGN[:1], extension, *FOREIGN[1:]])))
 
-    hooks = whole["hook_results"]
+    hooks = full_value["hook_results"]
     assert [hook["id"] for hook in hooks["before_request_hooks"]] == ["mails"]
     assert [hook["id"] for hook in hooks["after_request_hooks"]] == ["t"]
 
 
 def test_a_failure_ends_a_stream_with_an_event() -> None:
     assert writer(call_for()).fail(b"{}") == b"data: {}\n\n"
-    assert writer(call_for(), whole=True).fail(b"{}") == b""
+    assert writer(call_for(), is_whole=True).fail(b"{}") == b""
 
 
 def test_weights_are_those_of_large_frames() -> None:
-    made = writer(call_for(), whole=True)
+    result = writer(call_for(), is_whole=True)
     frame = whole_frame(chat("x"), size=100_000)
 
-    made.feed(frame)
+    result.feed(frame)
 
-    assert made.weight(frame) == 0
-    assert made.weight(frame._replace(last=True)) == 200_000
+    assert result.weight(frame) == 0
+    assert result.weight(frame._replace(last=True)) == 200_000
     assert writer(call_for()).weight(frame) == 100_000
 
 
@@ -287,14 +293,14 @@ def test_log_probabilities_of_completions_have_the_form_that_the_client_reads() 
 )
 def test_a_text_without_a_document_stays_in_its_member(delta: Json) -> None:
     doc = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    [first, *_], _ = read_documents("chat", [doc, b"[DONE]"], inspect=True)
-    part = next(event.part for event in first.events if isinstance(event, Delta))
+    [first_frame, *_], _ = read_documents("chat", [doc, b"[DONE]"], inspect=True)
+    part = next(event.part for event in first_frame.events if isinstance(event, Delta))
     stream = writer(call_for())
 
-    for frame in (first, first._replace(raw=None)):
+    for frame in (first_frame, first_frame._replace(raw=None)):
         stream.feed(frame)
-        [more] = documents_of(stream.feed(Frame((Delta(part, "b"),), "chat")))
+        [options] = documents_of(stream.feed(Frame((Delta(part, "b"),), "chat")))
 
         expected = json.loads(json.dumps(delta).replace('"a"', '"b"'))
         expected.get("function_call", {}).pop("name", None)
-        assert more["choices"][0]["delta"] == expected
+        assert options["choices"][0]["delta"] == expected

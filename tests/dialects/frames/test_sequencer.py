@@ -33,7 +33,7 @@ FINISH, LAST = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
 def sequenced(frames: Iterable[Frame]) -> list[Frame]:
     """Return the frames of one answer in sequence, with their order checked before and after."""
     sequencer = Sequencer()
-    out = [each for frame in checked(frames, split=True) for each in sequencer.feed(frame)]
+    out = [item for frame in checked(frames, split=True) for item in sequencer.feed(frame)]
     return checked([*out, *sequencer.end()], split=True, sequenced=True)
 
 
@@ -43,14 +43,14 @@ def one(*events: Event) -> Frame:
 
 def texts(frames: Iterable[Frame]) -> list[str]:
     """Return the texts of the parts in the order in which they begin."""
-    found: dict[Part, list[str]] = {}
+    results: dict[Part, list[str]] = {}
     for frame in frames:
         for event in frame.events:
             if isinstance(event, Begin):
-                found[event.part] = []
+                results[event.part] = []
             elif isinstance(event, Delta):
-                found[event.part].append(event.text)
-    return ["".join(pieces) for pieces in found.values()]
+                results[event.part].append(event.text)
+    return ["".join(pieces) for pieces in results.values()]
 
 
 def flat(kinds: Iterable[Closing]) -> list[Part]:
@@ -70,15 +70,17 @@ def test_a_part_waits_until_the_open_one_has_ended() -> None:
 
 def test_an_implicit_part_ends_for_another_and_is_carried_on() -> None:
     a, b = flat(["implicit", "implicit"])
-    turns = [one(Delta(part, part.kind[:1] + str(at))) for at, part in enumerate([a, b, a, b, a])]
+    turns = [
+        one(Delta(part, part.kind[:1] + str(index))) for index, part in enumerate([a, b, a, b, a])
+    ]
     turns[0] = one(Begin(a), *turns[0].events)
     turns[1] = one(Begin(b), *turns[1].events)
 
     out = sequenced([START, *turns, FINISH, LAST])
 
-    begun = [e.part for frame in out for e in frame.events if isinstance(e, Begin)]
+    parts = [e.part for frame in out for e in frame.events if isinstance(e, Begin)]
     assert texts(out) == ["t0", "t1", "t2", "t3", "t4"]
-    assert [part.continues for part in begun] == [None, None, a, b, begun[2]]
+    assert [part.continues for part in parts] == [None, None, a, b, parts[2]]
 
 
 def test_a_tool_call_ends_with_its_json() -> None:
@@ -95,9 +97,9 @@ def test_a_tool_call_ends_with_its_json() -> None:
 def test_children_of_an_item_follow_one_another() -> None:
     item = Part("item", 0)
     children = [Part("text", number, parent=item) for number in range(3)]
-    frames = [START, one(Begin(item)), *(one(Begin(each)) for each in children)]
-    frames += [one(Delta(each, str(each.number))) for each in (*children, *children)]
-    frames += [*(one(End(each)) for each in reversed(children)), one(End(item)), FINISH, LAST]
+    frames = [START, one(Begin(item)), *(one(Begin(part)) for part in children)]
+    frames += [one(Delta(part, str(part.number))) for part in (*children, *children)]
+    frames += [*(one(End(part)) for part in reversed(children)), one(End(item)), FINISH, LAST]
 
     assert texts(sequenced(frames)) == ["", "00", "11", "22"]
 
@@ -115,7 +117,7 @@ def test_items_that_wait_at_a_cut_follow_the_open_one() -> None:
     items = [Part("item", number) for number in range(2)]
     children = [Part("text", 0, parent=item) for item in items]
     frames = [START, *(one(Begin(part)) for part in (*items, *children))]
-    frames += [one(Delta(part, str(at))) for at, part in enumerate(children)]
+    frames += [one(Delta(part, str(index))) for index, part in enumerate(children)]
 
     assert texts(sequenced(frames)) == ["", "0", "", "1"]
 
@@ -125,7 +127,7 @@ def test_frames_ahead_of_a_fault_are_left() -> None:
     frames = [START, one(Begin(a)), one(Delta(a, "{}")), one(Begin(b)), one(Begin(c))]
     frames += [one(Delta(c, "{}")), one(Delta(a, "x"))]
     sequencer = Sequencer()
-    out = [each for frame in frames for each in sequencer.feed(frame)]
+    out = [item for frame in frames for item in sequencer.feed(frame)]
 
     with pytest.raises(UpstreamInvalid, match="continued a tool call"):
         sequencer.feed(one(Delta(b, "{}")))
@@ -138,9 +140,9 @@ def test_frames_keep_their_bytes_until_one_has_waited() -> None:
     doc = {"delta": "x"}
     events: list[Event] = [Begin(a), Delta(a, "x"), Begin(b), Delta(a, "x"), End(a), End(b)]
     out = Sequencer()
-    shown = [each for e in events for each in out.feed(Frame((e,), "messages", doc, b"x"))]
+    frames = [item for e in events for item in out.feed(Frame((e,), "messages", doc, b"x"))]
 
-    assert [frame.raw for frame in shown] == [b"x", b"x", None, None, None, None]
+    assert [frame.raw for frame in frames] == [b"x", b"x", None, None, None, None]
 
 
 def test_deltas_that_wait_are_joined_in_their_document() -> None:
@@ -169,11 +171,11 @@ def test_what_waits_is_bounded() -> None:
 
 def test_replaced_copies_the_path_alone() -> None:
     doc = {"a": [{"b": "x"}, {"b": "y"}], "c": {}}
-    made = replaced(doc, ("a", 1, "b"), "z")
+    document = replaced(doc, ("a", 1, "b"), "z")
 
     assert doc["a"] == [{"b": "x"}, {"b": "y"}]
-    assert made == {"a": [{"b": "x"}, {"b": "z"}], "c": {}}
-    assert made["c"] is doc["c"]
+    assert document == {"a": [{"b": "x"}, {"b": "z"}], "c": {}}
+    assert document["c"] is doc["c"]
 
 
 CLOSINGS: list[Closing] = ["marked", "implicit", "json"]
@@ -191,21 +193,23 @@ def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[i
     ]
     frames, expected = [START], defaultdict[Part, str](str)
     frames += [one(Begin(part)) for part in parts]
-    for at, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         part = parts[turn % len(parts)]
-        text = ("{" if not expected[part] else f"[{at}]") if part.closing == "json" else f"{at},"
+        text = (
+            ("{" if not expected[part] else f"[{index}]") if part.closing == "json" else f"{index},"
+        )
         expected[part] += text
         frames.append(one(Delta(part, text)))
     frames += [one(End(part)) for part in parts if part.closing == "marked"]
     frames += [one(Finish(choice, "stop")) for choice in {part.choice for part in parts}]
 
-    found: dict[Part, str] = defaultdict(str)
+    result: dict[Part, str] = defaultdict(str)
     for frame in sequenced([*frames, LAST]):
         for event in frame.events:
             if isinstance(event, Delta):
                 origin = event.part
                 while origin.continues is not None:
                     origin = origin.continues
-                found[origin] += event.text
+                result[origin] += event.text
 
-    assert found == {part: text for part, text in expected.items() if text}
+    assert result == {part: text for part, text in expected.items() if text}

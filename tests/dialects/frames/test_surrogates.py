@@ -33,8 +33,8 @@ def delta(text: str, part: Part = PART, **members: str) -> Frame:
 
 def fed(*frames: Frame) -> list[tuple[str, Json | None, bytes | None]]:
     joiner = SurrogateJoiner()
-    made = [joiner.feed(frame) for frame in frames]
-    return [(frame.events[0].text, frame.doc, frame.raw) for frame in made]  # type: ignore[union-attr]
+    results = [joiner.feed(frame) for frame in frames]
+    return [(frame.events[0].text, frame.doc, frame.raw) for frame in results]  # type: ignore[union-attr]
 
 
 def test_a_pair_is_whole_in_the_second_delta() -> None:

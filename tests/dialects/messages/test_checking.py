@@ -16,8 +16,8 @@ RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
 TEXT = {"type": "text", "text": "Look."}
 
 
-def check(*messages: Any, **more: Any) -> None:
-    check_blocks({"messages": [*messages], **more})
+def check(*messages: Any, **options: Any) -> None:
+    check_blocks({"messages": [*messages], **options})
 
 
 def user(*blocks: Any) -> dict[str, Any]:

@@ -26,8 +26,8 @@ BEGUN = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     plain = "price: {input: 0.15, output: 0.6, cached_input: 0.075}"
     policies = world(upstream.url)
-    at = policies.index("model: anthropic-model")
-    policies = policies[:at] + policies[at:].replace(
+    index = policies.index("model: anthropic-model")
+    policies = policies[:index] + policies[index:].replace(
         plain, f"price: {{{PRICE}, web_search: 10}}", 1
     )
     async with running_proxy(tmp_path / "priced", policies) as running:
@@ -120,14 +120,14 @@ WHOLE = [
 ]
 
 
-async def cost_of(proxy: Proxy, *, messages: bool, **more: Any) -> Decimal:
+async def cost_of(proxy: Proxy, *, messages: bool, **options: Any) -> Decimal:
     """Return in USD what one call has cost."""
     headers = HEADERS if messages else {"authorization": f"Bearer {KEY}"}
     path = "/v1/messages" if messages else "/v1/chat/completions"
     headers = {**headers, "x-headrace-deployment": "via-anthropic"}
     async with (
         aiohttp.ClientSession(base_url=proxy.url) as client,
-        client.post(path, headers=headers, json={**ASKED, **more}) as response,
+        client.post(path, headers=headers, json={**ASKED, **options}) as response,
     ):
         raw = await response.read()
         assert response.status == 200, raw
@@ -178,18 +178,18 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("messages", [True, False], ids=["messages", "chat"])
-@pytest.mark.parametrize(("begun", "ended", "usd"), STREAMED)
+@pytest.mark.parametrize(("started", "ended", "usd"), STREAMED)
 async def test_a_stream_costs_what_its_counts_say_in_the_end(
-    begun: dict[str, Any],
+    started: dict[str, Any],
     ended: dict[str, Any],
     usd: str,
     messages: bool,
     priced: Proxy,
     upstream: ScriptedUpstream,
 ) -> None:
-    first, *rest = message_events(text_events(0, "Par", "is."), usage=ended)
-    first["message"]["usage"] = begun
-    upstream.answer_with(stream([first, *rest], is_done=False))
+    first_document, *remainder = message_events(text_events(0, "Par", "is."), usage=ended)
+    first_document["message"]["usage"] = started
+    upstream.answer_with(stream([first_document, *remainder], is_done=False))
 
     assert await cost_of(priced, messages=messages, stream=True) == Decimal(usd)
 
@@ -197,10 +197,10 @@ async def test_a_stream_costs_what_its_counts_say_in_the_end(
 async def test_a_stream_that_breaks_off_costs_what_had_begun(
     priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    first, *rest = message_events(text_events(0, "Par", "is."))
-    first["message"]["usage"] = {"input_tokens": 472, "output_tokens": 2}
-    upstream.answer_with(stream([first, *rest], is_done=False, cut_after=5))
+    first_document, *remainder = message_events(text_events(0, "Par", "is."))
+    first_document["message"]["usage"] = {"input_tokens": 472, "output_tokens": 2}
+    upstream.answer_with(stream([first_document, *remainder], is_done=False, cut_after=5))
 
-    spent = await cost_of(priced, messages=True, stream=True)
+    amount = await cost_of(priced, messages=True, stream=True)
 
-    assert spent >= Decimal("0.00241")  # 2360 + 2 x 25, and what came after that by estimate
+    assert amount >= Decimal("0.00241")  # 2360 + 2 x 25, and what came after that by estimate

@@ -15,25 +15,25 @@ TOOL = {"type": "function", "function": FUNCTION}
 HELLO = {"role": "user", "content": "Hello"}
 
 
-def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
-    return convert_from_chat({"model": "m", "messages": [*messages], **more})
+def crossed(*messages: Any, **options: Any) -> dict[str, Any]:
+    return convert_from_chat({"model": "m", "messages": [*messages], **options})
 
 
 def test_what_the_system_says_stands_by_itself() -> None:
-    made = crossed(
+    document = crossed(
         {"role": "system", "content": "Be brief."},
         {"role": "developer", "content": "Be kind."},
         HELLO,
     )
 
-    assert [block["text"] for block in made["system"]] == ["Be brief.", "Be kind."]
-    assert made["messages"] == [HELLO]
+    assert [block["text"] for block in document["system"]] == ["Be brief.", "Be kind."]
+    assert document["messages"] == [HELLO]
     assert crossed({"role": "system", "content": "Be brief."}, HELLO)["system"] == "Be brief."
 
 
 def test_a_tool_loop_crosses() -> None:
     call = {"id": "c1", "type": "function"}
-    made = crossed(
+    document = crossed(
         HELLO,
         {
             "role": "assistant",
@@ -50,12 +50,12 @@ def test_a_tool_loop_crosses() -> None:
         parallel_tool_calls=False,
     )
 
-    _, assistant, results = made["messages"]
+    _, assistant, results = document["messages"]
     assert [block["type"] for block in assistant["content"]] == ["text", "tool_use", "tool_use"]
     assert [block["input"] for block in assistant["content"][1:]] == [{"a": 1}, {}]
     assert [block["content"] for block in results["content"]] == ["one", "two"]
-    assert made["tools"][0]["input_schema"] == {"type": "object"}
-    assert made["tool_choice"] == {
+    assert document["tools"][0]["input_schema"] == {"type": "object"}
+    assert document["tool_choice"] == {
         "type": "tool",
         "name": "look_up",
         "disable_parallel_tool_use": True,
@@ -70,15 +70,15 @@ def test_pictures_and_files_become_sources() -> None:
 
     [message] = crossed({"role": "user", "content": [picture, linked, file]})["messages"]
 
-    one, two, three = message["content"]
-    assert one["source"] == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    value, two, three = message["content"]
+    assert value["source"] == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     assert two["source"] == {"type": "url", "url": "https://a.test/a.png"}
     assert (three["type"], three["title"]) == ("document", "a.pdf")
 
 
 def test_bounds_stops_and_wishes_have_their_names() -> None:
     schema = {"name": "x", "schema": {"type": "object"}}
-    made = crossed(
+    document = crossed(
         HELLO,
         max_tokens=9,
         max_completion_tokens=5,
@@ -89,25 +89,25 @@ def test_bounds_stops_and_wishes_have_their_names() -> None:
         service_tier="default",
     )
 
-    assert (made["max_tokens"], made["stop_sequences"]) == (5, ["."])
-    assert made["metadata"] == {"user_id": "u1"}
-    config = made["output_config"]
+    assert (document["max_tokens"], document["stop_sequences"]) == (5, ["."])
+    assert document["metadata"] == {"user_id": "u1"}
+    config = document["output_config"]
     assert (config["effort"], config["format"]["schema"]) == ("low", {"type": "object"})
-    assert made["service_tier"] == "standard_only"
+    assert document["service_tier"] == "standard_only"
     assert crossed(HELLO, reasoning_effort="none")["thinking"] == {"type": "disabled"}
     assert crossed(HELLO)["max_tokens"] > 0
 
 
 def test_what_is_left_out_is_named() -> None:
-    wanted = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
+    expected = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
 
-    assert lost_fields({**wanted, "parallel_tool_calls": False}) == [
+    assert lost_fields({**expected, "parallel_tool_calls": False}) == [
         "metadata",
         "service_tier",
         "parallel_tool_calls",
         "tool_choice",
     ]
-    assert crossed(HELLO, **wanted).keys() == {"model", "messages", "max_tokens"}
+    assert crossed(HELLO, **expected).keys() == {"model", "messages", "max_tokens"}
 
 
 def wrong(*messages: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def wrong(*messages: Any) -> dict[str, Any]:
 
 
 @for_each(
-    ("field", "more"),
+    ("field", "options"),
     [
         ("messages.1.role", wrong({"role": "function", "content": "x"})),
         (
@@ -151,9 +151,11 @@ def wrong(*messages: Any) -> dict[str, Any]:
         ("output_config", {"output_config": ["x"], "reasoning_effort": "high"}),
     ],
 )
-def test_what_messages_cannot_say_is_refused_by_its_place(field: str, more: dict[str, Any]) -> None:
+def test_what_messages_cannot_say_is_refused_by_its_place(
+    field: str, options: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidField) as refused:
-        convert_from_chat({"model": "m", "messages": [HELLO], **more})
+        convert_from_chat({"model": "m", "messages": [HELLO], **options})
 
     assert refused.value.param == field
 
@@ -174,16 +176,18 @@ def test_arguments_that_are_no_object_are_refused() -> None:
 def test_a_request_of_its_own_form_keeps_all_but_thoughts_that_nobody_signed() -> None:
     signed = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     unsigned = {**signed, "signature": ""}
-    asked = {
+    request = {
         "model": "m",
         "unheard": [1],
         "messages": [HELLO, {"role": "assistant", "content": [unsigned, signed]}],
     }
 
-    made = tidy({**asked, "max_completion_tokens": 5, "max_tokens": 9, "stop": ["."], "user": "u"})
+    document = tidy(
+        {**request, "max_completion_tokens": 5, "max_tokens": 9, "stop": ["."], "user": "u"}
+    )
 
-    assert made["messages"][1]["content"] == [signed]
-    assert (made["max_tokens"], made["stop_sequences"]) == (5, ["."])
-    assert made["metadata"] == {"user_id": "u"}
-    assert made["unheard"] == [1]
+    assert document["messages"][1]["content"] == [signed]
+    assert (document["max_tokens"], document["stop_sequences"]) == (5, ["."])
+    assert document["metadata"] == {"user_id": "u"}
+    assert document["unheard"] == [1]
     assert tidy({"model": "m", "messages": [HELLO]}) == {"model": "m", "messages": [HELLO]}

@@ -57,8 +57,8 @@ CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}}
 SERVER = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
 
 
-def options(**more: bool) -> ReadOptions:
-    return replace(ReadOptions(CALL), **more)  # type: ignore[arg-type]
+def options(**extra: bool) -> ReadOptions:
+    return replace(ReadOptions(CALL), **extra)  # type: ignore[arg-type]
 
 
 def documents(parsed: Iterable[Event]) -> Iterator[tuple[Json, bytes]]:
@@ -72,23 +72,23 @@ def documents(parsed: Iterable[Event]) -> Iterator[tuple[Json, bytes]]:
         yield event.document, line.removeprefix(b"data: ")
 
 
-def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **more: bool) -> list[Frame]:
+def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **extra: bool) -> list[Frame]:
     """Return the frames of the documents of one answer, in checked order, the last one marked."""
-    reader = MESSAGES.reader(options(**more))
+    reader = MESSAGES.reader(options(**extra))
     pairs = [doc if isinstance(doc, tuple) else (doc, orjson.dumps(doc)) for doc in docs]
     frames = [frame for doc, raw in pairs for frame in reader.read(doc, raw)]
-    found = [type(event) for frame in frames for event in frame.events]
-    if Finish in found and Stop not in found:
+    matches = [type(event) for frame in frames for event in frame.events]
+    if Finish in matches and Stop not in matches:
         frames += reader.end()
-    if {Finish, Stop} & {*found}:
+    if {Finish, Stop} & {*matches}:
         frames[-1] = frames[-1]._replace(last=True)
-    split = bool(more.get("inspect") or more.get("crossing"))
-    return checked(frames, split=split and not (more.get("whole") and not more.get("stream")))
+    split = bool(extra.get("inspect") or extra.get("crossing"))
+    return checked(frames, split=split and not (extra.get("whole") and not extra.get("stream")))
 
 
 def in_sequence(frames: Iterable[Frame]) -> list[Frame]:
     sequencer = Sequencer()
-    moved = [after for frame in frames for after in sequencer.feed(frame)]
+    moved = [frame_after for frame in frames for frame_after in sequencer.feed(frame)]
     return checked([*moved, *sequencer.end()], split=True, sequenced=True)
 
 
@@ -102,8 +102,8 @@ def test_recorded_stream_passes_with_its_bytes(name: str) -> None:
 
     frames = frames_of(parsed)
 
-    wanted = [raw for doc, raw in parsed if doc["type"] != "ping"]
-    assert [frame.raw for frame in frames if frame.doc is not None] == wanted
+    expected = [raw for doc, raw in parsed if doc["type"] != "ping"]
+    assert [frame.raw for frame in frames if frame.doc is not None] == expected
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -121,13 +121,13 @@ def test_inspected_stream_has_the_same_documents(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in RECORDED if name != "messages-late-text"])
 def test_crossing_stream_has_the_texts_of_a_chat(name: str) -> None:
-    wanted = texts_of("chat", read(name).outputs["chat bare"].body)
+    texts = texts_of("chat", read(name).outputs["chat bare"].body)
     longest = longest_text("messages", read(name).upstream)
 
     for position in range(longest):
         pieces = b"".join(cut_texts("messages", read(name).upstream, position))
         frames = in_sequence(frames_of(documents(events(pieces)), crossing=True))
-        assert _chat_texts(frames) == wanted, position
+        assert _chat_texts(frames) == texts, position
 
 
 def _chat_texts(frames: Sequence[Frame]) -> dict[tuple[object, ...], str]:
@@ -173,17 +173,17 @@ def _carries(frame: Frame) -> bool:
 @pytest.mark.parametrize("name", RECORDED)
 def test_each_string_of_an_inspected_event_is_read(name: str) -> None:
     parsed = [event for event in events(read(name).upstream) if event.document]
-    for at, event in enumerate(parsed):
+    for index, event in enumerate(parsed):
         for path, marked in _marked(event):
-            changed = [*parsed[:at], marked, *parsed[at + 1 :]]
+            changed = [*parsed[:index], marked, *parsed[index + 1 :]]
             reader = MessageReader(options(inspect=True))
-            shown: list[Frame] = []
+            frames: list[Frame] = []
             try:
                 for doc, raw in documents(changed):
-                    shown += reader.read(doc, raw)
+                    frames += reader.read(doc, raw)
             except UpstreamInvalid:
                 pass
-            unread = [f.doc for f in shown if MARKER in str(f.doc) and not _carries(f)]
+            unread = [f.doc for f in frames if MARKER in str(f.doc) and not _carries(f)]
             assert unread == [], (event.slot(path), marked.document)
 
 
@@ -243,10 +243,10 @@ def test_usage_of_a_whole_answer(used: Json, tokens: Tokens | None) -> None:
 def test_usage_of_the_end_wins_and_absent_counts_stay() -> None:
     used = {"output_tokens": 30, "cache_read_input_tokens": 7, "input_tokens": None}
 
-    found = all_events(frames_of(message_events(text_events(0, "a"), usage=used), inspect=True))
+    matches = all_events(frames_of(message_events(text_events(0, "a"), usage=used), inspect=True))
 
-    begun, ended = [event for event in found if isinstance(event, UsageReport)]
-    assert (begun.final, ended.final) == (False, True)
+    report, ended = [event for event in matches if isinstance(event, UsageReport)]
+    assert (report.final, ended.final) == (False, True)
     assert ended.tokens == Tokens(input=5, cached_input=7, output=30)
     assert ended.native == {"input_tokens": 5, "output_tokens": 30, "cache_read_input_tokens": 7}
 
@@ -265,10 +265,10 @@ def test_usage_of_the_end_wins_and_absent_counts_stay() -> None:
     ],
 )
 def test_each_stop_reason_has_a_finish_reason(reason: str, finish: str) -> None:
-    [whole] = frames_of([message(stop_reason=reason)], whole=True)
+    [frame] = frames_of([message(stop_reason=reason)], whole=True)
     streamed = frames_of(message_events(text_events(0, "a"), reason=reason))
 
-    for frames in ([whole], streamed):
+    for frames in ([frame], streamed):
         assert [e for e in all_events(frames) if isinstance(e, Finish)] == [
             Finish(0, finish)  # type: ignore[arg-type]
         ]
@@ -299,9 +299,9 @@ def test_tools_of_the_provider_do_not_cross() -> None:
         block_events(2, {"type": "odd", "text": "x"}, {"type": "text_delta", "text": "y"}),
     )
 
-    found = all_events(frames_of(message_events(*blocks), crossing=True))
+    matches = all_events(frames_of(message_events(*blocks), crossing=True))
 
-    assert [type(event) for event in found] == [
+    assert [type(event) for event in matches] == [
         *(Start, UsageReport, Begin, End, Finish, UsageReport, Stop)
     ]
 
@@ -310,10 +310,12 @@ def test_ids_that_are_no_names_do_not_cross_to_an_inspected_client() -> None:
     script = message_events(block_events(0, {**CALLED, "id": "a zebra"}))
     script[0]["message"]["id"] = "the zebra"
 
-    found = all_events(frames_of(script, inspect=True, crossing=True))
+    matches = all_events(frames_of(script, inspect=True, crossing=True))
 
-    assert found[0].id is None
-    assert [event.call for event in found if isinstance(event, Begin)] == [ToolCall("", "look_up")]
+    assert matches[0].id is None
+    assert [event.call for event in matches if isinstance(event, Begin)] == [
+        ToolCall("", "look_up")
+    ]
 
 
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
@@ -331,11 +333,13 @@ def test_document_of_another_family_yields_nothing(event: Json, mode: dict[str, 
 @for_each("index", [None, "0", [1], {"a": 1}, 1.5])
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
 def test_odd_index_breaks_nothing(index: Any, mode: dict[str, bool]) -> None:
-    script = message_events([{**each, "index": index} for each in text_events(0, "a", "b")])
+    script = message_events(
+        [{**text_event, "index": index} for text_event in text_events(0, "a", "b")]
+    )
 
-    found = all_events(frames_of(script, **mode))
+    matches = all_events(frames_of(script, **mode))
 
-    assert "".join(event.text for event in found if isinstance(event, Delta)) == "ab"
+    assert "".join(event.text for event in matches if isinstance(event, Delta)) == "ab"
 
 
 @for_each("value", [None, 5, "x", [], {"type": 5}, {"type": ["x"], "text": 5}])
@@ -383,15 +387,17 @@ def test_broken_order_of_a_split_stream_is_refused(
 def test_index_may_repeat_after_its_end() -> None:
     script = message_events(text_events(0, "a"), text_events(0, "b"))
 
-    found = all_events(frames_of(script, inspect=True))
+    matches = all_events(frames_of(script, inspect=True))
 
-    assert [event.text for event in found if isinstance(event, Delta)] == ["a", "b"]
+    assert [event.text for event in matches if isinstance(event, Delta)] == ["a", "b"]
 
 
 @for_each("mode", [{"inspect": True}, {"crossing": True}])
 def test_open_and_ended_blocks_are_bounded(mode: dict[str, bool]) -> None:
     starts = [text_events(index, "a")[0] for index in range(MAX_BLOCKS + 1)]
-    blocks = [each for index in range(MAX_BLOCKS + 1) for each in text_events(index, "a")]
+    blocks = [
+        text_event for index in range(MAX_BLOCKS + 1) for text_event in text_events(index, "a")
+    ]
 
     for script in (starts, blocks):
         with pytest.raises(ResponseTooLarge, match="too many content blocks"):
@@ -402,7 +408,11 @@ def test_stream_that_is_not_inspected_may_open_any_number_of_blocks() -> None:
     starts = [text_events(index, "a")[0] for index in range(2 * MAX_BLOCKS)]
 
     reader = MessageReader(options())
-    frames = [f for each in message_events(starts) for f in reader.read(each, orjson.dumps(each))]
+    frames = [
+        f
+        for message_event in message_events(starts)
+        for f in reader.read(message_event, orjson.dumps(message_event))
+    ]
 
     assert len(checked(frames)) == len(starts) + 3
 
@@ -410,13 +420,13 @@ def test_stream_that_is_not_inspected_may_open_any_number_of_blocks() -> None:
 @for_each("mode", [{}, {"inspect": True}])
 def test_text_after_the_end_has_no_event_of_its_own(mode: dict[str, bool]) -> None:
     script = message_events(text_events(0, "a"))
-    late = text_events(1, "late")
+    delayed = text_events(1, "late")
 
-    frames = frames_of([*script[:-1], *late, script[-1]], **mode)
+    frames = frames_of([*script[:-1], *delayed, script[-1]], **mode)
 
-    assert [f.doc for f in frames[-len(late) - 1 : -1]] == late
-    assert {f.events for f in frames[-len(late) - 1 : -1]} == {(Native(),) if mode else ()}
-    assert frames_of([*script[:-1], *late, script[-1]], crossing=True)[-1].last
+    assert [f.doc for f in frames[-len(delayed) - 1 : -1]] == delayed
+    assert {f.events for f in frames[-len(delayed) - 1 : -1]} == {(Native(),) if mode else ()}
+    assert frames_of([*script[:-1], *delayed, script[-1]], crossing=True)[-1].last
 
 
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])

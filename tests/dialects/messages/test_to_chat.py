@@ -23,8 +23,8 @@ ODD_BLOCKS: tuple[dict[str, Any], ...] = (
 """Blocks with something of a type that it never has."""
 
 
-def crossed(*messages: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    body = {"model": "m", "max_tokens": 64, "messages": [*messages], **more}
+def crossed(*messages: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    body = {"model": "m", "max_tokens": 64, "messages": [*messages], **options}
     return convert_to_chat(body, keeps_thoughts=False)
 
 
@@ -41,27 +41,27 @@ def test_texts_and_pictures_become_parts() -> None:
         },
     )
 
-    chat, lost = crossed(user(TEXT, *pictures), user(TEXT))
+    chat, losses = crossed(user(TEXT, *pictures), user(TEXT))
 
-    assert lost == ()
-    [parts, one] = [message["content"] for message in chat["messages"]]
+    assert losses == ()
+    [parts, value] = [message["content"] for message in chat["messages"]]
     assert parts[0] == TEXT
     assert parts[1]["image_url"] == {"url": "data:image/png;base64,AAAA"}
     assert parts[2]["image_url"] == {"url": "https://a.test/a.png"}
-    assert one == "Look."
+    assert value == "Look."
 
 
 def test_documents_become_texts_and_files() -> None:
     plain = {"type": "text", "media_type": "text/plain", "data": "It is blue."}
     inner = {"type": "content", "content": [TEXT]}
-    found = {"type": "search_result", "source": "a.test", "title": "A", "content": [TEXT]}
+    result = {"type": "search_result", "source": "a.test", "title": "A", "content": [TEXT]}
 
     chat, _ = crossed(
         user(
             {"type": "document", "title": "Sky", "source": plain},
             {"type": "document", "source": inner},
             {"type": "document", "source": PDF},
-            found,
+            result,
         )
     )
 
@@ -78,7 +78,7 @@ def test_a_tool_loop_crosses() -> None:
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [TEXT]}
     failed = {"type": "tool_result", "tool_use_id": "t2", "is_error": True, "content": "no"}
 
-    chat, lost = crossed(
+    chat, losses = crossed(
         user(TEXT),
         {"role": "assistant", "content": [thought, TEXT, call]},
         user(result, failed, {"type": "text", "text": "And?"}),
@@ -87,30 +87,30 @@ def test_a_tool_loop_crosses() -> None:
         tool_choice={"type": "any", "disable_parallel_tool_use": True},
     )
 
-    assert lost == ("cache_control", "thinking")
-    system, _, assistant, one, two, more = chat["messages"]
+    assert losses == ("cache_control", "thinking")
+    system, _, assistant, value, two, extra = chat["messages"]
     assert system == {"role": "system", "content": [TEXT, TEXT]}
     assert assistant["content"] == "Look."
     [made] = assistant["tool_calls"]
     assert made["function"] == {"name": "look_up", "arguments": '{"place":"Paris"}'}
-    assert one == {"role": "tool", "tool_call_id": "t1", "content": "Look."}
+    assert value == {"role": "tool", "tool_call_id": "t1", "content": "Look."}
     assert two["content"] == "Error: no"
-    assert more == {"role": "user", "content": "And?"}
+    assert extra == {"role": "user", "content": "And?"}
     assert (chat["tool_choice"], chat["parallel_tool_calls"]) == ("required", False)
     assert chat["tools"][0]["function"]["parameters"] == {"type": "object"}
 
 
 def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
-    shown = {"type": "tool_result", "tool_use_id": "t1"}
-    shown["content"] = [{"type": "image", "source": DATA}]  # type: ignore[assignment]
+    output = {"type": "tool_result", "tool_use_id": "t1"}
+    output["content"] = [{"type": "image", "source": DATA}]  # type: ignore[assignment]
 
-    chat, _ = crossed(user(shown))
+    chat, _ = crossed(user(output))
 
     assert [message["role"] for message in chat["messages"]] == ["tool", "user"]
 
 
 @for_each(
-    ("model", "asked", "effort"),
+    ("model", "request", "effort"),
     [
         ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "low"),
         ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 9000}}, "medium"),
@@ -121,12 +121,12 @@ def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
     ],
 )
 def test_how_hard_to_think_is_told_to_models_that_do(
-    model: str, asked: dict[str, Any], effort: str | None
+    model: str, request: dict[str, Any], effort: str | None
 ) -> None:
-    chat, lost = crossed(user(TEXT), **asked, model=model)
+    chat, losses = crossed(user(TEXT), **request, model=model)
 
     assert chat.get("reasoning_effort") == effort
-    assert lost == (() if effort else tuple(asked))
+    assert losses == (() if effort else tuple(request))
     assert ("max_completion_tokens" in chat) is (model == "gpt-5")
 
 
@@ -139,7 +139,7 @@ def test_a_schema_is_one_in_both() -> None:
 
 
 @for_each(
-    ("field", "more"),
+    ("field", "options"),
     [
         (
             "messages.1.content.0",
@@ -183,14 +183,14 @@ def test_a_schema_is_one_in_both() -> None:
         *(("messages.0.content.0", {"messages": [user(block)]}) for block in ODD_BLOCKS),
     ],
 )
-def test_what_a_chat_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
+def test_what_a_chat_cannot_say_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
-        crossed(**{"messages": [user(TEXT)], **more})
+        crossed(**{"messages": [user(TEXT)], **options})
 
     assert refused.value.param == field
 
 
 def test_whose_call_it_is_crosses_and_other_metadata_are_named() -> None:
-    chat, lost = crossed(user(TEXT), metadata={"user_id": "u1", "x": 1}, service_tier="auto")
+    chat, losses = crossed(user(TEXT), metadata={"user_id": "u1", "x": 1}, service_tier="auto")
 
-    assert (chat["user"], lost) == ("u1", ("metadata",))
+    assert (chat["user"], losses) == ("u1", ("metadata",))

@@ -35,21 +35,25 @@ def body(deployment: str, reference: Json) -> Json:
     return {"model": deployment, "max_tokens": 50, "tools": TOOLS, "messages": messages}
 
 
-async def ask(client: aiohttp.ClientSession, asked: Json) -> tuple[int, Json]:
+async def ask(client: aiohttp.ClientSession, request: Json) -> tuple[int, Json]:
     headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
-    async with client.post("/v1/messages", headers=headers, json=asked) as got:
-        return got.status, await got.json()
+    async with client.post("/v1/messages", headers=headers, json=request) as response_item:
+        return response_item.status, await response_item.json()
 
 
-def result_of(sent: Json) -> Any:
-    if "input" in sent:
-        return sent["input"][-1]["output"]
-    last = sent["messages"][-1]
-    return last["content"] if last["role"] == "tool" else last["content"][0]["content"]
+def result_of(sent_body: Json) -> Any:
+    if "input" in sent_body:
+        return sent_body["input"][-1]["output"]
+    last_value = sent_body["messages"][-1]
+    return (
+        last_value["content"]
+        if last_value["role"] == "tool"
+        else last_value["content"][0]["content"]
+    )
 
 
-def tool_names(sent: Json) -> list[str]:
-    return [tool.get("name") or tool["function"]["name"] for tool in sent["tools"]]
+def tool_names(sent_body: Json) -> list[str]:
+    return [tool.get("name") or tool["function"]["name"] for tool in sent_body["tools"]]
 
 
 @pytest.mark.parametrize("deployment", TARGETS)
@@ -61,9 +65,9 @@ async def test_loaded_tool_is_named_to_the_model(
     status, answered = await ask(client, body(deployment, LOADED))
 
     assert status == 200, answered
-    sent = upstream.requests[-1].json
-    assert result_of(sent) == ([LOADED] if deployment == "via-anthropic" else TEXT)
-    assert tool_names(sent) == ["ToolSearch", "get_weather"]
+    sent_value = upstream.requests[-1].json
+    assert result_of(sent_value) == ([LOADED] if deployment == "via-anthropic" else TEXT)
+    assert tool_names(sent_value) == ["ToolSearch", "get_weather"]
 
 
 @for_each("name", [None, 5, {}])

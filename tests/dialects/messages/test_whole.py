@@ -30,13 +30,13 @@ from tests.for_each import for_each
     ],
 )
 def test_block_is_put_together_from_its_events(block: Json) -> None:
-    whole = message(block, container={"id": "c"}, stop_sequence="x")
+    document = message(block, container={"id": "c"}, stop_sequence="x")
     accumulator = MessageAccumulator()
 
-    for event in stream_events(whole):
+    for event in stream_events(document):
         accumulator.add(event)
 
-    assert accumulator.message() == whole
+    assert accumulator.message() == document
 
 
 @for_each("content", [None, "text", 5, {}])

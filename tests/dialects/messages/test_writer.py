@@ -72,8 +72,8 @@ RICH = message(
 )
 
 
-def written(frames: Iterable[Frame], *, whole: bool = False) -> bytes:
-    writer = MESSAGES.writer(WriteOptions(CALL, whole, tuple))
+def written(frames: Iterable[Frame], *, is_whole: bool = False) -> bytes:
+    writer = MESSAGES.writer(WriteOptions(CALL, is_whole, tuple))
     return b"".join([writer.feed(frame) for frame in frames])
 
 
@@ -91,12 +91,12 @@ def answer_of(
     *parts: Sequence[Event], start: Sequence[Event] = (), end: Sequence[Event] = ()
 ) -> list[Frame]:
     """Return the frames of an answer of another family."""
-    begun = Start("id", "model", 1)
+    started = Start("id", "model", 1)
     frames = [
-        Frame((begun, *start), "chat"),
-        *(Frame((each,), "chat") for p in parts for each in p),
+        Frame((started, *start), "chat"),
+        *(Frame((event,), "chat") for p in parts for event in p),
     ]
-    frames += [Frame((each,), "chat") for each in end or (Finish(0, "stop"),)]
+    frames += [Frame((event,), "chat") for event in end or (Finish(0, "stop"),)]
     return checked([*frames, Frame((Stop(),), "chat", last=True)])
 
 
@@ -109,19 +109,19 @@ def part_of(kind: Kind, *texts: str, name: str = "", signature: str = "") -> lis
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_stream_is_written_as_it_was(name: str) -> None:
     recording = read(name)
-    wanted = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
+    expected = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
 
-    assert written(frames_of(documents(events(recording.upstream)))) == wanted
+    assert written(frames_of(documents(events(recording.upstream)))) == expected
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_inspected_stream_has_the_recorded_meaning(name: str) -> None:
     recording = read(name)
-    wanted = recording.outputs["messages flagged"].body.partition(b"event: error\n")[0]
+    expected = recording.outputs["messages flagged"].body.partition(b"event: error\n")[0]
 
     frames = in_sequence(frames_of(documents(events(recording.upstream)), inspect=True))
 
-    assert events_of(written(frames)) == events_of(wanted)
+    assert events_of(written(frames)) == events_of(expected)
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -129,39 +129,41 @@ def test_whole_answer_of_a_stream_has_the_recorded_texts(name: str) -> None:
     recording = read(name)
     frames = frames_of(documents(events(recording.upstream)))
 
-    whole = json.loads(written(frames, whole=True))
+    full_value = json.loads(written(frames, is_whole=True))
 
-    again = written(frames_of([whole], whole=True, stream=True))
-    assert _texts(again) == _texts(recording.outputs["messages bare"].body)
+    repeated = written(frames_of([full_value], whole=True, stream=True))
+    assert _texts(repeated) == _texts(recording.outputs["messages bare"].body)
 
 
 def _texts(body: bytes) -> dict[tuple[object, ...], Any]:
-    found = texts_of("messages", body).items()
-    return {p: json.loads(text) if p[-1] == "partial_json" else text for p, text in found}
+    result = texts_of("messages", body).items()
+    return {p: json.loads(text) if p[-1] == "partial_json" else text for p, text in result}
 
 
 def test_whole_answer_is_written_with_its_bytes() -> None:
     raw = orjson.dumps(RICH, option=orjson.OPT_INDENT_2)
     [frame] = frames_of([(RICH, raw)], whole=True)
 
-    assert written([frame], whole=True) == raw
-    assert json.loads(written([frame._replace(raw=None)], whole=True)) == RICH
+    assert written([frame], is_whole=True) == raw
+    assert json.loads(written([frame._replace(raw=None)], is_whole=True)) == RICH
 
 
 @for_each("mode", [{}, {"inspect": True}])
 def test_whole_answer_becomes_a_stream_and_whole_again(mode: dict[str, bool]) -> None:
     frames = frames_of([RICH], whole=True, stream=True, **mode)
 
-    shown = message_of(frames)
+    output = message_of(frames)
 
-    assert shown == RICH
-    assert json.loads(written(frames, whole=True)) == RICH
+    assert output == RICH
+    assert json.loads(written(frames, is_whole=True)) == RICH
 
 
 def test_stream_becomes_a_whole_answer() -> None:
-    whole = json.loads(written(frames_of(STREAM), whole=True))
+    full_value = json.loads(written(frames_of(STREAM), is_whole=True))
 
-    assert whole == accumulated([(each["type"], each) for each in json.loads(json.dumps(STREAM))])
+    assert full_value == accumulated(
+        [(load["type"], load) for load in json.loads(json.dumps(STREAM))]
+    )
 
 
 def test_answer_of_another_family_becomes_blocks() -> None:
@@ -186,36 +188,43 @@ def test_answer_of_another_family_becomes_blocks() -> None:
         {"type": "text", "text": "d"},
     ]
 
-    shown = message_of(frames)
+    output = message_of(frames)
 
-    assert shown["content"] == blocks
-    assert json.loads(written(frames, whole=True)) == shown
+    assert output["content"] == blocks
+    assert json.loads(written(frames, is_whole=True)) == output
 
 
 def test_arguments_that_are_no_object_are_wrapped_in_a_whole_answer() -> None:
     frames = answer_of(part_of("arguments", "[1", name="f"))
 
-    [block] = json.loads(written(frames, whole=True))["content"]
+    [block] = json.loads(written(frames, is_whole=True))["content"]
 
     assert block["input"] == {"arguments": "[1"}
 
 
 def test_a_message_has_one_choice() -> None:
-    first, second = (Part("text", 0, choice=choice, closing="implicit") for choice in (0, 1))
-    said: list[Event] = [Begin(first), Delta(first, "a"), Begin(second), Delta(second, "x")]
+    first_part, second = (Part("text", 0, choice=choice, closing="implicit") for choice in (0, 1))
+    values: list[Event] = [
+        Begin(first_part),
+        Delta(first_part, "a"),
+        Begin(second),
+        Delta(second, "x"),
+    ]
 
-    frames = answer_of([*said, Delta(first, "b")], end=(Finish(0, "stop"), Finish(1, "length")))
+    frames = answer_of(
+        [*values, Delta(first_part, "b")], end=(Finish(0, "stop"), Finish(1, "length"))
+    )
 
     assert message_of(frames)["content"] == [{"type": "text", "text": "ab"}]
     assert message_of(frames)["stop_reason"] == "end_turn"
 
 
 def test_signature_of_a_call_is_in_its_id() -> None:
-    begin, *rest = part_of("arguments", "{}", name="f")
+    begin, *remainder = part_of("arguments", "{}", name="f")
     assert isinstance(begin, Begin)
     frame = Frame((begin, Attach(begin.part, "signature", "c2ln")), "chat")
-    frames = answer_of(rest[1:1])
-    frames[1:1] = [frame, *(Frame((each,), "chat") for each in rest)]
+    frames = answer_of(remainder[1:1])
+    frames[1:1] = [frame, *(Frame((event,), "chat") for event in remainder)]
 
     [block] = message_of(checked(frames))["content"]
 
@@ -232,24 +241,24 @@ def test_signature_of_a_call_is_in_its_id() -> None:
         ("other", "end_turn"),
     ],
 )
-@for_each("whole", [True, False])
-def test_each_finish_reason_has_a_stop_reason(finish: Any, stop: str, whole: bool) -> None:
-    said = answer_of(part_of("text", "a"), end=[Finish(0, finish)])
-    called = answer_of(part_of("arguments", "{}", name="f"), end=[Finish(0, finish)])
+@for_each("is_whole", [True, False])
+def test_each_finish_reason_has_a_stop_reason(finish: Any, stop: str, is_whole: bool) -> None:
+    frames = answer_of(part_of("text", "a"), end=[Finish(0, finish)])
+    calls = answer_of(part_of("arguments", "{}", name="f"), end=[Finish(0, finish)])
 
-    shown = json.loads(written(said, whole=True)) if whole else message_of(said)
-    waiting = json.loads(written(called, whole=True)) if whole else message_of(called)
+    output = json.loads(written(frames, is_whole=True)) if is_whole else message_of(frames)
+    waiting = json.loads(written(calls, is_whole=True)) if is_whole else message_of(calls)
 
-    assert shown["stop_reason"] == stop
+    assert output["stop_reason"] == stop
     assert waiting["stop_reason"] == ("tool_use" if stop == "end_turn" else stop)
 
 
 def test_usage_of_another_family_excludes_cached_tokens() -> None:
-    begun = UsageReport(Tokens(input=5), {}, final=False)
+    report = UsageReport(Tokens(input=5), {}, final=False)
     tokens = Tokens(input=5, cached_input=100, cache_write=20, output=3, reasoning=4)
     ended = UsageReport(tokens, {"server_tool_use": {"web_search_requests": 1}, "input_tokens": 9})
 
-    frames = answer_of(start=[begun], end=[Finish(0, "stop"), ended])
+    frames = answer_of(start=[report], end=[Finish(0, "stop"), ended])
 
     [start, *_] = events_of(written(frames))
     assert start[1]["message"]["usage"] == {"input_tokens": 5, "output_tokens": 0}
@@ -280,9 +289,9 @@ def test_keep_alive_is_a_ping() -> None:
 def test_released_text_follows_in_its_block() -> None:
     frames = frames_of(message_events(text_events(3, "a")), inspect=True)
     [delta] = [event for frame in frames for event in frame.events if isinstance(event, Delta)]
-    at = next(at for at, frame in enumerate(frames) if delta in frame.events)
+    index = next(index for index, frame in enumerate(frames) if delta in frame.events)
 
-    frames[at + 1 : at + 1] = [Frame((delta._replace(text='b"'),), "messages")]
+    frames[index + 1 : index + 1] = [Frame((delta._replace(text='b"'),), "messages")]
 
     grown = [data for name, data in events_of(written(frames)) if name == "content_block_delta"]
     assert grown[1] == {
@@ -305,12 +314,14 @@ def test_crossing_frames_have_the_texts_of_their_recording(name: str) -> None:
 
     body = written(of_another_family(crossing))
 
-    wanted = texts_of("chat", recording.outputs["chat bare"].body)
-    late = name == "messages-late-text"
+    expected = texts_of("chat", recording.outputs["chat bare"].body)
+    is_late = name == "messages-late-text"
     texts = texts_of("messages", body)
     for kind, member in (("text", "content"), ("thinking", "reasoning_content")):
-        found = "".join(text for place, text in texts.items() if place[1] == kind)
-        assert found == wanted.get((0, member), "").removesuffix("A late secret." if late else "")
+        match = "".join(text for place, text in texts.items() if place[1] == kind)
+        assert match == expected.get((0, member), "").removesuffix(
+            "A late secret." if is_late else ""
+        )
 
 
 @pytest.mark.parametrize("name", CHATS)
@@ -320,8 +331,8 @@ def test_recorded_chat_is_written_as_it_was(name: str) -> None:
 
     body = written(pipeline.frames(documents_of([recording.upstream])))
 
-    wanted = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
-    assert body == wanted
+    expected = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
+    assert body == expected
 
 
 def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:
@@ -331,6 +342,6 @@ def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:
 
     [frame] = reader.read(doc, orjson.dumps(doc))
 
-    whole = json.loads(written([frame._replace(last=True)], whole=True))
+    full_value = json.loads(written([frame._replace(last=True)], is_whole=True))
     block = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
-    assert (whole["content"], whole["stop_reason"]) == ([block] * 2, "tool_use")
+    assert (full_value["content"], full_value["stop_reason"]) == ([block] * 2, "tool_use")

@@ -16,8 +16,8 @@ TARGET = Target(OPENAI, "gpt-4o-transcribe")
 TYPE = "multipart/form-data; boundary=x1"
 
 
-def part(name: str, value: str = "v", more: str = "") -> str:
-    return f'--x1\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n{value}\r\n'
+def part(name: str, value: str = "v", extra: str = "") -> str:
+    return f'--x1\r\nContent-Disposition: form-data; name="{name}"{extra}\r\n\r\n{value}\r\n'
 
 
 MODEL = part("model", "gpt-4o-transcribe")
@@ -162,7 +162,7 @@ class Pieces:
 
     def __init__(self, text: str, size: int) -> None:
         data = text.encode()
-        self._left = [data[at : at + size] for at in range(0, len(data), size)]
+        self._left = [data[index : index + size] for index in range(0, len(data), size)]
 
     async def read(self) -> bytes:
         self.begun = True
@@ -170,12 +170,12 @@ class Pieces:
 
 
 async def passed(text: str, size: int, target: Target = TARGET) -> bytes:
-    upload, got = FormUpload(Pieces(text, size), TYPE, target), b""
+    upload, response = FormUpload(Pieces(text, size), TYPE, target), b""
     assert (upload.length, upload.begun) == (None, False)
     while piece := await upload.read():
-        got += piece
+        response += piece
     assert upload.begun
-    return got
+    return response
 
 
 @for_each("size", [1, 2, 3, 7, 64, 10_000])
@@ -187,11 +187,11 @@ async def test_a_form_passes_as_it_came(text: str, size: int) -> None:
 @for_each("size", [1, 2, 3, 7, 64, 10_000])
 @for_each("text", BAD.values(), ids=BAD)
 async def test_what_is_odd_or_not_the_clients_never_passes_whole(text: str, size: int) -> None:
-    upload, got = FormUpload(Pieces(text, size), TYPE, TARGET), b""
+    upload, response = FormUpload(Pieces(text, size), TYPE, TARGET), b""
     with pytest.raises(InvalidField):
         while piece := await upload.read():
-            got += piece
-    assert len(got) < max(1, len(text.encode()))
+            response += piece
+    assert len(response) < max(1, len(text.encode()))
 
 
 async def test_what_an_upstream_accepts_passes() -> None:

@@ -21,19 +21,19 @@ OPENAI = Upstream(name="openai", dialect="openai", base_url="https://api.openai.
 
 
 def built(
-    path: PassthroughPath, asked: str, query: str = "", *, upstream: Upstream = OPENAI, **body: Any
+    path: PassthroughPath, prompt: str, query: str = "", *, upstream: Upstream = OPENAI, **body: Any
 ) -> Any:
-    passed = PassthroughRequest(asked, query)
+    request = PassthroughRequest(prompt, query)
     head = replace(
-        HEAD, passthrough=passed, headers={"openai-beta": "assistants=v2", "cookie": "a"}
+        HEAD, passthrough=request, headers={"openai-beta": "assistants=v2", "cookie": "a"}
     )
     call = Call(head=head, body=body, size=len(body) and 10)
     dialect = DIALECTS[upstream.dialect]
-    return build_passthrough(call, passed, path, Target(upstream, "rerank-1"), dialect)
+    return build_passthrough(call, request, path, Target(upstream, "rerank-1"), dialect)
 
 
 @for_each(
-    ("base_url", "asked", "url"),
+    ("base_url", "prompt", "url"),
     [
         ("https://h/v1", "/v1/rerank", "https://h/v1/rerank"),
         ("https://h", "/v1/rerank", "https://h/v1/rerank"),
@@ -43,10 +43,10 @@ def built(
         ("https://h/at/{model}", "/v1/rerank", "https://h/at/rerank-1/rerank"),
     ],
 )
-def test_the_path_stands_after_that_of_the_upstream(base_url: str, asked: str, url: str) -> None:
+def test_the_path_stands_after_that_of_the_upstream(base_url: str, prompt: str, url: str) -> None:
     upstream = replace(OPENAI, base_url=base_url)
 
-    assert built(PassthroughPath(asked), asked, upstream=upstream).url == url
+    assert built(PassthroughPath(prompt), prompt, upstream=upstream).url == url
 
 
 def test_a_path_may_be_another_there() -> None:
@@ -58,10 +58,10 @@ def test_a_path_may_be_another_there() -> None:
 def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
     upstream = replace(OPENAI, query="api-version=1")
 
-    made = built(FILE, "/v1/files/a", "limit=2&x=3&limit=%C3%A9", upstream=upstream)
+    result = built(FILE, "/v1/files/a", "limit=2&x=3&limit=%C3%A9", upstream=upstream)
 
-    assert made.url == "https://api.openai.com/v1/files/a?api-version=1&limit=2&limit=%C3%A9"
-    assert made.dropped == ("query parameters",)
+    assert result.url == "https://api.openai.com/v1/files/a?api-version=1&limit=2&limit=%C3%A9"
+    assert result.dropped == ("query parameters",)
     for odd, error in (
         ("limit=%ff", BadRequest),
         ("&".join(["limit=1"] * 65), BadRequest),
@@ -72,11 +72,11 @@ def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
 
 
 def test_the_body_names_the_targets_model_and_nothing_that_is_the_policys() -> None:
-    made = built(RERANK, "/v1/rerank", model="mine", top_n=2)
+    result = built(RERANK, "/v1/rerank", model="mine", top_n=2)
 
-    assert made.body == b'{"model":"rerank-1","top_n":2}'
-    assert made.headers["content-type"] == "application/json"
-    assert made.fresh
+    assert result.body == b'{"model":"rerank-1","top_n":2}'
+    assert result.headers["content-type"] == "application/json"
+    assert result.fresh
     with pytest.raises(InvalidField):
         built(RERANK, "/v1/rerank", api_base="http://x")
     dropping = replace(OPENAI, drops=frozenset({"session"}))

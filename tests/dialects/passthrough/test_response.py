@@ -105,11 +105,11 @@ def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
 
 def test_events_pass_as_they_come_and_tell_their_usage() -> None:
     reader = PassthroughBytes(0, "text/event-stream; charset=utf-8", find_tokens)
-    done = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
+    result = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
 
-    frames = [reader.read(done[at : at + 10])[0] for at in range(0, len(done), 10)]
+    frames = [reader.read(result[index : index + 10])[0] for index in range(0, len(result), 10)]
 
-    assert b"".join(frame.raw or b"" for frame in frames) == done
+    assert b"".join(frame.raw or b"" for frame in frames) == result
     usage = [event for frame in frames for event in frame.events[1:]]
     assert usage == [UsageReport(Tokens(input=7), {"usage": {"total_tokens": 7}})]
     inner = b'data: {"response":{"usage":{"input_tokens":1}}}\n\n'

@@ -17,8 +17,8 @@ from tests.guards.growth import lines
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}
 
 
-def upstream(**said: Any) -> Upstream:
-    lists: dict[str, Any] = {name: frozenset(names) for name, names in said.items()}
+def upstream(**fields: Any) -> Upstream:
+    lists: dict[str, Any] = {name: frozenset(names) for name, names in fields.items()}
     return Upstream("openai", "openai", "https://example.com", **lists)
 
 

@@ -24,7 +24,7 @@ def test_the_body_that_was_given_is_not_changed() -> None:
 
 
 @for_each(
-    ("endpoint", "said", "changes", "becomes"),
+    ("endpoint", "fields", "changes", "becomes"),
     [
         ("chat", {}, ParameterOverrides({"temperature": 0.0}), {"temperature": 0.0}),
         (
@@ -121,6 +121,6 @@ def test_the_body_that_was_given_is_not_changed() -> None:
     ],
 )
 def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
-    endpoint: Endpoint, said: dict[str, Any], changes: ParameterOverrides, becomes: dict[str, Any]
+    endpoint: Endpoint, fields: dict[str, Any], changes: ParameterOverrides, becomes: dict[str, Any]
 ) -> None:
-    assert apply_parameters(endpoint, said, changes, OPENAI.fields[endpoint]) == becomes
+    assert apply_parameters(endpoint, fields, changes, OPENAI.fields[endpoint]) == becomes

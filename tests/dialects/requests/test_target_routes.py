@@ -57,7 +57,7 @@ UPSTREAMS = [upstream(dialect, lists) for dialect in DIALECTS for lists in LISTS
 def calls(draw: st.DrawFn) -> Call:
     dialect = draw(st.sampled_from([name for name in DIALECTS if name != "multimodel"]))
     endpoint = draw(
-        st.sampled_from([each for each in ENDPOINTS if each in CHECKED_FIELDS[dialect]])
+        st.sampled_from([item for item in ENDPOINTS if item in CHECKED_FIELDS[dialect]])
     )
     fields = CHECKED_FIELDS[dialect][endpoint]
     body = dict(SAID[endpoint])
@@ -82,7 +82,7 @@ def calls(draw: st.DrawFn) -> Call:
 def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     call: Call, there: Upstream, only: Any, model: str, changes: ParameterOverrides
 ) -> None:
-    asked, spoken, target = (
+    dialect, spoken, target = (
         DIALECTS[call.head.dialect],
         DIALECTS[there.dialect],
         Target(there, model),
@@ -90,28 +90,28 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     if only is not None:
         target = Target(there, model, endpoint=only)
     try:
-        way = way_of(call.head.endpoint, asked, target, spoken)
+        way = way_of(call.head.endpoint, dialect, target, spoken)
     except InvalidField:
         return
-    before = dict(call.body)
+    document_before = dict(call.body)
 
-    made = passed_on(way, call.head.endpoint, call.body, model, changes)
+    request = passed_on(way, call.head.endpoint, call.body, model, changes)
 
-    assert call.body == before
-    if made is not None:
+    assert call.body == document_before
+    if request is not None:
         endpoints = call.head.endpoint, way.endpoint
-        long = translate(asked, spoken, endpoints, call.body, target, changes)
-        assert long.body == made.body  # a field that is set may stand elsewhere
+        long = translate(dialect, spoken, endpoints, call.body, target, changes)
+        assert long.body == request.body  # a field that is set may stand elsewhere
         assert {name: type(value) for name, value in long.body.items()} == {
-            name: type(value) for name, value in made.body.items()
+            name: type(value) for name, value in request.body.items()
         }
         assert (list(long.supported_fields), long.accepts_zero_bound) == (
-            list(made.supported_fields),
-            made.accepts_zero_bound,
+            list(request.supported_fields),
+            request.accepts_zero_bound,
         )
         assert (long.dropped_fields, long.max_output_tokens) == (
-            made.dropped_fields,
-            made.max_output_tokens,
+            request.dropped_fields,
+            request.max_output_tokens,
         )
 
 
@@ -128,17 +128,17 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
 ) -> None:
     target, spoken = Target(there, model), DIALECTS[there.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, spoken)
-    known = spoken.fields.get(endpoint, {}).keys() | there.accepts
+    known_names = spoken.fields.get(endpoint, {}).keys() | there.accepts
     with suppress(InvalidField):  # what was sent before is known already
         way_of(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
         if is_sent:
             translate_request(call, target, DIALECTS[call.head.dialect], spoken, changes)
 
-    made = parameters(call, target, changes)
+    document = parameters(call, target, changes)
 
-    long = apply_parameters(endpoint, {**call.body, "model": model}, changes, known)
-    assert made == {**long, "model": call.body["model"]}
-    assert {name: type(value) for name, value in made.items()} == {
+    long = apply_parameters(endpoint, {**call.body, "model": model}, changes, known_names)
+    assert document == {**long, "model": call.body["model"]}
+    assert {name: type(value) for name, value in document.items()} == {
         name: type(value) for name, value in {**long, "model": call.body["model"]}.items()
     }
 
@@ -153,10 +153,10 @@ def test_usual_way_is_short(
     target = Target(upstream(dialect, {}), "gpt-4o")
     way = way_of("chat", OPENAI, target, DIALECTS[dialect])
 
-    made = passed_on(way, "chat", usual, "gpt-4o", changes)
+    request = passed_on(way, "chat", usual, "gpt-4o", changes)
 
-    assert made is not None
-    assert made.body["model"] == "gpt-4o"
+    assert request is not None
+    assert request.body["model"] == "gpt-4o"
     assert way_of("chat", OPENAI, target, DIALECTS[dialect]) is way
 
 
@@ -173,10 +173,10 @@ def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
     way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
     for number in range(1, 3 * MOST_KEPT):
-        said = {**SAID["chat"], "max_tokens": number}
-        made = passed_on(way, "chat", said, "gpt-4o", changes)
-        assert made is not None
-        assert made.body["max_tokens"] == min(9, number)
+        fields = {**SAID["chat"], "max_tokens": number}
+        request = passed_on(way, "chat", fields, "gpt-4o", changes)
+        assert request is not None
+        assert request.body["max_tokens"] == min(9, number)
         assert len(changes.changed[way]) <= MOST_KEPT
 
 
@@ -184,9 +184,9 @@ class EmptiedByOthers(dict[Any, Any]):
     """What another thread empties as soon as somebody has looked into it."""
 
     def __contains__(self, key: object) -> bool:
-        found = super().__contains__(key)
+        is_found = super().__contains__(key)
         self.clear()
-        return found
+        return is_found
 
 
 def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
@@ -195,7 +195,7 @@ def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
     way.unchanged = EmptiedByOthers()
 
     for _ in range(3):
-        said = {**SAID["chat"], "max_tokens": 7}
-        made = passed_on(way, "chat", said, "gpt-4o", UNCHANGED)
-        assert made is not None
-        assert made.max_output_tokens == 7
+        fields = {**SAID["chat"], "max_tokens": 7}
+        request = passed_on(way, "chat", fields, "gpt-4o", UNCHANGED)
+        assert request is not None
+        assert request.max_output_tokens == 7

@@ -16,12 +16,12 @@ LEGACY: Any = ("completions", "completions")
 BODY = {"model": "m", "prompt": "p"}
 
 
-def target(dialect: str, **more: Any) -> Target:
-    return Target(Upstream("one", dialect, "http://127.0.0.1:9", **more), "m")
+def target(dialect: str, **options: Any) -> Target:
+    return Target(Upstream("one", dialect, "http://127.0.0.1:9", **options), "m")
 
 
-def crossed(came: str, goes: str, **fields: Any) -> Any:
-    return translate(DIALECTS[came], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
+def crossed(received: str, goes: str, **fields: Any) -> Any:
+    return translate(DIALECTS[received], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
 
 
 def test_a_field_that_both_know_passes() -> None:
@@ -61,50 +61,50 @@ def test_a_field_that_tunes_is_dropped_and_named() -> None:
 def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool) -> None:
     paths = {"x-codex-turn-metadata": '{"cwd": "C:/secret-project"}'}
     body = {"model": "m", "input": "Hi", "client_metadata": paths}
-    goes = target(dialect, open_ranges=open_ranges)
+    target_item = target(dialect, open_ranges=open_ranges)
     endpoints: Any = ("responses", endpoint)
 
-    fitted = translate(DIALECTS["openai"], DIALECTS[dialect], endpoints, body, goes)
+    fitted = translate(DIALECTS["openai"], DIALECTS[dialect], endpoints, body, target_item)
 
     assert ("client_metadata" in fitted.body) == is_sent
     assert ("client_metadata" in fitted.dropped_fields) != is_sent
 
 
 @pytest.mark.parametrize(
-    ("came", "goes", "value"),
+    ("received", "goes", "value"),
     [
         ("anthropic", "openai", {"edits": [{"type": "clear_thinking_20251015"}]}),
         ("openai", "anthropic", [{"type": "compaction"}]),
     ],
 )
-def test_drops_field_of_same_name(came: str, goes: str, value: Any) -> None:
+def test_drops_field_of_same_name(received: str, goes: str, value: Any) -> None:
     endpoints: dict[str, Any] = {"anthropic": "chat", "openai": "responses"}
     body: dict[str, Any] = {"model": "m", "max_tokens": 9, "context_management": value}
-    if came == "anthropic":
+    if received == "anthropic":
         body["messages"] = [{"role": "user", "content": "Hi"}]
     else:
         body["input"] = "Hi"
-    ways = endpoints[came], endpoints[goes]
+    ways = endpoints[received], endpoints[goes]
 
-    fitted = translate(DIALECTS[came], DIALECTS[goes], ways, body, target(goes))
+    fitted = translate(DIALECTS[received], DIALECTS[goes], ways, body, target(goes))
 
     assert "context_management" in fitted.dropped_fields
     assert "context_management" not in fitted.body
 
 
 def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
-    there = target("openai", drops=frozenset({"provider"}), refuses=frozenset())
+    context = target("openai", drops=frozenset({"provider"}), refuses=frozenset())
     names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]
     body = {**BODY, **dict.fromkeys(names, 1)}
 
-    fitted = translate(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, there)
+    fitted = translate(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, context)
 
     assert fitted.dropped_fields == ("provider",)
     assert not fitted.body.keys() & set(names)
 
 
 @for_each(
-    ("came", "goes", "field"),
+    ("received", "goes", "field"),
     [
         ("fireworks", "openai", {"images": ["data:"]}),
         ("scale", "openai", {"guided_regex": "a+"}),
@@ -116,9 +116,9 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
         ("fireworks", "openai", {"response_format": {"type": "json_object"}}),
     ],
 )
-def test_refuses_shaping_field_by_name(came: str, goes: str, field: dict[str, Any]) -> None:
+def test_refuses_shaping_field_by_name(received: str, goes: str, field: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as refused:
-        crossed(came, goes, **field)
+        crossed(received, goes, **field)
 
     assert refused.value.param in field
 
@@ -185,16 +185,16 @@ def test_the_time_a_client_allows_is_kept_by_the_proxy_and_so_not_lost() -> None
 
 
 @for_each(
-    ("dialect", "more", "bound", "dropped"),
+    ("dialect", "options", "bound", "dropped"),
     [
         ("openai", {"max_tokens": 3, "max_completion_tokens": 4}, 4, ("max_tokens",)),
         ("multimodel", {"logprobs": True}, None, ("logprobs",)),
     ],
 )
 def test_names_dropped_fields(
-    dialect: str, more: dict[str, Any], bound: int | None, dropped: tuple[str, ...]
+    dialect: str, options: dict[str, Any], bound: int | None, dropped: tuple[str, ...]
 ) -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": "p"}], **more}
+    body = {"model": "m", "messages": [{"role": "user", "content": "p"}], **options}
 
     fitted = translate(
         DIALECTS["openai"], DIALECTS[dialect], ("chat", "completions"), body, target(dialect)
@@ -213,12 +213,12 @@ ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("came", "endpoint", "body"), ONE_ANSWER)
-def test_responses_has_one_answer(came: str, endpoint: Any, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("received", "endpoint", "body"), ONE_ANSWER)
+def test_responses_has_one_answer(received: str, endpoint: Any, body: dict[str, Any]) -> None:
     def asked(number: int | None) -> Any:
         ends: Any = endpoint, "chat"
-        said = {**body, "n": number}
-        return translate(DIALECTS[came], DIALECTS["openai"], ends, said, target("openai"))
+        fields = {**body, "n": number}
+        return translate(DIALECTS[received], DIALECTS["openai"], ends, fields, target("openai"))
 
     for number in (None, 1):
         assert asked(number).body["model"] == "m"
@@ -262,7 +262,7 @@ def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None
 
 
 @for_each(
-    ("fields", "most", "changes", "bound", "assumed"),
+    ("fields", "maximum", "changes", "bound", "assumed"),
     [
         ({}, (), ParameterOverrides(), 8192, ("max_tokens 8192",)),
         ({}, (("max_tokens", 32000),), ParameterOverrides(), 32000, ("max_tokens 32000",)),
@@ -273,14 +273,14 @@ def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None
 )
 def test_an_upstream_of_messages_has_a_bound_and_one_that_nobody_said_is_told(
     fields: dict[str, Any],
-    most: Any,
+    maximum: Any,
     changes: ParameterOverrides,
     bound: int,
     assumed: tuple[str, ...],
 ) -> None:
     openai, anthropic = DIALECTS["openai"], DIALECTS["anthropic"]
     body = {"model": "m", "input": "Where?", **fields}
-    to = target("anthropic", most=most)
+    to = target("anthropic", most=maximum)
 
     fitted = translate(openai, anthropic, ("responses", "chat"), body, to, changes)
 

@@ -69,10 +69,13 @@ def test_headers_are_ours_and_the_policys() -> None:
 def test_a_chat_for_a_dialect_without_chat_goes_as_a_completion() -> None:
     multimodel = replace(UPSTREAM, dialect="multimodel", base_url="https://m.example.test")
 
-    asked = question(multimodel, messages=[{"role": "user", "content": "hi"}])
+    request = question(multimodel, messages=[{"role": "user", "content": "hi"}])
 
-    assert (asked.url, asked.endpoint) == ("https://m.example.test/v1/completion", "completions")
-    assert json.loads(asked.body)["prompt"] == "user: hi\n\nassistant:"
+    assert (request.url, request.endpoint) == (
+        "https://m.example.test/v1/completion",
+        "completions",
+    )
+    assert json.loads(request.body)["prompt"] == "user: hi\n\nassistant:"
 
 
 def test_embeddings_are_refused_where_there_are_none() -> None:
@@ -86,19 +89,19 @@ def test_embeddings_are_refused_where_there_are_none() -> None:
 
 def test_a_call_is_put_into_a_targets_form_once_and_anew_where_anything_differs() -> None:
     openai = DIALECTS["openai"]
-    asked = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
-    call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), asked)
-    target, other = Target(UPSTREAM, "served"), Target(UPSTREAM, "other")
+    request = {"model": "asked", "messages": [{"role": "user", "content": "p"}], "stream": True}
+    call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), request)
+    target, other_target = Target(UPSTREAM, "served"), Target(UPSTREAM, "other")
     capped = ParameterOverrides(set={"temperature": 0})
 
-    made = translate_request(call, target, openai, openai, capped)
-    sent = build_request(call, target, openai, openai, capped)
+    result = translate_request(call, target, openai, openai, capped)
+    sent_value = build_request(call, target, openai, openai, capped)
 
-    assert translate_request(call, target, openai, openai, capped) is made
-    assert json.loads(sent.body) == {**made.body, "stream_options": {"include_usage": True}}
-    assert "stream_options" not in made.body
+    assert translate_request(call, target, openai, openai, capped) is result
+    assert json.loads(sent_value.body) == {**result.body, "stream_options": {"include_usage": True}}
+    assert "stream_options" not in result.body
     assert "temperature" not in translate_request(call, target, openai, openai).body
-    assert translate_request(call, other, openai, openai, capped).body["model"] == "other"
+    assert translate_request(call, other_target, openai, openai, capped).body["model"] == "other"
     masked = replace(call, body={**call.body, "messages": [{"role": "user", "content": "***"}]})
     [message] = translate_request(masked, target, openai, openai, capped).body["messages"]
     assert message["content"] == "***"

@@ -35,13 +35,13 @@ def documents(raw: bytes) -> Iterator[bytes]:
         yield document
 
 
-def read(given: Iterable[bytes | Json], **options: Any) -> list[Frame]:
+def read(value: Iterable[bytes | Json], **options: Any) -> list[Frame]:
     """Return the frames of documents, in sequence if guards read them or they cross."""
     read_options = ReadOptions(call=CALL, **options)
     reader = RESPONSES.reader(read_options)
     frames: list[Frame] = []
-    for each in given:
-        raw = each if isinstance(each, bytes) else orjson.dumps(each)
+    for data in value:
+        raw = data if isinstance(data, bytes) else orjson.dumps(data)
         frames += reader.read(orjson.loads(raw), raw)
     splits = read_options.split and not read_options.whole
     checked(frames, split=splits)
@@ -63,19 +63,19 @@ def without_bytes(frames: Iterable[Frame]) -> list[Frame]:
     return [frame._replace(raw=None) for frame in frames]
 
 
-def written(frames: Iterable[Frame], call: Call = CALL, *, whole: bool = False) -> bytes:
-    options = WriteOptions(call=call, whole=whole, verdicts=lambda: ())
+def written(frames: Iterable[Frame], call: Call = CALL, *, is_whole: bool = False) -> bytes:
+    options = WriteOptions(call=call, whole=is_whole, verdicts=lambda: ())
     return b"".join(map(RESPONSES.writer(options).feed, frames))
 
 
 def texts(frames: Iterable[Frame]) -> dict[Part, str]:
     """Return the text of each part."""
-    found: dict[Part, str] = {}
+    results: dict[Part, str] = {}
     for frame in frames:
         for event in frame.events:
             if isinstance(event, Delta):
-                found[event.part] = found.get(event.part, "") + event.text
-    return found
+                results[event.part] = results.get(event.part, "") + event.text
+    return results
 
 
 def kinds(frames: Iterable[Frame]) -> list[str]:

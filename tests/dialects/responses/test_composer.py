@@ -58,10 +58,10 @@ def test_a_stream_begins_and_ends_as_an_openai_stream_does() -> None:
         *("output_text.delta", "output_text.delta", "output_text.done", "content_part.done"),
         *("output_item.done", "completed"),
     ]
-    whole = accumulated(raw)
-    assert (whole["id"], whole["created_at"], whole["model"]) == ("c1", 1_700_000_000, "m")
-    assert whole["usage"]["input_tokens"] == 5
-    assert whole["store"] is False
+    document = accumulated(raw)
+    assert (document["id"], document["created_at"], document["model"]) == ("c1", 1_700_000_000, "m")
+    assert document["usage"]["input_tokens"] == 5
+    assert document["store"] is False
 
 
 def test_texts_and_refusals_are_parts_of_one_message() -> None:
@@ -78,11 +78,11 @@ def test_parts_of_one_kind_that_follow_each_other_are_one_text() -> None:
 
 
 def test_reasoning_is_an_item_of_its_own() -> None:
-    thought, message, after = items(
+    thought, message, document_after = items(
         stream(*says(("reasoning", "Hm."), ("text", "A"), ("summary", "So.")))
     )
 
-    assert (thought["type"], message["type"], after["type"]) == (
+    assert (thought["type"], message["type"], document_after["type"]) == (
         "reasoning",
         "message",
         "reasoning",
@@ -101,19 +101,19 @@ def test_a_tool_call_is_an_item(kind: str, call: ToolCall, item: Json) -> None:
     part = Part(kind, 0)  # type: ignore[arg-type]
     frames = stream(Begin(part, call), Delta(part, "{"), Delta(part, "}"), *says(("text", "A")))
 
-    called, message = items(frames)
+    calls, message = items(frames)
 
-    assert item.items() <= called.items()
-    assert (called["call_id"], called["name"], called["status"]) == ("a", "f", "completed")
+    assert item.items() <= calls.items()
+    assert (calls["call_id"], calls["name"], calls["status"]) == ("a", "f", "completed")
     assert message["content"][0]["text"] == "A"
 
 
 def test_a_call_has_the_signature_of_its_thought_in_its_id() -> None:
     part = Part("arguments", 0)
-    begun = Frame((Begin(part, ToolCall("a", "f")), Attach(part, "signature", "sig")))
-    [called] = items([START, begun, *stream(Delta(part, "{}"))[1:]])
+    frame = Frame((Begin(part, ToolCall("a", "f")), Attach(part, "signature", "sig")))
+    [calls] = items([START, frame, *stream(Delta(part, "{}"))[1:]])
 
-    assert called["call_id"] == "a_signed_c2ln"
+    assert calls["call_id"] == "a_signed_c2ln"
 
 
 def test_log_probabilities_are_beside_their_text() -> None:
@@ -137,9 +137,9 @@ def test_log_probabilities_are_beside_their_text() -> None:
     ],
 )
 def test_why_an_answer_ends(reason: FinishReason, status: str, details: Json | None) -> None:
-    whole = accumulated(written(stream(*says(("text", "A")), reason=reason)))
+    document = accumulated(written(stream(*says(("text", "A")), reason=reason)))
 
-    assert (whole["status"], whole["incomplete_details"]) == (status, details)
+    assert (document["status"], document["incomplete_details"]) == (status, details)
 
 
 def test_an_empty_answer_is_an_empty_message() -> None:
@@ -149,8 +149,8 @@ def test_an_empty_answer_is_an_empty_message() -> None:
 
 
 def test_another_choice_is_left_out() -> None:
-    other = Part("text", 0, choice=1)
-    frames = stream(*says(("text", "A")), Begin(other), Delta(other, "B"))
+    other_part = Part("text", 0, choice=1)
+    frames = stream(*says(("text", "A")), Begin(other_part), Delta(other_part, "B"))
 
     assert [part["text"] for item in items(frames) for part in item["content"]] == ["A"]
 
@@ -158,6 +158,6 @@ def test_another_choice_is_left_out() -> None:
 def test_a_whole_answer_has_the_same_items() -> None:
     frames = stream(*says(("reasoning", "Hm."), ("text", "A|B")))
 
-    whole = orjson.loads(written(frames, whole=True))
-    assert whole == accumulated(written(frames))
-    assert written(frames[:-1], whole=True) == b""
+    full_value = orjson.loads(written(frames, is_whole=True))
+    assert full_value == accumulated(written(frames))
+    assert written(frames[:-1], is_whole=True) == b""

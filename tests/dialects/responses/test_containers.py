@@ -53,16 +53,16 @@ NAMING: dict[str, Json] = {
 
 def listing(upstream: str, accepts: str = "") -> str:
     """Return a policy that lists paths, and whose upstream may accept fields."""
-    upper, sep, rest = policy(upstream).partition("  resilient:\n")
-    text = upper + LISTED + sep + rest
+    upper, sep, remainder = policy(upstream).partition("  resilient:\n")
+    text = upper + LISTED + sep + remainder
     return text.replace("openai: {dialect: openai,", f"openai: {{dialect: openai, {accepts}")
 
 
-async def post(there: House, path: str, body: Json) -> tuple[int, Json]:
+async def post(context: House, path: str, body: Json) -> tuple[int, Json]:
     headers = {"authorization": f"Bearer {KEY}"}
     body = {"model": "gpt-4o-mini", "input": "x", **body}
-    async with there.session.post(path, headers=headers, json=body) as got:
-        return got.status, await got.json()
+    async with context.session.post(path, headers=headers, json=body) as response_item:
+        return response_item.status, await response_item.json()
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -71,13 +71,13 @@ async def test_responses_show_ids_unchanged(
 ) -> None:
     events = response_events(item_events(0, SPOKEN, "See the ", "file."), document=WHOLE)
     upstream.answer_with(stream(events, is_done=False) if streamed else answer(WHOLE))
-    asked: Json = {"stream": True} if streamed else {}
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as there:
-        status, whole = await there.ask(**asked)
+    request: Json = {"stream": True} if streamed else {}
+    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+        status, document = await context.ask(**request)
 
-    assert status == 200, whole
-    shown = whole["events"][-1]["response"] if streamed else whole
-    assert json.dumps(shown).count(OWN) == 4
+    assert status == 200, document
+    output = document["events"][-1]["response"] if streamed else document
+    assert json.dumps(output).count(OWN) == 4
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/anything"])
@@ -85,21 +85,21 @@ async def test_responses_show_ids_unchanged(
 async def test_ids_in_requests_require_accepts(
     name: str, path: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    found: list[tuple[int, Json]] = []
+    matches: list[tuple[int, Json]] = []
     upstream.answer_with(answer(response()))
     for accepts in ("", "accepts: [container.id, container_id],"):
         policies = listing(upstream.url, accepts)
-        async with house(tmp_path / "policies", upstream, policies) as there:
-            found.append(await post(there, path, NAMING[name]))
+        async with house(tmp_path / "policies", upstream, policies) as context:
+            matches.append(await post(context, path, NAMING[name]))
 
-    (refused, error), (accepted, _) = found
+    (refused, error), (accepted, _) = matches
     assert (refused, accepted) == (400, 200)
     assert "unless the upstream accepts" in error["error"]["message"]
     [request] = upstream.requests
-    sent = {field: request.json[field] for field in NAMING[name]}
-    for item in sent.get("input", []):
+    sent_body = {field: request.json[field] for field in NAMING[name]}
+    for item in sent_body.get("input", []):
         item["id"] = RAN["id"] if item["type"] == RAN["type"] else SHELL["id"]
-    assert sent == NAMING[name]
+    assert sent_body == NAMING[name]
 
 
 @pytest.mark.parametrize("tool", [{"type": "auto"}, {"type": "auto", "memory_limit": "4g"}])
@@ -108,8 +108,8 @@ async def test_new_containers_need_no_id(
 ) -> None:
     upstream.answer_with(answer(response()))
     tools = [{"type": "code_interpreter", "container": tool}]
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as there:
-        status, _ = await post(there, "/v1/responses", {"tools": tools})
+    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+        status, _ = await post(context, "/v1/responses", {"tools": tools})
 
     assert (status, upstream.requests[0].json["tools"]) == (200, tools)
 
@@ -121,10 +121,10 @@ async def test_listed_paths_forward_ids_unchanged(
     path = f"/v1/containers/{OWN}/files/cfile_1"
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
-        house(tmp_path / "policies", upstream, listing(upstream.url)) as there,
-        there.session.get(path, headers=headers) as got,
+        house(tmp_path / "policies", upstream, listing(upstream.url)) as context,
+        context.session.get(path, headers=headers) as response_item,
     ):
-        assert got.status == 200
+        assert response_item.status == 200
 
     assert upstream.requests[0].path == path
 
@@ -141,8 +141,8 @@ ACCOUNT_STATE: list[Json] = [
 async def test_listed_paths_refuse_account_state(
     body: Json, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as there:
-        status, refused = await post(there, "/v1/anything", body)
+    async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
+        status, refused = await post(context, "/v1/anything", body)
 
     assert status == 400, refused
     message = "clients may not set this field, unless the upstream accepts"
@@ -153,11 +153,13 @@ async def test_listed_paths_refuse_account_state(
 async def test_ids_of_files_require_accepts(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     part = {"type": "input_file", "file_id": "file-1"}
     upstream.answer_with(answer(response()))
-    found = []
+    matches = []
     for accepts in ("", "accepts: ['input[].content[].file_id'],"):
         policies = listing(upstream.url, accepts)
-        async with house(tmp_path / "policies", upstream, policies) as there:
-            found.append(await there.ask(model="kept", input=[{"role": "user", "content": [part]}]))
+        async with house(tmp_path / "policies", upstream, policies) as context:
+            matches.append(
+                await context.ask(model="kept", input=[{"role": "user", "content": [part]}])
+            )
 
-    assert [status for status, _ in found] == [400, 200]
-    assert found[0][1]["error"]["param"] == "input[].content[].file_id"
+    assert [status for status, _ in matches] == [400, 200]
+    assert matches[0][1]["error"]["param"] == "input[].content[].file_id"

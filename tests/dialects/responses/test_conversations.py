@@ -65,7 +65,7 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
 
 
 async def about(
-    there: House,
+    context: House,
     path: str = "",
     method: str = "GET",
     said: Json | None = None,
@@ -74,38 +74,40 @@ async def about(
 ) -> tuple[int, Json, dict[str, str]]:
     fields = {"authorization": f"Bearer {key}", **headers}
     url = f"/v1/conversations{path}"
-    async with there.session.request(method, url, headers=fields, json=said) as got:
-        raw = await got.read()
+    async with context.session.request(method, url, headers=fields, json=said) as response_item:
+        raw = await response_item.read()
     return (
-        got.status,
+        response_item.status,
         json.loads(raw) if raw else {},
-        {k.lower(): v for k, v in got.headers.items()},
+        {k.lower(): v for k, v in response_item.headers.items()},
     )
 
 
-async def made(there: House, to: str = "support-chat", **said: Any) -> str:
+async def made(context: House, to: str = "support-chat", **fields: Any) -> str:
     """Return the id that a client gets of a conversation that is made by a deployment."""
-    there.upstream.answer_with(answer(TALK))
-    status, body, _ = await about(there, method="POST", said=said, **{"x-headrace-deployment": to})
+    context.upstream.answer_with(answer(TALK))
+    status, body, _ = await about(
+        context, method="POST", said=fields, **{"x-headrace-deployment": to}
+    )
     assert status == 200, body
     return str(body["id"])
 
 
-async def item_of(there: House, talk: str) -> str:
+async def item_of(context: House, talk: str) -> str:
     """Return the id that a client gets of the item of a conversation."""
-    there.upstream.answer_with(answer(PAGE))
-    _, page, _ = await about(there, f"/{talk}/items")
+    context.upstream.answer_with(answer(PAGE))
+    _, page, _ = await about(context, f"/{talk}/items")
     return str(page["data"][0]["id"])
 
 
 async def test_one_is_made_where_the_deployment_says_and_leads_back_there(there: House) -> None:
-    given = await made(there, "resilient", items=[QUESTION], metadata={"a": "b"})
+    text = await made(there, "resilient", items=[QUESTION], metadata={"a": "b"})
 
-    assert given.startswith("conv_")
-    assert given != "conv_1"
-    asked = there.last
-    assert (asked.method, asked.path) == ("POST", "/v1/conversations")
-    assert asked.json == {"items": [QUESTION], "metadata": {"a": "b"}}
+    assert text.startswith("conv_")
+    assert text != "conv_1"
+    request = there.last
+    assert (request.method, request.path) == ("POST", "/v1/conversations")
+    assert request.json == {"items": [QUESTION], "metadata": {"a": "b"}}
     [record] = await there.proxy.sink.wait()
     assert (record.outcome, record.head.endpoint, record.plan.deployment) == (
         *("success", "conversations"),
@@ -118,23 +120,23 @@ async def test_one_is_made_where_the_deployment_says_and_leads_back_there(there:
 async def test_its_key_reaches_it_for_nothing(
     method: str, end: str, said: Json | None, document: Json, there: House
 ) -> None:
-    given = await made(there)
-    end = end.replace("{item}", await item_of(there, given) if "{item}" in end else "")
+    text = await made(there)
+    end = end.replace("{item}", await item_of(there, text) if "{item}" in end else "")
     there.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(there, f"/{given}{end}", method, said)
+    status, body, headers = await about(there, f"/{text}{end}", method, said)
 
     assert status == 200, body
     assert body.keys() == document.keys()
     assert '"msg_a1"' not in json.dumps(body)
     assert '"conv_1"' not in json.dumps(body)
     if document.get("id") == "conv_1":
-        assert body == {**document, "id": given}
-    asked = there.last
+        assert body == {**document, "id": text}
+    request = there.last
     own_end = end if "items/" not in end else "/items/msg_a1"
-    assert (asked.method, asked.path) == (method, f"/v1/conversations/conv_1{own_end}")
-    assert (json.loads(asked.body) if asked.body else None) == said
-    assert ("content-type" in asked.headers) == (said is not None)
+    assert (request.method, request.path) == (method, f"/v1/conversations/conv_1{own_end}")
+    assert (json.loads(request.body) if request.body else None) == said
+    assert ("content-type" in request.headers) == (said is not None)
     assert headers["x-headrace-cost-usd"] == "0"
 
 
@@ -142,13 +144,13 @@ async def test_its_key_reaches_it_for_nothing(
 async def test_nobody_else_does(
     method: str, end: str, said: Json | None, document: Json, there: House
 ) -> None:
-    given = await made(there)
-    item = await item_of(there, given)
-    forged = given[:-1] + ("A" if given[-1] != "A" else "B")
+    value = await made(there)
+    item = await item_of(there, value)
+    forged = value[:-1] + ("A" if value[-1] != "A" else "B")
     of_response = await there_response(there)
-    asked = len(there.upstream.requests)
+    request_count = len(there.upstream.requests)
 
-    tries = (OTHER, given), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
+    tries = (OTHER, value), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
     for key, text in tries:
         path = f"/{text}{end.replace('{item}', item)}"
         status, body, _ = await about(there, path, method, said, key)
@@ -156,59 +158,59 @@ async def test_nobody_else_does(
         assert (status, error["param"]) == (404, "conversation_id"), body
         assert error["message"] == f"Conversation with id '{text[:200]}' not found."
     if "{item}" in end:
-        status, body, _ = await about(there, f"/{given}/items/msg_a1", method, said)
+        status, body, _ = await about(there, f"/{value}/items/msg_a1", method, said)
         assert (status, body["error"]["param"]) == (404, "item_id")
-    assert len(there.upstream.requests) == asked
+    assert len(there.upstream.requests) == request_count
 
 
-async def there_response(there: House) -> str:
-    there.upstream.then(answer(response()))
-    return await there.id_of()
+async def there_response(context: House) -> str:
+    context.upstream.then(answer(response()))
+    return await context.id_of()
 
 
 async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_asked(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    other = "{upstream: openai, model: gpt-4o, price: {input: 1, output: 2}}"
+    other_value = "{upstream: openai, model: gpt-4o, price: {input: 1, output: 2}}"
     mini = "{upstream: openai, model: gpt-4o-mini, price: {input: 1, output: 2}}"
-    policies = policy(upstream.url, targets=f"{other}, {mini}")
-    async with house(tmp_path / "policies", upstream, policies) as there:
-        given = await made(there)
-        whole = response(conversation={"id": "conv_1"})
+    policies = policy(upstream.url, targets=f"{other_value}, {mini}")
+    async with house(tmp_path / "policies", upstream, policies) as context:
+        text = await made(context)
+        document = response(conversation={"id": "conv_1"})
         events = response_events(
-            item_events(0, text_item(" Paris."), " Par", "is."), document=whole
+            item_events(0, text_item(" Paris."), " Par", "is."), document=document
         )
-        upstream.then(answer(whole), answer(whole), stream(events, is_done=False))
+        upstream.then(answer(document), answer(document), stream(events, is_done=False))
 
-        first = await there.ask(conversation=given)
-        second = await there.ask(conversation={"id": given}, model="gpt-4o")
-        status, streamed = await there.ask(conversation=given, stream=True)
+        first_item = await context.ask(conversation=text)
+        second = await context.ask(conversation={"id": text}, model="gpt-4o")
+        status, streamed = await context.ask(conversation=text, stream=True)
 
-    for each in (first, second):
-        assert (each[0], each[1]["conversation"]) == (200, {"id": given}), each
+    for item in (first_item, second):
+        assert (item[0], item[1]["conversation"]) == (200, {"id": text}), item
     assert status == 200
-    ends = [each["response"] for each in streamed["events"] if "response" in each]
-    assert {json.dumps(each["conversation"]) for each in ends} == {json.dumps({"id": given})}
-    asked = [each.json for each in upstream.requests[1:]]
-    assert [each["conversation"] for each in asked] == ["conv_1"] * 3
-    assert [each["model"] for each in asked] == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
+    ends = [item["response"] for item in streamed["events"] if "response" in item]
+    assert {json.dumps(item["conversation"]) for item in ends} == {json.dumps({"id": text})}
+    requests = [item.json for item in upstream.requests[1:]]
+    assert [item["conversation"] for item in requests] == ["conv_1"] * 3
+    assert [item["model"] for item in requests] == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
 
 
 async def test_it_is_found_after_a_restart_and_on_another_replica(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with house(tmp_path / "one", upstream) as one:
-        given = await made(one)
+    async with house(tmp_path / "one", upstream) as single_house:
+        text = await made(single_house)
     async with house(tmp_path / "two", upstream) as two:
-        status, body, _ = await about(two, f"/{given}")
-        assert (status, body["id"]) == (200, given)
+        status, body, _ = await about(two, f"/{text}")
+        assert (status, body["id"]) == (200, text)
     async with house(tmp_path / "three", upstream, id_secrets=("another",)) as three:
-        status, _, _ = await about(three, f"/{given}")
+        status, _, _ = await about(three, f"/{text}")
         assert status == 404
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "param"),
+    ("fields", "status", "param"),
     [
         ({"conversation": "conv_1"}, 404, "conversation"),
         ({"conversation": {"id": "conv_1"}}, 404, "conversation"),
@@ -218,20 +220,20 @@ async def test_it_is_found_after_a_restart_and_on_another_replica(
     ],
 )
 async def test_what_is_no_conversation_of_its_key_is_refused(
-    said: Json, status: int, param: str, there: House
+    fields: Json, status: int, param: str, there: House
 ) -> None:
-    got, body = await there.ask(**said)
+    got, body = await there.ask(**fields)
 
     assert (got, body["error"]["param"]) == (status, param)
     assert there.upstream.requests == []
 
 
 async def test_it_goes_nowhere_else(there: House) -> None:
-    given = await made(there, "resilient")
-    elsewhere = await there.ask(conversation=given)
-    other_key = await there.ask(conversation=given, key=OTHER)
+    text = await made(there, "resilient")
+    elsewhere = await there.ask(conversation=text)
+    other_key = await there.ask(conversation=text, key=OTHER)
     there.upstream.then(answer(response()))
-    on, _ = await there.ask(conversation=given, model="primary")
+    on, _ = await there.ask(conversation=text, model="primary")
 
     for status, body in (elsewhere, other_key):
         assert (status, body["error"]["param"]) == (404, "conversation")
@@ -239,26 +241,26 @@ async def test_it_goes_nowhere_else(there: House) -> None:
 
 
 async def test_guards_read_what_is_written_and_what_is_shown(there: House) -> None:
-    given = await made(there, "guarded")
-    asked = len(there.upstream.requests)
-    said = {"items": [{**QUESTION, "content": "The forbidden word."}]}
-    refused = await about(there, f"/{given}/items", "POST", said)
+    text = await made(there, "guarded")
+    request_count = len(there.upstream.requests)
+    fields = {"items": [{**QUESTION, "content": "The forbidden word."}]}
+    refused = await about(there, f"/{text}/items", "POST", fields)
     there.upstream.then(answer({**TALK, "metadata": {"to": EMAIL}}))
-    shown = await about(there, f"/{given}")
+    outputs = await about(there, f"/{text}")
 
     assert (refused[0], refused[1]["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(there.upstream.requests) == asked + 1
-    assert (shown[0], EMAIL in json.dumps(shown[1])) == (200, False)
+    assert len(there.upstream.requests) == request_count + 1
+    assert (outputs[0], EMAIL in json.dumps(outputs[1])) == (200, False)
 
 
 @pytest.mark.parametrize("end", ["/items", "/items/{item}"])
 async def test_guards_of_answers_read_its_items(end: str, there: House) -> None:
-    given = await made(there, "guarded")
+    text = await made(there, "guarded")
     item = {**ASKED, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
-    known = await item_of(there, given)
+    known_text = await item_of(there, text)
     there.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
 
-    status, body, _ = await about(there, f"/{given}{end.replace('{item}', known)}")
+    status, body, _ = await about(there, f"/{text}{end.replace('{item}', known_text)}")
 
     assert (status, EMAIL in json.dumps(body)) == (200, False), body
     assert "Ask " in json.dumps(body)
@@ -268,20 +270,20 @@ async def test_guards_of_answers_read_its_items(end: str, there: House) -> None:
 async def test_what_is_masked_in_an_item_is_put_back_in_the_list_of_it(
     words: int, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async def echo(asked: Asked, wire: Wire) -> None:
-        [item] = asked.json["items"]
+    async def echo(request: Asked, wire: Wire) -> None:
+        [item] = request.json["items"]
         content = [{"type": "input_text", "text": item["content"]}]
-        await answer({**PAGE, "data": [{**ASKED, "content": content}]})(asked, wire)
+        await answer({**PAGE, "data": [{**ASKED, "content": content}]})(request, wire)
 
     guard = "{guard: pii, entities: [email], action: mask, restore: true}"
     policies = policy(upstream.url).replace("input: [", f"input: [{guard}, ")
     policies = policies.replace("    output: [{guard: pii, action: mask}]\n", "")
     text = f"Mail {EMAIL}. " + "word " * words
-    async with house(tmp_path / "policies", upstream, policies) as there:
-        given = await made(there, "guarded")
+    async with house(tmp_path / "policies", upstream, policies) as context:
+        value = await made(context, "guarded")
         upstream.then(echo)
-        said = {"items": [{**QUESTION, "content": text}]}
-        status, body, _ = await about(there, f"/{given}/items", "POST", said)
+        fields = {"items": [{**QUESTION, "content": text}]}
+        status, body, _ = await about(context, f"/{value}/items", "POST", fields)
 
     assert status == 200, body
     assert EMAIL not in upstream.requests[-1].json["items"][0]["content"]
@@ -293,72 +295,72 @@ async def test_a_guard_that_wants_another_answer_blocks_as_this_one_is_in_the_co
 ) -> None:
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
-    async with house(tmp_path / "policies", upstream, policies) as there:
-        given = await made(there, "guarded")
+    async with house(tmp_path / "policies", upstream, policies) as context:
+        text = await made(context, "guarded")
         upstream.answer_with(answer(response(text_item("A hippo."))))
-        status, body = await there.ask(model="watched", conversation=given)
+        status, body = await context.ask(model="watched", conversation=text)
         in_one = len(upstream.requests) - 1
-        await there.ask(model="watched")
+        await context.ask(model="watched")
 
     assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
     assert (in_one, len(upstream.requests) - 2) == (1, 2)
 
 
 async def test_null_metadata_takes_them_away(there: House) -> None:
-    given = await made(there, metadata=None)
+    text = await made(there, metadata=None)
     assert there.last.json == {"metadata": None}
 
-    await about(there, f"/{given}", "POST", {"metadata": None, "items": None})
+    await about(there, f"/{text}", "POST", {"metadata": None, "items": None})
 
     assert there.last.json == {"metadata": None}
 
 
 async def test_limits_of_calls_count_it(there: House) -> None:
-    given = await made(there, "guarded")
+    text = await made(there, "guarded")
     there.upstream.answer_with(answer(TALK))
 
-    assert [(await about(there, f"/{given}"))[0] for _ in range(3)] == [200, 200, 429]
+    assert [(await about(there, f"/{text}"))[0] for _ in range(3)] == [200, 200, 429]
 
 
 async def test_what_is_written_is_sent_once(there: House) -> None:
-    given = await made(there, "resilient")
-    said = {"items": [QUESTION]}
+    text = await made(there, "resilient")
+    fields = {"items": [QUESTION]}
     there.upstream.then(cut_before_head())
-    lost, _, _ = await about(there, f"/{given}/items", "POST", said)
+    lost_count, _, _ = await about(there, f"/{text}/items", "POST", fields)
     lost_at = len(there.upstream.requests)
     there.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(PAGE))
-    later, _, _ = await about(there, f"/{given}/items", "POST", said)
+    later, _, _ = await about(there, f"/{text}/items", "POST", fields)
 
-    assert (lost, lost_at) == (502, 2)
+    assert (lost_count, lost_at) == (502, 2)
     assert (later, len(there.upstream.requests)) == (200, 4)
 
 
 async def test_its_answers_are_not_kept(there: House) -> None:
-    given = await made(there, "kept")
+    text = await made(there, "kept")
     there.upstream.answer_with(answer(response()))
     for _ in range(2):
-        assert (await there.ask(conversation=given, model="keeper"))[0] == 200
+        assert (await there.ask(conversation=text, model="keeper"))[0] == 200
 
     assert len(there.upstream.requests) == 3
 
 
 async def test_items_have_the_providers_ids_again_where_they_are_written(there: House) -> None:
-    given = await made(there)
-    item = await item_of(there, given)
+    text = await made(there)
+    item = await item_of(there, text)
     there.upstream.answer_with(answer(PAGE))
     reference = {"type": "item_reference", "id": item}
 
-    status, _, _ = await about(there, f"/{given}/items", "POST", {"items": [reference]})
-    after, _, _ = await about(there, f"/{given}/items?after={item}&limit=1&include[]=a.b&x=y")
+    status, _, _ = await about(there, f"/{text}/items", "POST", {"items": [reference]})
+    count_after, _, _ = await about(there, f"/{text}/items?after={item}&limit=1&include[]=a.b&x=y")
 
-    assert (status, after) == (200, 200)
+    assert (status, count_after) == (200, 200)
     assert there.upstream.requests[-2].json == {"items": [{**reference, "id": "msg_a1"}]}
     query = there.last.path.replace("%5B%5D", "[]").partition("?")[2]
     assert query == "after=msg_a1&limit=1&include[]=a.b"
 
 
 @pytest.mark.parametrize(
-    ("said", "param"),
+    ("fields", "param"),
     [
         ({"items": "x"}, "items"),
         ({"items": [{"type": 1}]}, "items.0.type"),
@@ -369,11 +371,11 @@ async def test_items_have_the_providers_ids_again_where_they_are_written(there: 
     ],
 )
 async def test_what_is_wrong_is_named_as_its_client_does(
-    said: Json, param: str, there: House
+    fields: Json, param: str, there: House
 ) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
-    status, body, _ = await about(there, method="POST", said=said, **headers)
+    status, body, _ = await about(there, method="POST", said=fields, **headers)
 
     assert status in (400, 404), body
     assert body["error"]["param"].startswith(param), body
@@ -400,12 +402,12 @@ async def test_without_a_secret_the_setting_is_named(
 ) -> None:
     async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
         made_, body, _ = await about(bare, method="POST", said={}, key=OTHER)
-        leaning, other = await bare.ask(conversation="conv_1")
+        leaning, other_document = await bare.ask(conversation="conv_1")
 
     assert (made_, body["error"]["param"]) == (400, "conversation_id")
-    assert (leaning, other["error"]["param"]) == (400, "conversation")
-    for each in (body, other):
-        assert "HEADRACE_SECRET" in each["error"]["message"]
+    assert (leaning, other_document["error"]["param"]) == (400, "conversation")
+    for document in (body, other_document):
+        assert "HEADRACE_SECRET" in document["error"]["message"]
     assert upstream.requests == []
 
 
@@ -414,37 +416,37 @@ async def test_without_a_secret_the_setting_is_named(
 async def test_what_is_no_such_document_is_the_upstreams_fault(
     ways: list[tuple[str, str, Json | None, Json]], document: Json, there: House
 ) -> None:
-    given = await made(there)
-    item = await item_of(there, given)
+    text = await made(there)
+    item = await item_of(there, text)
     there.upstream.answer_with(answer(document))
 
-    for method, end, said, _ in ways:
-        path = f"/{given}{end.replace('{item}', item)}"
-        status, body, _ = await about(there, path, method, said)
+    for method, end, fields, _ in ways:
+        path = f"/{text}{end.replace('{item}', item)}"
+        status, body, _ = await about(there, path, method, fields)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
 async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
-    given = await made(there)
+    text = await made(there)
     error = {"message": "No conversation 'conv_1'.", "type": "invalid_request_error"}
     there.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body, _ = await about(there, f"/{given}")
+    status, body, _ = await about(there, f"/{text}")
 
     assert status == 404
-    assert given in body["error"]["message"]
+    assert text in body["error"]["message"]
 
 
 async def test_it_is_explained_and_counted_as_any_call(there: House) -> None:
-    given = await made(there)
-    _, _, headers = await about(there, f"/{given}")
+    value = await made(there)
+    _, _, headers = await about(there, f"/{value}")
 
     async with there.session.get(
         f"{there.proxy.admin}/explain/{headers['x-request-id']}"
     ) as explained:
         text = await explained.text()
-    async with there.session.get(f"{there.proxy.admin}/metrics") as got:
-        lines = (await got.text()).splitlines()
+    async with there.session.get(f"{there.proxy.admin}/metrics") as response_item:
+        lines = (await response_item.text()).splitlines()
 
     assert explained.status == 200
     assert "openai" in text.partition("pinned")[2]
@@ -464,11 +466,11 @@ ENDS = [
 
 
 def test_a_body_has_what_its_path_takes() -> None:
-    said = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
+    fields = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
     took = {
         key: (call.body, call.warnings)
         for key in ENDS
-        for call in [read_conversation_call(head(*key), said)]
+        for call in [read_conversation_call(head(*key), fields)]
     }
 
     items, metadata = {"input": [QUESTION]}, {"metadata": {"a": "b"}}

@@ -72,9 +72,9 @@ def test_a_failure_has_its_usage_beside_it() -> None:
     failed = response(status="failed")
 
     for document in (failed, {"type": "response.failed", "response": failed}):
-        found = find_failure(document)
-        assert found is not None
-        assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (5, 3)
+        results = find_failure(document)
+        assert results is not None
+        assert (results["usage"]["prompt_tokens"], results["usage"]["completion_tokens"]) == (5, 3)
     bare = find_failure(response(status="failed", usage=None))
     assert bare is not None
     assert bare["usage"] is None
@@ -103,20 +103,26 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
     """One target, which serves chats by Responses too."""
     price = "price: {input: 1, output: 2}"
     only = f"{{upstream: openai, model: gpt-4o-mini, endpoint: responses, {price}}}"
-    told = policy(upstream.url, targets=only)
+    text = policy(upstream.url, targets=only)
     fallback = f"    fallback: [{{upstream: spare, model: other, {price}}}]\n"
-    assert fallback in told
-    async with house(tmp_path / "policies", upstream, told.replace(fallback, "", 1)) as running:
+    assert fallback in text
+    async with house(tmp_path / "policies", upstream, text.replace(fallback, "", 1)) as running:
         yield running
 
 
-async def chat(there: House, **more: Any) -> int:
+async def chat(context: House, **options: Any) -> int:
     """Ask as a client of chats, and return the status."""
-    asked = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Go on."}], **more}
+    request = {
+        "model": "gpt-4o-mini",
+        "messages": [{"role": "user", "content": "Go on."}],
+        **options,
+    }
     headers = {"authorization": f"Bearer {KEY}"}
-    async with there.session.post("/v1/chat/completions", headers=headers, json=asked) as got:
-        await got.read()
-        return got.status
+    async with context.session.post(
+        "/v1/chat/completions", headers=headers, json=request
+    ) as response_item:
+        await response_item.read()
+        return response_item.status
 
 
 @pytest.mark.parametrize(
@@ -129,8 +135,8 @@ async def chat(there: House, **more: Any) -> int:
 async def test_each_end_is_counted_as_what_it_is(
     end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, there: House
 ) -> None:
-    status, more, (answered, outcome, source, use) = end
-    ended = response(ITEM, status=status, **more)
+    status, options, (answered, outcome, source, use) = end
+    ended = response(ITEM, status=status, **options)
     events = response_events(item_events(0, ITEM, " Par", "is."), document=ended)
     there.upstream.answer_with(answer(ended) if way == "whole" else stream(events, is_done=False))
     streamed: Json = {"stream": True} if way == "stream" else {}
@@ -175,12 +181,12 @@ async def test_a_failure_and_the_answer_after_it_are_both_paid(
     failed = response(status="failed", error=SORRY)
     upstream.then(answer(failed), answer(response()))
 
-    async with house(tmp_path / "policies", upstream) as there:  # one target, and one behind it
-        status, _ = await there.ask()
-        [record] = await there.proxy.sink.wait(1)
+    async with house(tmp_path / "policies", upstream) as context:  # one target, and one behind it
+        status, _ = await context.ask()
+        [record] = await context.proxy.sink.wait(1)
 
     assert (status, record.outcome, record.billing.cost) == (200, "success", 2 * PRICED)
-    uses = [(each.result.use, each.bill.cost) for each in record.billing.attempts]
+    uses = [(attempt.result.use, attempt.bill.cost) for attempt in record.billing.attempts]
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 

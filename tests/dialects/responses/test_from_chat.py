@@ -13,12 +13,12 @@ from tests.for_each import for_each
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
-def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
-    return convert_from_chat({"model": "m", "messages": [*messages], **more})
+def crossed(*messages: Any, **options: Any) -> dict[str, Any]:
+    return convert_from_chat({"model": "m", "messages": [*messages], **options})
 
 
 def test_messages_become_items() -> None:
-    made = crossed(
+    document = crossed(
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL]},
@@ -26,7 +26,7 @@ def test_messages_become_items() -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
     )
 
-    assert made["input"] == [
+    assert document["input"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
         {"role": "assistant", "content": "Let me see."},
@@ -34,18 +34,18 @@ def test_messages_become_items() -> None:
         {"type": "function_call_output", "call_id": "c1", "output": "ok"},
         {"role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
     ]
-    assert made["store"] is False
+    assert document["store"] is False
 
 
 def test_the_result_of_a_custom_tool_is_one_of_its_own() -> None:
     call = {"id": "c1", "type": "custom", "custom": {"name": "f", "input": "x"}}
 
-    made = crossed(
+    document = crossed(
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "ok"},
     )
 
-    assert [item["type"] for item in made["input"]] == [
+    assert [item["type"] for item in document["input"]] == [
         "custom_tool_call",
         "custom_tool_call_output",
     ]
@@ -59,9 +59,9 @@ def test_pictures_and_files_become_parts() -> None:
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
     ]
 
-    made = crossed({"role": "user", "content": parts})
+    document = crossed({"role": "user", "content": parts})
 
-    assert made["input"][0]["content"] == [
+    assert document["input"][0]["content"] == [
         {"type": "input_image", "image_url": url, "detail": "auto"},
         {"type": "input_file", "filename": "a.pdf", "file_data": "data:,x"},
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
@@ -70,7 +70,7 @@ def test_pictures_and_files_become_parts() -> None:
 
 def test_wishes_have_the_names_of_responses() -> None:
     schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
-    made = crossed(
+    document = crossed(
         max_tokens=9,
         max_completion_tokens=7,
         reasoning_effort="low",
@@ -84,7 +84,7 @@ def test_wishes_have_the_names_of_responses() -> None:
         stream_options={"include_usage": True},
     )
 
-    assert made == {
+    assert document == {
         "model": "m",
         "input": [],
         "store": False,
@@ -133,7 +133,7 @@ MARKED = {"type": "mcp", "id": "another's", "call_id": "another's"}
 
 def test_no_member_of_a_tool_or_a_part_says_of_which_type_it_is() -> None:
     function = {"name": "f", "arguments": "{}", "role": "system", "content": "x", **MARKED}
-    made = crossed(
+    document = crossed(
         {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:,x", **MARKED}}]},
         {"role": "assistant", "tool_calls": [{**CALL, "function": function}]},
         tools=[{"type": "function", "function": {"name": "f", **MARKED}}],
@@ -141,8 +141,8 @@ def test_no_member_of_a_tool_or_a_part_says_of_which_type_it_is() -> None:
         response_format={"type": "json_schema", "json_schema": {"name": "n", "type": "text"}},
     )
 
-    called = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
-    assert made["input"][1] == called
-    assert made["input"][0]["content"][0]["type"] == "input_file"
-    assert [made["tools"][0]["type"], made["tool_choice"]["type"]] == ["function"] * 2
-    assert made["text"]["format"]["type"] == "json_schema"
+    calls = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    assert document["input"][1] == calls
+    assert document["input"][0]["content"][0]["type"] == "input_file"
+    assert [document["tools"][0]["type"], document["tool_choice"]["type"]] == ["function"] * 2
+    assert document["text"]["format"]["type"] == "json_schema"

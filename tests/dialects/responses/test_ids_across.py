@@ -71,111 +71,119 @@ GIVEN: dict[str, Json] = {
 
 def world(upstream: str) -> str:
     """Two keys that reach the deployments of one credential, of which one has another name."""
-    alone, both = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
+    alone, pair = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
     assert alone in policy(upstream)
-    upper, sep, rest = policy(upstream).replace(alone, both).partition("  resilient:\n")
-    return upper + "    also_known_as: [chat-of-support]\n" + sep + rest
+    upper, sep, remainder = policy(upstream).replace(alone, pair).partition("  resilient:\n")
+    return upper + "    also_known_as: [chat-of-support]\n" + sep + remainder
 
 
-async def call(there: House, use: Use, ids: Json, key: str, **headers: str) -> int:
+async def call(context: House, use: Use, ids: Json, key: str, **headers: str) -> int:
     """Say ids in one way; return the status."""
-    there.upstream.answer_with(answer(use.shown))
+    context.upstream.answer_with(answer(use.shown))
     body = None if use.body is None else json.dumps(use.body)
-    for name, given in ids.items():
-        body = body and body.replace(f"{{{name}}}", given)
-    sent = None if body is None else json.loads(body)
+    for name, value in ids.items():
+        body = body and body.replace(f"{{{name}}}", value)
+    sent_value = None if body is None else json.loads(body)
     if use.path == "/v1/responses":
-        sent = {"model": ids["model"], "input": "x", **(sent or {})}
+        sent_value = {"model": ids["model"], "input": "x", **(sent_value or {})}
     headers = {"authorization": f"Bearer {key}", **headers}
-    asked = there.session.request(use.method, use.path.format(**ids), headers=headers, json=sent)
-    async with asked as got:
-        await got.read()
-        return got.status
+    manager = context.session.request(
+        use.method, use.path.format(**ids), headers=headers, json=sent_value
+    )
+    async with manager as response_item:
+        await response_item.read()
+        return response_item.status
 
 
-async def ids_of(there: House, **asked: Any) -> Json:
+async def ids_of(context: House, **request: Any) -> Json:
     """Return the ids that a client is given, by the names of what they are of."""
     item = text_item("See ann@example.com.")
-    whole = {**WHOLE, "output": [RAN, item]}
+    full_value = {**WHOLE, "output": [RAN, item]}
     ran = [
         {"type": f"response.output_item.{end}", "output_index": 0, "item": RAN}
         for end in ("added", "done")
     ]
-    events = response_events(ran, item_events(1, item, "See ann@", "example.com."), document=whole)
-    made: Json = {}
+    events = response_events(
+        ran, item_events(1, item, "See ann@", "example.com."), document=full_value
+    )
+    document: Json = {}
     for _ in range(2):  # the second is kept
-        there.upstream.answer_with(
-            stream(events, is_done=False) if "stream" in asked else answer(whole)
+        context.upstream.answer_with(
+            stream(events, is_done=False) if "stream" in request else answer(full_value)
         )
-        status, made = await there.ask(**asked)
-        assert status == 200, made
-    last = made["events"][-1]["response"] if "stream" in asked else made
+        status, document = await context.ask(**request)
+        assert status == 200, document
+    last_value = document["events"][-1]["response"] if "stream" in request else document
     headers = {"authorization": f"Bearer {KEY}"}
-    found = {"model": asked["model"], "resp": last["id"], "item": last["output"][1]["id"]}
+    results = {
+        "model": request["model"],
+        "resp": last_value["id"],
+        "item": last_value["output"][1]["id"],
+    }
     deployment = {"gpt-4o-mini": "support-chat", "keeper": "kept", "watched": "guarded"}
-    headers["x-headrace-deployment"] = deployment[asked["model"]]
-    there.upstream.answer_with(answer(TALK))
-    async with there.session.post("/v1/conversations", headers=headers, json={}) as got:
-        found["conv"] = (await got.json())["id"]
-    there.upstream.answer_with(answer(PAGE))
-    path = f"/v1/conversations/{found['conv']}/items"
-    async with there.session.get(path, headers=headers) as got:
-        found["talked"] = (await got.json())["data"][0]["id"]
-    return found
+    headers["x-headrace-deployment"] = deployment[request["model"]]
+    context.upstream.answer_with(answer(TALK))
+    async with context.session.post("/v1/conversations", headers=headers, json={}) as response_item:
+        results["conv"] = (await response_item.json())["id"]
+    context.upstream.answer_with(answer(PAGE))
+    path = f"/v1/conversations/{results['conv']}/items"
+    async with context.session.get(path, headers=headers) as response_item:
+        results["talked"] = (await response_item.json())["data"][0]["id"]
+    return results
 
 
-@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("text", GIVEN)
 async def test_an_id_leads_its_own_key_back_and_nobody_else(
-    given: str, upstream: ScriptedUpstream, tmp_path: Path
+    text: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     policies = world(upstream.url)
-    async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as there:
-        ids = await ids_of(there, **GIVEN[given])
-        told = json.dumps(ids)
-        assert not any(own in told for own in ("resp_1", "msg_1", "conv_1"))
+    async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as context:
+        ids = await ids_of(context, **GIVEN[text])
+        event = json.dumps(ids)
+        assert not any(own_value in event for own_value in ("resp_1", "msg_1", "conv_1"))
         for name, use in USES.items():
             for key in (KEY, TURNED):
-                assert await call(there, use, ids, key) == 200, name
+                assert await call(context, use, ids, key) == 200, name
             if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
                 alias = {"x-headrace-deployment": "chat-of-support"}
-                assert await call(there, use, ids, KEY, **alias) == 200, name
-        await refused(there, ids, OTHER)
+                assert await call(context, use, ids, KEY, **alias) == 200, name
+        await refused(context, ids, OTHER)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
         for name, use in USES.items():
             assert await call(replica, use, ids, KEY) == 200, name
         await refused(replica, ids, OTHER)
-    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as after:
-        await refused(after, ids, KEY)
+    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as house_after:
+        await refused(house_after, ids, KEY)
 
 
-async def refused(there: House, ids: Json, key: str) -> None:
+async def refused(context: House, ids: Json, key: str) -> None:
     """Check that no upstream hears of ids from a key."""
-    asked = len(there.upstream.requests)
+    request_count = len(context.upstream.requests)
     for name, use in USES.items():
-        assert await call(there, use, ids, key) == 404, name
-    assert len(there.upstream.requests) == asked
+        assert await call(context, use, ids, key) == 404, name
+    assert len(context.upstream.requests) == request_count
 
 
 async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with house(tmp_path / "one", upstream, world(upstream.url)) as there:
+    async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
         upstream.answer_with(answer(WHOLE))
         keys = (KEY, OTHER) * 4
-        at_once = [there.ask(key=key, model="keeper") for key in keys]
-        given = [*zip(keys, await asyncio.gather(*at_once), strict=True)]
-        given += [(key, await there.ask(key=key, model="keeper")) for key in (KEY, OTHER)]
+        at_once = [context.ask(key=key, model="keeper") for key in keys]
+        values = [*zip(keys, await asyncio.gather(*at_once), strict=True)]
+        values += [(key, await context.ask(key=key, model="keeper")) for key in (KEY, OTHER)]
 
-    mine, others = (
+    mine, other_names = (
         {
-            (whole["id"], *(item["id"] for item in whole["output"]))
-            for k, (_, whole) in given
+            (document["id"], *(item["id"] for item in document["output"]))
+            for k, (_, document) in values
             if k == key
         }
         for key in (KEY, OTHER)
     )
-    records = await there.proxy.sink.wait(10)
-    assert len(mine) == len(others) == 1
-    assert set(*mine).isdisjoint(*others)
+    records = await context.proxy.sink.wait(10)
+    assert len(mine) == len(other_names) == 1
+    assert set(*mine).isdisjoint(*other_names)
     assert len(upstream.requests) == 2
     assert {record.cache for record in records} > {"hit"}

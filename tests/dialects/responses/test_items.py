@@ -33,24 +33,26 @@ def numbered(*events: Json) -> list[Json]:
 
 
 def places(events: list[Json]) -> list[tuple[Any, ...]]:
-    return [tuple(each.get(name) for name in NUMBERS) for each in events]
+    return [tuple(event.get(name) for name in NUMBERS) for event in events]
 
 
-def added(at: int, **item: Any) -> Json:
+def added(index: int, **item: Any) -> Json:
     kind = "response.output_item.added"
-    return {"type": kind, "output_index": at, "item": {"type": "function_call", **item}}
+    return {"type": kind, "output_index": index, "item": {"type": "function_call", **item}}
 
 
 def delta(text: str, **where: Any) -> Json:
     return {"type": "response.function_call_arguments.delta", "delta": text, **where}
 
 
-def thought_events(at: int, *summary: str) -> list[Json]:
+def thought_events(index: int, *summary: str) -> list[Json]:
     """The events of thoughts that are summed up in several parts."""
-    item: Json = {"id": f"rs_{at}", "type": "reasoning", "summary": []}
-    events: list[Json] = [{"type": "response.output_item.added", "output_index": at, "item": item}]
+    item: Json = {"id": f"rs_{index}", "type": "reasoning", "summary": []}
+    events: list[Json] = [
+        {"type": "response.output_item.added", "output_index": index, "item": item}
+    ]
     for part_at, text in enumerate(summary):
-        where = {"item_id": item["id"], "output_index": at, "summary_index": part_at}
+        where = {"item_id": item["id"], "output_index": index, "summary_index": part_at}
         part = {"type": "summary_text", "text": text}
         kind = "response.reasoning_summary"
         events += [
@@ -59,15 +61,17 @@ def thought_events(at: int, *summary: str) -> list[Json]:
             {"type": f"{kind}_text.done", **where, "text": text},
             {"type": f"{kind}_part.done", **where, "part": part},
         ]
-    return [*events, {"type": "response.output_item.done", "output_index": at, "item": item}]
+    return [*events, {"type": "response.output_item.done", "output_index": index, "item": item}]
 
 
-def parts_events(at: int, *parts: Json) -> list[Json]:
+def parts_events(index: int, *parts: Json) -> list[Json]:
     """The events of a message that has several parts."""
-    item: Json = {"id": f"msg_{at}", "type": "message", "role": "assistant", "content": []}
-    events: list[Json] = [{"type": "response.output_item.added", "output_index": at, "item": item}]
+    item: Json = {"id": f"msg_{index}", "type": "message", "role": "assistant", "content": []}
+    events: list[Json] = [
+        {"type": "response.output_item.added", "output_index": index, "item": item}
+    ]
     for part_at, part in enumerate(parts):
-        where = {"item_id": item["id"], "output_index": at, "content_index": part_at}
+        where = {"item_id": item["id"], "output_index": index, "content_index": part_at}
         name = "text" if part["type"] == "output_text" else "refusal"
         kind = f"response.{part['type']}"
         events += [
@@ -76,8 +80,8 @@ def parts_events(at: int, *parts: Json) -> list[Json]:
             {"type": f"{kind}.done", **where, name: part[name]},
             {"type": "response.content_part.done", **where, "part": part},
         ]
-    done = {"type": "response.output_item.done", "output_index": at}
-    return [*events, {**done, "item": {**item, "content": [*parts]}}]
+    result = {"type": "response.output_item.done", "output_index": index}
+    return [*events, {**result, "item": {**item, "content": [*parts]}}]
 
 
 TEXT: Json = {"type": "output_text", "text": "Yes."}
@@ -104,9 +108,10 @@ def test_what_is_left_out_is_what_its_server_would_have_said(
 
 
 def test_items_without_any_id_are_told_by_their_order() -> None:
-    bare = [without(each, "item_id", *NUMBERS) for each in STREAM]
+    bare = [without(document, "item_id", *NUMBERS) for document in STREAM]
     bare = [
-        {**each, "item": without(each["item"], "id")} if "item" in each else each for each in bare
+        {**document, "item": without(document["item"], "id")} if "item" in document else document
+        for document in bare
     ]
 
     assert places(numbered(*bare)) == places(STREAM)
@@ -120,63 +125,74 @@ def test_an_event_that_has_its_numbers_stays() -> None:
 
 @for_each("from_event", range(1, len(STREAM)))
 def test_what_is_given_is_believed_for_what_follows(from_event: int) -> None:
-    shifted = [{**each, "sequence_number": each["sequence_number"] + 7} for each in STREAM]
     shifted = [
-        {**each, "output_index": each["output_index"] + 3} if "output_index" in each else each
-        for each in shifted
+        {**document, "sequence_number": document["sequence_number"] + 7} for document in STREAM
     ]
-    mixed = [*shifted[:from_event], *(without(each, *NUMBERS) for each in shifted[from_event:])]
+    shifted = [
+        {**document, "output_index": document["output_index"] + 3}
+        if "output_index" in document
+        else document
+        for document in shifted
+    ]
+    mixed = [
+        *shifted[:from_event],
+        *(without(document, *NUMBERS) for document in shifted[from_event:]),
+    ]
 
-    made = numbered(*mixed)
+    results = numbered(*mixed)
 
-    assert [each["sequence_number"] for each in made] == [*range(7, 7 + len(STREAM))]
-    items = {each.get("item_id"): each["output_index"] for each in made if "item_id" in each}
+    assert [document["sequence_number"] for document in results] == [*range(7, 7 + len(STREAM))]
+    items = {
+        document.get("item_id"): document["output_index"]
+        for document in results
+        if "item_id" in document
+    }
     assert len(set(items.values())) == len(items) == 3
 
 
 def test_calls_that_take_turns_are_known_by_their_ids() -> None:
     events = [added(0, id="a"), added(1, id="b")]
-    events += [delta(name, item_id=name, output_index=at) for at, name in enumerate("ab")] * 2
+    events += [delta(name, item_id=name, output_index=index) for index, name in enumerate("ab")] * 2
 
-    made = numbered(*(without(each, "output_index") for each in events))
+    results = numbered(*(without(document, "output_index") for document in events))
 
-    assert [each["output_index"] for each in made] == [0, 1, 0, 1, 0, 1]
+    assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
 
 
 def test_an_item_that_nobody_has_added_is_one_of_its_own() -> None:
     events = [added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
     events += [delta("3", item_id="a"), delta("4", item_id="b")]
 
-    made = numbered(*(without(each, "output_index") for each in events))
+    results = numbered(*(without(document, "output_index") for document in events))
 
-    assert [each["output_index"] for each in made] == [0, 0, 1, 0, 1]
+    assert [document["output_index"] for document in results] == [0, 0, 1, 0, 1]
 
 
 def test_an_item_may_have_another_id_in_its_events() -> None:
     events = [added(0, id="a"), added(1, id="b"), delta("1", item_id="x"), delta("2", item_id="y")]
     events += [delta("3", item_id="x"), delta("4", item_id="y")]
 
-    made = numbered(*(without(each, "output_index") for each in events))
+    results = numbered(*(without(document, "output_index") for document in events))
 
-    assert [each["output_index"] for each in made] == [0, 1, 0, 1, 0, 1]
+    assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
 
 
 def test_a_call_may_be_known_by_the_id_of_the_call() -> None:
     events = [added(0, call_id="c1"), added(1, call_id="c2"), delta("1", item_id="c1")]
-    done = {"type": "response.output_item.done", "item": {**CALLED, "id": None, "call_id": "c1"}}
+    result = {"type": "response.output_item.done", "item": {**CALLED, "id": None, "call_id": "c1"}}
 
-    made = numbered(*(without(each, "output_index") for each in [*events, done]))
+    results = numbered(*(without(document, "output_index") for document in [*events, result]))
 
-    assert [each["output_index"] for each in made] == [0, 1, 0, 0]
+    assert [document["output_index"] for document in results] == [0, 1, 0, 0]
 
 
 def test_items_of_one_id_are_told_by_their_type() -> None:
     message = {"type": "response.output_item.added", "item": {"type": "message", "id": "x"}}
     text = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
 
-    made = numbered(message, text, without(added(1, id="x"), "output_index"), text)
+    results = numbered(message, text, without(added(1, id="x"), "output_index"), text)
 
-    assert [each["output_index"] for each in made] == [0, 0, 1, 0]
+    assert [document["output_index"] for document in results] == [0, 0, 1, 0]
 
 
 def test_a_part_begins_after_the_end_of_another_also_where_no_event_says_so() -> None:
@@ -187,25 +203,28 @@ def test_a_part_begins_after_the_end_of_another_also_where_no_event_says_so() ->
         {"type": "response.content_part.done", **where, "part": TEXT},
     ]
 
-    made = numbered(*text, *text, text[1])
+    results = numbered(*text, *text, text[1])
 
-    assert [each["content_index"] for each in made] == [0, 0, 0, 1, 1, 1, 2]
+    assert [document["content_index"] for document in results] == [0, 0, 0, 1, 1, 1, 2]
 
 
 @for_each("odd", [None, "0", True, 1.0, []])
 def test_what_is_no_number_is_none(odd: Any) -> None:
-    [made] = numbered({**added(0, id="a"), "output_index": odd, "sequence_number": odd})
+    [document] = numbered({**added(0, id="a"), "output_index": odd, "sequence_number": odd})
 
-    assert (made["output_index"], made["sequence_number"]) == (0, 0)
+    assert (document["output_index"], document["sequence_number"]) == (0, 0)
 
 
 def test_numbers_of_any_size_lead_to_none_that_cannot_be_written() -> None:
-    most = 2**64 - 1
-    events = [{**added(most, id="a"), "sequence_number": most}, without(added(0), "output_index")]
+    maximum = 2**64 - 1
+    events = [
+        {**added(maximum, id="a"), "sequence_number": maximum},
+        without(added(0), "output_index"),
+    ]
 
-    made = numbered(*events)
+    results = numbered(*events)
 
-    assert made[1]["output_index"] == made[1]["sequence_number"] == 2**53 + 1
+    assert results[1]["output_index"] == results[1]["sequence_number"] == 2**53 + 1
 
 
 def test_events_that_nobody_reads_are_not_counted() -> None:
@@ -216,8 +235,8 @@ def test_events_that_nobody_reads_are_not_counted() -> None:
 
 def test_what_is_kept_of_a_stream_is_bounded() -> None:
     numbers = EventNumbers()
-    for at in range(MAX_NUMBERED_ITEMS):
-        numbers.add_missing(added(at, id=f"fc_{at}"))
+    for index in range(MAX_NUMBERED_ITEMS):
+        numbers.add_missing(added(index, id=f"fc_{index}"))
 
     assert (
         numbers.add_missing(
@@ -231,6 +250,6 @@ def test_what_is_kept_of_a_stream_is_bounded() -> None:
 
 def test_an_id_that_is_new_with_each_event_is_of_the_item_that_is_open() -> None:
     events = [without(added(0, id="a"), "output_index")]
-    events += [delta("1", item_id=f"x{at}") for at in range(3 * MAX_NUMBERED_ITEMS)]
+    events += [delta("1", item_id=f"x{index}") for index in range(3 * MAX_NUMBERED_ITEMS)]
 
-    assert {each["output_index"] for each in numbered(*events)} == {0}
+    assert {document["output_index"] for document in numbered(*events)} == {0}

@@ -41,42 +41,42 @@ STREAM = response_events(
 
 @for_each("name", READABLE)
 def test_a_recorded_stream_passes_as_it_came(name: str) -> None:
-    known = recording.read(name)
-    output = known.outputs["responses bare"]
-    if known.sealed or output.call["models"] != [MODEL]:
+    known_value = recording.read(name)
+    output = known_value.outputs["responses bare"]
+    if known_value.sealed or output.call["models"] != [MODEL]:
         return  # the ids are rewritten before, or a fallback answers
 
-    got = written(of_recording(known))
+    data = written(of_recording(known_value))
 
-    assert got
-    assert output.body.startswith(got)
+    assert data
+    assert output.body.startswith(data)
 
 
 @for_each("options", SPLIT)
 @for_each("name", READABLE)
 def test_a_recorded_stream_has_its_texts_once(name: str, options: dict[str, bool]) -> None:
-    known = recording.read(name)
+    known_value = recording.read(name)
 
-    whole = sorted(texts(of_recording(known, **options)).values())
+    full_list = sorted(texts(of_recording(known_value, **options)).values())
 
-    for position in range(1, longest_text("responses", known.upstream), 3):
-        pieces = b"".join(cut_texts("responses", known.upstream, position))
-        cut = replace(known, upstream=pieces)
-        assert sorted(texts(of_recording(cut, **options)).values()) == whole
+    for position in range(1, longest_text("responses", known_value.upstream), 3):
+        pieces = b"".join(cut_texts("responses", known_value.upstream, position))
+        cut = replace(known_value, upstream=pieces)
+        assert sorted(texts(of_recording(cut, **options)).values()) == full_list
 
 
 def test_the_events_of_a_stream() -> None:
     events = [event for frame in read(STREAM, inspect=True) for event in frame.events]
 
-    [start] = [each for each in events if isinstance(each, Start)]
-    begun = [each for each in events if isinstance(each, Begin)]
-    [usage] = [each for each in events if isinstance(each, UsageReport)]
-    [finish] = [each for each in events if isinstance(each, Finish)]
+    [start] = [item for item in events if isinstance(item, Start)]
+    begins = [item for item in events if isinstance(item, Begin)]
+    [usage] = [item for item in events if isinstance(item, UsageReport)]
+    [finish] = [item for item in events if isinstance(item, Finish)]
     assert start == ("resp_1", "gpt-4o-mini", 1_700_000_000)
-    assert [each.part.kind for each in begun] == ["item", "text", "arguments"]
-    assert begun[1].part.parent is begun[0].part
-    assert begun[2].call == ("call_1", "look_up", "function")
-    assert begun[2].slot == ("item", "name")
+    assert [item.part.kind for item in begins] == ["item", "text", "arguments"]
+    assert begins[1].part.parent is begins[0].part
+    assert begins[2].call == ("call_1", "look_up", "function")
+    assert begins[2].slot == ("item", "name")
     assert usage.tokens is not None
     assert (usage.tokens.input, usage.tokens.output) == (5, 3)
     assert finish == (0, "tool_calls", "completed")
@@ -104,8 +104,8 @@ def test_a_guard_reads_neither_repeated_texts_nor_the_request() -> None:
     ],
 )
 def test_why_a_response_ends(status: str, details: Any, finish: Any) -> None:
-    whole = response(status=status, incomplete_details=details)
-    end = {"type": f"response.{status}", "response": whole}
+    document = response(status=status, incomplete_details=details)
+    end = {"type": f"response.{status}", "response": document}
 
     events = [event for frame in read([STREAM[0], end]) for event in frame.events]
 
@@ -141,7 +141,9 @@ def test_a_text_that_begins_with_its_part_goes_on(delta: str) -> None:
 
 
 def test_an_unknown_member_is_told_to_guards() -> None:
-    stream = [{**each, "new": "text"} if "delta" in each else each for each in STREAM]
+    stream = [
+        {**document, "new": "text"} if "delta" in document else document for document in STREAM
+    ]
 
     frames = read(stream, inspect=True)
 
@@ -159,11 +161,15 @@ def test_an_unknown_member_is_told_to_guards() -> None:
     ],
 )
 def test_an_odd_part_is_told_to_guards(inner: Any) -> None:
-    stream = [{**each, "part": inner} if "part" in each else each for each in STREAM]
+    stream = [
+        {**document, "part": inner} if "part" in document else document for document in STREAM
+    ]
 
     frames = read(stream, inspect=True)
 
-    natives = [each for frame in frames for each in frame.events if isinstance(each, Native)]
+    natives = [
+        document for frame in frames for document in frame.events if isinstance(document, Native)
+    ]
     assert len(natives) >= 2
 
 
@@ -172,23 +178,23 @@ def test_the_members_of_a_usual_stream_are_silent() -> None:
     frames = read(response_events(events, document=response(MESSAGE)), inspect=True)
 
     natives = [frame.doc for frame in frames if "Native" in kinds([frame])]
-    assert [each["type"] for each in natives if each] == [
+    assert [native["type"] for native in natives if native] == [
         "response.in_progress",
         "response.output_text.done",
     ]
 
 
 def test_log_probabilities_and_citations_are_attached() -> None:
-    [added, part, delta, *rest] = item_events(0, MESSAGE, "It is Paris.")
+    [added, part, delta, *remainder] = item_events(0, MESSAGE, "It is Paris.")
     where = {name: delta[name] for name in ("item_id", "output_index", "content_index")}
     cited = {"type": "response.output_text.annotation.added", **where, "annotation_index": 0}
     cited["annotation"] = {"type": "url_citation", "url": "https://a.test"}
     delta["logprobs"] = [{"token": "It", "logprob": -1}]
 
-    frames = read(response_events([added, part, delta, cited, *rest]), inspect=True)
+    frames = read(response_events([added, part, delta, cited, *remainder]), inspect=True)
 
-    attached = [each for frame in frames for each in frame.events if isinstance(each, Attach)]
-    assert [(each.name, each.slot) for each in attached] == [
+    attached = [event for frame in frames for event in frame.events if isinstance(event, Attach)]
+    assert [(event.name, event.slot) for event in attached] == [
         ("logprobs", ("logprobs",)),
         ("citation", ("annotation",)),
     ]
@@ -210,9 +216,9 @@ def test_texts_of_tools_of_the_provider_are_read_for_own_clients_only() -> None:
         document=response({**item, "arguments": '{"a": 1}'}),
     )
 
-    found = texts(read(stream, inspect=True))
+    results = texts(read(stream, inspect=True))
 
-    assert [(part.kind, text) for part, text in found.items()] == [
+    assert [(part.kind, text) for part, text in results.items()] == [
         ("server_arguments", '{"a": 1}'),
         ("code", "out"),
         ("code", "err"),
@@ -226,14 +232,14 @@ def test_a_call_without_a_beginning_has_its_name_for_other_clients() -> None:
 
     frames = read(stream, crossing=True)
 
-    begun = [each for frame in frames for each in frame.events if isinstance(each, Begin)]
-    assert [each.call for each in begun if each.call] == [("call_1", "look_up", "function")]
+    begins = [item for frame in frames for item in frame.events if isinstance(item, Begin)]
+    assert [item.call for item in begins if item.call] == [("call_1", "look_up", "function")]
     assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
 
 
 def test_a_stream_without_numbers_is_numbered() -> None:
     names = ("output_index", "content_index", "sequence_number")
-    bare = [{name: each for name, each in event.items() if name not in names} for event in STREAM]
+    bare = [{name: item for name, item in event.items() if name not in names} for event in STREAM]
 
     raw = written(read(bare))
 
@@ -242,8 +248,8 @@ def test_a_stream_without_numbers_is_numbered() -> None:
     assert [*texts(read(bare, inspect=True)).values()] == ["It is Paris.", '{"place": "Paris"}']
 
 
-def more(at: int, text: str = "x") -> Json:
-    where = {"item_id": f"i{at}", "output_index": at, "content_index": 0}
+def more(index: int, text: str = "x") -> Json:
+    where = {"item_id": f"i{index}", "output_index": index, "content_index": 0}
     return {"type": "response.output_text.delta", **where, "delta": text}
 
 
@@ -278,10 +284,10 @@ def test_a_stream_that_is_cut_is_refused(cut: int) -> None:
 
 
 def test_open_items_and_parts_are_bounded() -> None:
-    many = [more(at) for at in range(MAX_ITEMS + 1)]
-    parts = [{**more(0), "content_index": at} for at in range(MAX_ITEMS + 1)]
+    items = [more(index) for index in range(MAX_ITEMS + 1)]
+    parts = [{**more(0), "content_index": index} for index in range(MAX_ITEMS + 1)]
 
-    for events in (many, parts):
+    for events in (items, parts):
         with pytest.raises(ResponseTooLarge):
             read(events, inspect=True)
         assert len(read(events)) == MAX_ITEMS + 1
@@ -298,9 +304,9 @@ ODD = [None, 1, "x", ["x"], {"x": ["x"]}, True, 1.5, -1, 2**60]
 @for_each("value", ODD)
 @for_each("options", [{}, *SPLIT])
 def test_odd_values_anywhere_never_break_a_stream(value: Any, options: Any) -> None:
-    for at, event in enumerate(STREAM):
+    for index, event in enumerate(STREAM):
         for name in event.keys() - {"type"}:
-            changed = [*STREAM[:at], {**event, name: value}, *STREAM[at + 1 :]]
+            changed = [*STREAM[:index], {**event, name: value}, *STREAM[index + 1 :]]
             try:
                 read(changed, **options)
             except UpstreamInvalid:
@@ -309,7 +315,9 @@ def test_odd_values_anywhere_never_break_a_stream(value: Any, options: Any) -> N
 
 def test_a_delta_like_the_one_before_is_one_frame_with_its_bytes() -> None:
     reader = ResponsesReader(ReadOptions(call=CALL))
-    raws = [orjson.dumps({**each, "sequence_number": 1}) for each in [*STREAM[:5], STREAM[4]]]
+    raws = [
+        orjson.dumps({**document, "sequence_number": 1}) for document in [*STREAM[:5], STREAM[4]]
+    ]
 
     frames = [frame for raw in raws for frame in reader.read(orjson.loads(raw), raw)]
 

@@ -46,23 +46,27 @@ def test_what_is_sealed_opens_for_its_key_alone(own: str, key: str) -> None:
 
 def test_each_part_of_the_place_gives_another_id_that_shows_none() -> None:
     key, deployment, target = PLACE
-    other = [("other", deployment, target), (key, "other", target), (key, deployment, "other")]
-    made = {IDS.seal(*place, own) for place in (PLACE, *other) for own in ("resp_1", "resp_2")}
+    other_item = [("other", deployment, target), (key, "other", target), (key, deployment, "other")]
+    result = {
+        IDS.seal(*place, own_value)
+        for place in (PLACE, *other_item)
+        for own_value in ("resp_1", "resp_2")
+    }
 
-    assert len(made) == 8
-    assert not any(one[5:21] == two[5:21] for one in made for two in made - {one})
-    for each in made:
-        raw = urlsafe_b64decode(each[5:] + "==")
+    assert len(result) == 8
+    assert not any(text[5:21] == two[5:21] for text in result for two in result - {text})
+    for name in result:
+        raw = urlsafe_b64decode(name[5:] + "==")
         assert not any(word.encode() in raw for word in (*PLACE, "resp_1"))
 
 
 @given(st.data())
 def test_no_other_character_opens(data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(SEALED) - 1))
-    other = data.draw(st.characters(codec="utf-8").filter(lambda c: c != SEALED[at]))
+    index = data.draw(st.integers(0, len(SEALED) - 1))
+    other_text = data.draw(st.characters(codec="utf-8").filter(lambda c: c != SEALED[index]))
 
-    assert IDS.open(SEALED[:at] + other + SEALED[at + 1 :], PLACE[0]) is None
-    assert IDS.open(SEALED[:at], PLACE[0]) is None
+    assert IDS.open(SEALED[:index] + other_text + SEALED[index + 1 :], PLACE[0]) is None
+    assert IDS.open(SEALED[:index], PLACE[0]) is None
 
 
 @for_each(
@@ -80,30 +84,30 @@ def test_other_spellings_of_the_same_bytes_do_not_open() -> None:
     for sealed in [IDS.seal(*place, "resp_1") for place in places]:
         raw = urlsafe_b64decode(sealed[5:] + "=" * (-(len(sealed) - 5) % 4))
         letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-        others = [sealed[:-1] + each for each in letters if sealed[-1] != each]
-        alike = [
-            each
-            for each in others
-            if urlsafe_b64decode(each[5:] + "=" * (-(len(each) - 5) % 4)) == raw
+        other_items = [sealed[:-1] + letter for letter in letters if sealed[-1] != letter]
+        equivalents = [
+            letter
+            for letter in other_items
+            if urlsafe_b64decode(letter[5:] + "=" * (-(len(letter) - 5) % 4)) == raw
         ]
-        assert len(raw) % 3 == 0 or alike
-        assert [each for each in alike if IDS.open(each, PLACE[0])] == []
+        assert len(raw) % 3 == 0 or equivalents
+        assert [letter for letter in equivalents if IDS.open(letter, PLACE[0])] == []
 
 
 def test_an_old_secret_opens_and_seals_no_more() -> None:
-    both, before = ResponseIds.of([NEW, OLD]), ResponseIds.of([OLD])
-    given_before = before.seal(*PLACE, "resp_1")
+    ids, ids_before = ResponseIds.of([NEW, OLD]), ResponseIds.of([OLD])
+    given_before = ids_before.seal(*PLACE, "resp_1")
 
-    opened = both.open(given_before, PLACE[0])
+    opened = ids.open(given_before, PLACE[0])
 
     assert opened == StateRef(given_before, *KEPT_AT, "resp_1")
-    assert both.seal(*PLACE, "resp_1") == SEALED
+    assert ids.seal(*PLACE, "resp_1") == SEALED
     assert IDS.open(given_before, PLACE[0]) is None
 
 
-@for_each("own", ["", ".", "..", "../x", "a/b", "a b", "é", "x" * 2000, "a\n"])
-def test_what_is_no_id_of_a_provider_passes_as_it_came(own: str) -> None:
-    assert IDS.seal(*PLACE, own) == own
+@for_each("own_text", ["", ".", "..", "../x", "a/b", "a b", "é", "x" * 2000, "a\n"])
+def test_what_is_no_id_of_a_provider_passes_as_it_came(own_text: str) -> None:
+    assert IDS.seal(*PLACE, own_text) == own_text
 
 
 def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
@@ -111,12 +115,12 @@ def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
 
 
 def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
-    own = "resp_" + "68a0c1d2" * 6
-    sealed = IDS.seal(*PLACE, own)
+    own_string = "resp_" + "68a0c1d2" * 6
+    sealed = IDS.seal(*PLACE, own_string)
     answer = collect_texts(native_walk(response(id=sealed), "responses", cut=False))
 
     assert len(sealed) <= 128
-    assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *KEPT_AT, own)
+    assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *KEPT_AT, own_string)
     assert sealed not in [text.text for text in answer.texts]
 
 
@@ -129,34 +133,34 @@ def test_the_secret_and_the_providers_id_show_nowhere() -> None:
 
 def test_documents_and_events_get_sealed_ids() -> None:
     place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
-    whole = response(previous_response_id="resp_0", conversation=None)
+    document = response(previous_response_id="resp_0", conversation=None)
 
-    made = place.seal(whole)
+    result = place.seal(document)
 
     items = [text_item(" Paris.", IDS.seal_item(*PLACE, "msg_1"))]
     sealed = {"id": SEALED, "previous_response_id": IDS.seal(*PLACE, "resp_0"), "output": items}
-    assert made == {**whole, **sealed}
-    event = {"type": "response.completed", "response": whole}
-    assert place.seal(event) == {**event, "response": made}
+    assert result == {**document, **sealed}
+    event = {"type": "response.completed", "response": document}
+    assert place.seal(event) == {**event, "response": result}
     delta = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "resp_1"}
-    named = {**delta, "item_id": IDS.seal_item(*PLACE, "msg_1")}
-    assert place.seal(delta) == named
+    by_name = {**delta, "item_id": IDS.seal_item(*PLACE, "msg_1")}
+    assert place.seal(delta) == by_name
     odd = {"output": [], "id": 7, "previous_response_id": None}
     assert place.seal(odd) is None
 
 
 def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> None:
     old = ResponseIds.of([OLD]).seal(*PLACE, "resp_0")
-    both = ResponseIds.of([NEW, OLD])
-    pin = both.open(old, PLACE[0])
+    ids = ResponseIds.of([NEW, OLD])
+    pin = ids.open(old, PLACE[0])
     place = DocumentSealer(
-        ids=both, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
+        ids=ids, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
     )
 
-    made = place.seal(response(previous_response_id="resp_0"))
+    document = place.seal(response(previous_response_id="resp_0"))
 
-    assert made is not None
-    assert (made["id"], made["previous_response_id"]) == (SEALED, old)
+    assert document is not None
+    assert (document["id"], document["previous_response_id"]) == (SEALED, old)
 
 
 def test_a_call_is_pinned_where_its_id_leads() -> None:
@@ -187,9 +191,9 @@ def test_another_keys_id_is_not_found_in_the_same_words() -> None:
     forged = SEALED[:-1] + ("A" if SEALED[-1] != "A" else "B")
     with pytest.raises(NotFound) as unknown:
         asking(forged)
-    with pytest.raises(NotFound) as others:
+    with pytest.raises(NotFound) as other_info:
         asking(SEALED, key="search-box")
-    assert str(others.value).replace(SEALED, forged) == str(unknown.value)
+    assert str(other_info.value).replace(SEALED, forged) == str(unknown.value)
 
 
 ROTATION = [
@@ -202,8 +206,8 @@ ROTATION = [
 
 def replica(step: int) -> Settings:
     environ = {f"HEADRACE_{name}": value for name, value in ROTATION[step].items()}
-    here = Address("127.0.0.1", 0)
-    return from_environment(Path("p"), here, here, environ)
+    address = Address("127.0.0.1", 0)
+    return from_environment(Path("p"), address, address, environ)
 
 
 @for_each("step", range(1, len(ROTATION)))
@@ -223,12 +227,12 @@ def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
 
 def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:
     metrics = [Metrics("1") for _ in ROTATION]
-    for step, each in enumerate(metrics):
-        gauges.secrets(each, replica(step))
+    for step, metric in enumerate(metrics):
+        gauges.secrets(metric, replica(step))
     label = re.compile(r'headrace_secret_info\{fingerprint="(\w+)",use="(\w+)"\}')
-    texts = [each.render()[0].decode() for each in metrics]
+    texts = [metric.render()[0].decode() for metric in metrics]
 
-    steps = [{use: shown for shown, use in label.findall(text)} for text in texts]
+    steps = [{use: output for output, use in label.findall(text)} for text in texts]
     assert steps[0]["ids"] == steps[1]["ids"] != steps[2]["ids"]
     assert steps[0]["accepted"] != steps[1]["accepted"] == steps[2]["accepted"]
     assert all(len(fingerprint) == 8 for step in steps for fingerprint in step.values())

@@ -44,8 +44,8 @@ OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "
 PROVIDERS = {"rs_1", "msg_1", "fc_1"}
 
 
-def asking(*items: Json, ids: ResponseIds | None = IDS, **more: Any) -> Call:
-    body = {"model": "m", "input": [*items], **more}
+def asking(*items: Json, ids: ResponseIds | None = IDS, **options: Any) -> Call:
+    body = {"model": "m", "input": [*items], **options}
     return resolve_state(Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0]), ids)
 
 
@@ -53,22 +53,22 @@ def reference(text: str) -> Json:
     return {"type": "item_reference", "id": text}
 
 
-@for_each("own", ["msg_1", "rs_" + "0af1" * 12, "3.x", "resp_1", "fc_A-b.c", "a_b_c"])
-def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own: str) -> None:
-    sealed = IDS.seal_item(*PLACE, own)
+@for_each("own_text", ["msg_1", "rs_" + "0af1" * 12, "3.x", "resp_1", "fc_A-b.c", "a_b_c"])
+def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own_text: str) -> None:
+    sealed = IDS.seal_item(*PLACE, own_text)
     pin = IDS.open_item(sealed, PLACE[0])
 
     assert pin is not None
-    assert (pin.deployment, pin.target, pin.id) == (*KEPT_AT, own)
-    assert sealed.startswith(own[: own.index("_") + 1] if "_" in own else "item_")
-    assert own not in sealed
+    assert (pin.deployment, pin.target, pin.id) == (*KEPT_AT, own_text)
+    assert sealed.startswith(own_text[: own_text.index("_") + 1] if "_" in own_text else "item_")
+    assert own_text not in sealed
     assert IDS.open_item(sealed, "search-box") is None
     assert IDS.open(sealed, PLACE[0]) is None
 
 
 def test_an_id_of_a_response_is_none_of_an_item_and_kinds_are_not_exchanged() -> None:
-    for own in ("resp_1", "resp_0af1"):
-        assert IDS.open_item(IDS.seal(*PLACE, own), PLACE[0]) is None
+    for own_value in ("resp_1", "resp_0af1"):
+        assert IDS.open_item(IDS.seal(*PLACE, own_value), PLACE[0]) is None
     sealed = IDS.seal_item(*PLACE, "msg_1")
     assert IDS.open_item("rs_" + sealed.removeprefix("msg_"), PLACE[0]) is None
     assert IDS.open_item("resp_" + sealed.removeprefix("msg_"), PLACE[0]) is None
@@ -77,10 +77,10 @@ def test_an_id_of_a_response_is_none_of_an_item_and_kinds_are_not_exchanged() ->
 def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
     sealed = IDS.seal_item(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff")
     document = response(text_item("x", sealed))
-    whole = collect_texts(native_walk(document, "responses", cut=False))
+    full_value = collect_texts(native_walk(document, "responses", cut=False))
 
     assert len(sealed) <= 128
-    assert sealed not in [text.text for text in whole.texts]
+    assert sealed not in [text.text for text in full_value.texts]
     texts = request_texts(asking(reference(sealed), {**THOUGHT, "id": sealed}).body).texts
     assert [text.text for text in texts] == ["item_0", "item_0"]
 
@@ -90,13 +90,13 @@ def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
     sealed = IDS.seal_item(*PLACE, "msg_1")
     item = text_item("msg_1")
 
-    whole = place.seal(response(item, "odd"))  # type: ignore[arg-type]  # of an upstream
+    document = place.seal(response(item, "odd"))  # type: ignore[arg-type]  # of an upstream
     added = place.seal({"type": "response.output_item.added", "item": item})
     delta = place.seal({"type": "x.delta", "item_id": "msg_1", "delta": "msg_1"})
     page = place.seal({"data": [item], "first_id": "msg_1", "last_id": None})
 
-    assert whole is not None
-    assert whole["output"] == [{**item, "id": sealed}, "odd"]
+    assert document is not None
+    assert document["output"] == [{**item, "id": sealed}, "odd"]
     assert added == {"type": "response.output_item.added", "item": {**item, "id": sealed}}
     assert delta == {"type": "x.delta", "item_id": sealed, "delta": "msg_1"}
     assert page == {"data": [{**item, "id": sealed}], "first_id": sealed, "last_id": None}
@@ -104,31 +104,31 @@ def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
 
 
 def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_items() -> None:
-    first, thought = (IDS.seal_item(*PLACE, own) for own in ("msg_1", "rs_1"))
+    first_text, thought = (IDS.seal_item(*PLACE, own_value) for own_value in ("msg_1", "rs_1"))
     echoed = {**THOUGHT, "id": thought}
 
-    call = asking(reference(first), echoed, {"role": "user", "content": "x", "id": "msg_9"})
+    call = asking(reference(first_text), echoed, {"role": "user", "content": "x", "id": "msg_9"})
 
     assert call.state_ref is not None
     assert (call.state_ref.deployment, call.state_ref.target, call.state_ref.id) == (*KEPT_AT, "")
-    assert (call.state_ref.client_id, call.state_ref.param) == (first, "input.0.id")
+    assert (call.state_ref.client_id, call.state_ref.param) == (first_text, "input.0.id")
     assert call.deployment == "support-chat"
-    assert call.item_ids[:2] == ((first, "msg_1"), (thought, "rs_1"))
+    assert call.item_ids[:2] == ((first_text, "msg_1"), (thought, "rs_1"))
     assert [item["id"] for item in call.body["input"]] == ["item_0", "item_1", "item_2"]
     assert restore_item_ids(call.body["input"], call.item_ids)[:2] == [reference("msg_1"), THOUGHT]
 
 
 def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> None:
     place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
-    made = place.seal(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
-    assert made is not None
-    given = {"type": "mcp_approval_response", "approval_request_id": made["output"][0]["id"]}
+    document = place.seal(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
+    assert document is not None
+    value = {"type": "mcp_approval_response", "approval_request_id": document["output"][0]["id"]}
 
-    call = asking({**given, "approve": True})
+    call = asking({**value, "approve": True})
 
     assert call.body["input"][0]["approval_request_id"] == "item_0"
-    [sent] = restore_item_ids(call.body["input"], call.item_ids)
-    assert sent == {**given, "approval_request_id": "mcpr_1", "approve": True}
+    [sent_value] = restore_item_ids(call.body["input"], call.item_ids)
+    assert sent_value == {**value, "approval_request_id": "mcpr_1", "approve": True}
 
 
 def test_items_that_are_sent_whole_pin_nothing() -> None:
@@ -143,18 +143,18 @@ FOREIGN = ["rs_" + "0af1" * 12, OTHERS, "rs_9", "item_0", "item_1", "__fake_id__
 
 def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
     call = resolve_state(Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS)
-    made: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
-    return made
+    results: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
+    return results
 
 
 @for_each("text", [*FOREIGN, "é", "\ud800", " "])
 def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(text: str) -> None:
-    own = {**CALLED, "id": IDS.seal_item(*PLACE, "fc_1")}
+    own_value = {**CALLED, "id": IDS.seal_item(*PLACE, "fc_1")}
 
-    thought, called, again = sent({**THOUGHT, "id": text}, own, {**THOUGHT, "id": text})
+    thought, calls, repeated = sent({**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text})
 
-    assert called == CALLED
-    assert thought == again == {**THOUGHT, "id": thought["id"]}
+    assert calls == CALLED
+    assert thought == repeated == {**THOUGHT, "id": thought["id"]}
     assert thought["id"] != text
     assert len(thought["id"]) <= 64
     assert thought["id"].startswith("rs_" if text.startswith("rs_") else "item_")
@@ -164,10 +164,10 @@ def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(t
 
 def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_its_own() -> None:
     thought = {**THOUGHT, "encrypted_content": "gAAA"}
-    without = {name: value for name, value in thought.items() if name != "id"}
-    own = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
+    excluded = {name: value for name, value in thought.items() if name != "id"}
+    own_value = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
 
-    assert sent({**thought, "id": OTHERS}, thought, own) == [without, without, thought]
+    assert sent({**thought, "id": OTHERS}, thought, own_value) == [excluded, excluded, thought]
 
 
 def test_an_id_of_no_characters_is_nobodys() -> None:
@@ -182,23 +182,23 @@ def test_all_that_a_call_leans_on_is_kept_in_one_place(
     place: tuple[str, str], with_response: bool
 ) -> None:
     elsewhere = reference(IDS.seal_item(PLACE[0], *place, "msg_2"))
-    more: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
+    options: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
     items = [elsewhere] if with_response else [reference(IDS.seal_item(*PLACE, "m_1")), elsewhere]
 
     with pytest.raises(InvalidField, match="stored at another target") as refused:
-        asking(*items, **more)
+        asking(*items, **options)
 
     assert refused.value.param == f"input.{len(items) - 1}.id"
 
 
 @for_each("text", ["", "msg_1", "msg_" + "A" * 40, "x" * 100_000, "é"])
 def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str) -> None:
-    others = IDS.seal_item("search-box", *KEPT_AT, "msg_1")
-    for given in (text, others):
+    other_text = IDS.seal_item("search-box", *KEPT_AT, "msg_1")
+    for value in (text, other_text):
         with pytest.raises(NotFound) as refused:
-            asking({"role": "user", "content": "x"}, reference(given))
-        shown = given[:200].replace("é", "?")
-        assert str(refused.value) == f"Item with id '{shown}' not found."
+            asking({"role": "user", "content": "x"}, reference(value))
+        output = value[:200].replace("é", "?")
+        assert str(refused.value) == f"Item with id '{output}' not found."
         assert refused.value.param == "input.1.id"
 
 
@@ -206,20 +206,20 @@ def test_a_reference_without_an_id_and_too_many_ids_are_wrong_fields() -> None:
     with pytest.raises(InvalidField) as refused:
         asking({"type": "item_reference"})
     assert refused.value.param == "input.0.id"
-    many = [{**THOUGHT, "id": f"rs_{at}"} for at in range(MAX_IDS + 1)]
+    items = [{**THOUGHT, "id": f"rs_{index}"} for index in range(MAX_IDS + 1)]
     with pytest.raises(InvalidField) as refused:
-        asking(*many)
+        asking(*items)
     assert refused.value.param == f"input.{MAX_IDS}.id"
-    assert asking(*many, ids=None).item_ids == ()
+    assert asking(*items, ids=None).item_ids == ()
 
 
 def test_most_ids_are_opened_in_a_moment() -> None:
-    texts = [IDS.seal_item(*PLACE, f"rs_{at:048x}") for at in range(MAX_IDS)]
+    texts = [IDS.seal_item(*PLACE, f"rs_{index:048x}") for index in range(MAX_IDS)]
     items = [{**THOUGHT, "id": text} for text in texts]
 
-    began = process_time()
+    started_at = process_time()
     assert len(asking(*items).item_ids) == MAX_IDS
-    assert process_time() - began < 0.5
+    assert process_time() - started_at < 0.5
 
 
 def test_without_a_secret_a_reference_is_refused_and_says_what_to_change() -> None:
@@ -238,16 +238,16 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
         yield running
 
 
-async def items_of(there: House, **more: Any) -> list[Json]:
-    status, whole = await there.ask(**more)
-    assert status == 200, whole
-    output: list[Json] = whole["output"]
+async def items_of(context: House, **options: Any) -> list[Json]:
+    status, document = await context.ask(**options)
+    assert status == 200, document
+    output: list[Json] = document["output"]
     return output
 
 
-def is_unknown(status: int, body: Json, given: str) -> bool:
+def is_unknown(status: int, body: Json, text: str) -> bool:
     error = body["error"]
-    words = f"Item with id '{given[:200]}' not found."
+    words = f"Item with id '{text[:200]}' not found."
     return (status, error["message"], error["param"]) == (404, words, "input.0.id")
 
 
@@ -255,19 +255,19 @@ def is_unknown(status: int, body: Json, given: str) -> bool:
 async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, there: House) -> None:
     items = await items_of(there)
     assert not PROVIDERS & {item["id"] for item in items}
-    whole = response(text_item("Sunny."))
-    events = response_events(item_events(0, text_item("Sunny."), "Sun", "ny."), document=whole)
-    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(whole))
+    document = response(text_item("Sunny."))
+    events = response_events(item_events(0, text_item("Sunny."), "Sun", "ny."), document=document)
+    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
 
     question = {"role": "user", "content": "Where?"}
-    given = [question, *(reference(item["id"]) for item in items), OUTPUT]
-    status, body = await there.ask(input=given, stream=streamed)
+    values = [question, *(reference(item["id"]) for item in items), OUTPUT]
+    status, body = await there.ask(input=values, stream=streamed)
 
     assert status == 200, body
     assert "msg_1" not in json.dumps(body)
-    own = [reference(name) for name in ("rs_1", "msg_1", "fc_1")]
+    own_items = [reference(name) for name in ("rs_1", "msg_1", "fc_1")]
     assert there.last.json == {
-        **{"model": "gpt-4o-mini", "input": [question, *own, OUTPUT]},
+        **{"model": "gpt-4o-mini", "input": [question, *own_items, OUTPUT]},
         "stream": streamed,
     }
 
@@ -298,15 +298,15 @@ async def test_no_item_of_another_key_is_had_by_its_id(model: str, there: House)
 
 async def test_an_item_that_is_not_found_is_named_as_its_client_does(there: House) -> None:
     await there.ask(input=[{**THOUGHT, "id": "rs_9"}])
-    sent = there.last.json["input"][0]["id"]
-    error = {"message": f"Item with id '{sent}' not found.", "type": "invalid_request_error"}
+    sent_value = there.last.json["input"][0]["id"]
+    error = {"message": f"Item with id '{sent_value}' not found.", "type": "invalid_request_error"}
     there.upstream.answer_with(answer({"error": error}, 404))
 
-    for text, shown in (("rs_9", "rs_9"), ("rs_" + "9" * 5_000, None)):
+    for text, output in (("rs_9", "rs_9"), ("rs_" + "9" * 5_000, None)):
         status, body = await there.ask(input=[{**THOUGHT, "id": text}])
         message = body["error"]["message"]
         assert status == 404
-        assert shown is None or message == f"Item with id '{shown}' not found."
+        assert output is None or message == f"Item with id '{output}' not found."
         assert len(message) < 300
 
 
@@ -320,36 +320,38 @@ async def test_items_that_are_sent_whole_have_the_providers_ids_there(there: Hou
 
 
 async def test_nobody_refers_to_what_is_anothers_or_forged(there: House) -> None:
-    [given, *_] = [item["id"] for item in await items_of(there)]
-    forged = given[:-1] + ("A" if given[-1] != "A" else "B")
-    asked = len(there.upstream.requests)
+    [value, *_] = [item["id"] for item in await items_of(there)]
+    forged = value[:-1] + ("A" if value[-1] != "A" else "B")
+    request_count = len(there.upstream.requests)
 
-    for key, text in ((OTHER, given), (KEY, forged), (KEY, "rs_1"), (KEY, "x" * 3000)):
+    for key, text in ((OTHER, value), (KEY, forged), (KEY, "rs_1"), (KEY, "x" * 3000)):
         for item in (reference(text), {"id": text}):
             assert is_unknown(*await there.ask(key=key, input=[item]), text)
-    assert len(there.upstream.requests) == asked
+    assert len(there.upstream.requests) == request_count
     records = await there.proxy.sink.wait(9)
     assert {record.outcome for record in records[1:]} == {"client_error"}
     assert all(record.billing.cost in (None, 0) for record in records[1:])
 
 
 async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(there: House) -> None:
-    kept = answer(response(text_item("x")))
-    there.upstream.then(answer({"error": {"message": "Later."}}, 503), kept)
-    [aside] = await items_of(there)
-    there.upstream.answer_with(kept)
-    [here] = await items_of(there)
+    stored = answer(response(text_item("x")))
+    there.upstream.then(answer({"error": {"message": "Later."}}, 503), stored)
+    [in_thread] = await items_of(there)
+    there.upstream.answer_with(stored)
+    [local_value] = await items_of(there)
 
-    status, _ = await there.ask(input=[reference(aside["id"])])
+    status, _ = await there.ask(input=[reference(in_thread["id"])])
     assert (status, there.last.path) == (200, "/spare/v1/responses")
-    asked = len(there.upstream.requests)
-    status, body = await there.ask(input=[reference(aside["id"]), reference(here["id"])])
+    request_count = len(there.upstream.requests)
+    status, body = await there.ask(input=[reference(in_thread["id"]), reference(local_value["id"])])
     assert (status, body["error"]["param"]) == (400, "input.1.id")
     for model in ("kept", "resilient", "unheard-of"):
-        assert is_unknown(*await there.ask(model=model, input=[reference(here["id"])]), here["id"])
-    assert len(there.upstream.requests) == asked
+        assert is_unknown(
+            *await there.ask(model=model, input=[reference(local_value["id"])]), local_value["id"]
+        )
+    assert len(there.upstream.requests) == request_count
     there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
-    status, _ = await there.ask(input=[reference(here["id"])])
+    status, _ = await there.ask(input=[reference(local_value["id"])])
     assert status == 503
     assert there.last.path == "/v1/responses"
 
@@ -357,33 +359,35 @@ async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(there: House) -> N
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, there: House) -> None:
     item = text_item("Write to ann@example.com.")
-    whole = response(item)
-    events = response_events(item_events(0, item, "Write to ann@", "example.com."), document=whole)
-    there.upstream.answer_with(answer(whole))
-    [first] = await items_of(there, model="guarded")
-    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(whole))
+    document = response(item)
+    events = response_events(
+        item_events(0, item, "Write to ann@", "example.com."), document=document
+    )
+    there.upstream.answer_with(answer(document))
+    [first_document] = await items_of(there, model="guarded")
+    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
 
-    refers = [reference(first["id"])]
+    refers = [reference(first_document["id"])]
     status, body = await there.ask(model="guarded", input=refers, stream=streamed)
-    asked = len(there.upstream.requests)
-    said = [*refers, {"role": "user", "content": "forbidden"}]
-    blocked, refused = await there.ask(model="guarded", input=said)
+    request_count = len(there.upstream.requests)
+    fields = [*refers, {"role": "user", "content": "forbidden"}]
+    blocked, refused = await there.ask(model="guarded", input=fields)
 
-    shown = json.dumps(body)
+    output = json.dumps(body)
     assert status == 200
-    assert "ann@example.com" not in shown
-    assert "msg_1" not in shown
-    last = body["events"][-1]["response"] if streamed else body
-    assert last["output"][0]["id"] == first["id"]
+    assert "ann@example.com" not in output
+    assert "msg_1" not in output
+    last_value = body["events"][-1]["response"] if streamed else body
+    assert last_value["output"][0]["id"] == first_document["id"]
     assert (blocked, refused["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(there.upstream.requests) == asked
+    assert len(there.upstream.requests) == request_count
 
 
 async def test_the_cache_tells_one_reference_from_another(there: House) -> None:
-    first, other, _ = [item["id"] for item in await items_of(there, model="kept")]
+    first_value, other_value, _ = [item["id"] for item in await items_of(there, model="kept")]
     there.upstream.answer_with(answer(response()))
 
-    for text in (first, first, other):
+    for text in (first_value, first_value, other_value):
         assert (await there.ask(model="kept", input=[reference(text)]))[0] == 200
 
     records = await there.proxy.sink.wait(4)
@@ -391,44 +395,48 @@ async def test_the_cache_tells_one_reference_from_another(there: House) -> None:
 
 
 async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
-    [given, *_] = [item["id"] for item in await items_of(there)]
+    [value, *_] = [item["id"] for item in await items_of(there)]
     error = {"message": "Item with id 'rs_1' not found.", "type": "invalid_request_error"}
     there.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body = await there.ask(input=[reference(given)])
+    status, body = await there.ask(input=[reference(value)])
 
     assert status == 404
-    assert body["error"]["message"] == f"Item with id '{given}' not found."
+    assert body["error"]["message"] == f"Item with id '{value}' not found."
 
 
 async def test_a_chat_keeps_nothing_to_refer_to(there: House) -> None:
     there.upstream.answer_with(answer(chat(" Paris.")))
     [item] = await items_of(there, model="chatting")
-    asked = len(there.upstream.requests)
+    request_count = len(there.upstream.requests)
 
     status, body = await there.ask(model="chatting", input=[reference(item["id"])])
 
     assert is_unknown(status, body, item["id"])
-    assert len(there.upstream.requests) == asked
+    assert len(there.upstream.requests) == request_count
 
 
 async def test_a_page_of_items_has_sealed_ids_and_the_next_is_asked_by_one(there: House) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
     page = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
     there.upstream.answer_with(answer({**page, "has_more": True}))
     headers = {"authorization": f"Bearer {KEY}"}
 
-    seen: list[Json] = []
-    path = f"/v1/responses/{given}/input_items"
-    for after in ("", "the last", "msg_own"):
-        query = {"after": seen[0]["last_id"] if after == "the last" else after} if after else {}
-        async with there.session.get(path, headers=headers, params=query) as got:
-            seen.append(await got.json())
+    observed: list[Json] = []
+    path = f"/v1/responses/{text}/input_items"
+    for value_after in ("", "the last", "msg_own"):
+        query = (
+            {"after": observed[0]["last_id"] if value_after == "the last" else value_after}
+            if value_after
+            else {}
+        )
+        async with there.session.get(path, headers=headers, params=query) as response_item:
+            observed.append(await response_item.json())
 
-    last = seen[0]["last_id"]
-    assert last != "msg_1"
-    assert {seen[0]["first_id"], seen[0]["data"][0]["id"]} == {last}
-    paths = [each.path.partition("?")[2] for each in there.upstream.requests[1:]]
+    last_value = observed[0]["last_id"]
+    assert last_value != "msg_1"
+    assert {observed[0]["first_id"], observed[0]["data"][0]["id"]} == {last_value}
+    paths = [request.path.partition("?")[2] for request in there.upstream.requests[1:]]
     assert paths == ["", "after=msg_1", "after=msg_own"]
 
 
@@ -436,12 +444,12 @@ async def test_ids_open_on_another_replica_and_with_an_old_secret(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(response()))
-    async with house(tmp_path / "one", upstream) as first:
-        [item] = await items_of(first)
+    async with house(tmp_path / "one", upstream) as first_house:
+        [item] = await items_of(first_house)
     async with house(tmp_path / "two", upstream, id_secrets=("new", SECRET)) as replica:
         assert (await replica.ask(input=[reference(item["id"])]))[0] == 200
-    async with house(tmp_path / "two", upstream, id_secrets=("new",)) as after:
-        status, body = await after.ask(input=[reference(item["id"])])
+    async with house(tmp_path / "two", upstream, id_secrets=("new",)) as house_after:
+        status, body = await house_after.ask(input=[reference(item["id"])])
         assert is_unknown(status, body, item["id"])
 
 

@@ -54,14 +54,14 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
 
 
 async def about(
-    there: House, given: str, method: str = "GET", suffix: str = "", key: str = KEY, **more: Any
+    context: House, text: str, method: str = "GET", suffix: str = "", key: str = KEY, **options: Any
 ) -> tuple[int, Json, dict[str, str]]:
     headers = {"authorization": f"Bearer {key}"}
-    path = f"/v1/responses/{given}{suffix}"
-    async with there.session.request(method, path, headers=headers, **more) as got:
-        raw = await got.read()
-    lower = {name.lower(): value for name, value in got.headers.items()}
-    return got.status, json.loads(raw) if raw else {}, lower
+    path = f"/v1/responses/{text}{suffix}"
+    async with context.session.request(method, path, headers=headers, **options) as response_item:
+        raw = await response_item.read()
+    lower = {name.lower(): value for name, value in response_item.headers.items()}
+    return response_item.status, json.loads(raw) if raw else {}, lower
 
 
 def items_of(document: Json) -> Json:
@@ -75,9 +75,9 @@ def bare(document: Json) -> Json:
     return {name: value for name, value in document.items() if name not in items_of(document)}
 
 
-def is_unknown(status: int, body: Json, given: str) -> bool:
+def is_unknown(status: int, body: Json, text: str) -> bool:
     error = body["error"]
-    words = f"Response with id '{given[:200]}' not found."
+    words = f"Response with id '{text[:200]}' not found."
     return (status, error["message"], error["param"]) == (404, words, "response_id")
 
 
@@ -85,20 +85,20 @@ def is_unknown(status: int, body: Json, given: str) -> bool:
 async def test_its_key_gets_what_the_provider_says_for_nothing(
     method: str, suffix: str, document: Json, there: House
 ) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
     there.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(there, given, method, suffix)
+    status, body, headers = await about(there, text, method, suffix)
 
     assert status == 200, body
-    own = {"id": given} if "id" in document else {}
-    assert body == {**bare(document), **own, **items_of(body)}
+    own_document = {"id": text} if "id" in document else {}
+    assert body == {**bare(document), **own_document, **items_of(body)}
     assert not ID_OF_ITEM.search(json.dumps(body))
-    asked = there.last
-    assert (asked.method, asked.path) == (method, f"/v1/responses/resp_1{suffix}")
-    assert (asked.body, "content-type" in asked.headers) == (b"", False)
-    assert asked.headers.get("content-length") == ("0" if method == "POST" else None)
-    assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
+    request = there.last
+    assert (request.method, request.path) == (method, f"/v1/responses/resp_1{suffix}")
+    assert (request.body, "content-type" in request.headers) == (b"", False)
+    assert request.headers.get("content-length") == ("0" if method == "POST" else None)
+    assert request.headers["authorization"] == "Bearer sk-upstream-secret"
     assert headers["x-headrace-cost-usd"] == "0"
     [_, record] = await there.proxy.sink.wait(2)
     assert (record.outcome, record.head.endpoint, record.head.method) == (
@@ -114,47 +114,47 @@ async def test_its_key_gets_what_the_provider_says_for_nothing(
 async def test_nobody_else_reaches_it(
     method: str, suffix: str, document: Json, there: House
 ) -> None:
-    given = await there.id_of()
-    forged = given[:-1] + ("A" if given[-1] != "A" else "B")
-    asked = len(there.upstream.requests)
+    value = await there.id_of()
+    forged = value[:-1] + ("A" if value[-1] != "A" else "B")
+    request_count = len(there.upstream.requests)
 
-    for key, text in ((OTHER, given), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
+    for key, text in ((OTHER, value), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
         status, body, _ = await about(there, text, method, suffix, key)
         assert is_unknown(status, body, text), body
     for text in ("%2e%2e", "..%2f", "a%00b", "%ff"):
         status, _, _ = await about(there, text, method, suffix)
         assert status in (404, 405)
-    status, _, _ = await about(there, given, method, suffix, "hr-wrong")
+    status, _, _ = await about(there, value, method, suffix, "hr-wrong")
     assert status == 401
-    assert len(there.upstream.requests) == asked
+    assert len(there.upstream.requests) == request_count
 
 
 @every_way
 async def test_limits_of_calls_count_it(
     method: str, suffix: str, document: Json, there: House
 ) -> None:
-    given = await there.id_of(model="guarded")
+    text = await there.id_of(model="guarded")
     there.upstream.answer_with(answer(document))
 
-    seen = [(await about(there, given, method, suffix))[0] for _ in range(3)]
+    observed = [(await about(there, text, method, suffix))[0] for _ in range(3)]
 
-    assert seen == [200, 200, 429]
+    assert observed == [200, 200, 429]
 
 
 async def test_guards_of_answers_read_what_is_shown(there: House) -> None:
-    given = await there.id_of(model="guarded")
-    kept = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
-    there.upstream.then(answer(kept), answer(ITEMS))
+    text = await there.id_of(model="guarded")
+    stored = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
+    there.upstream.then(answer(stored), answer(ITEMS))
 
-    shown = await about(there, given)
-    items = await about(there, given, suffix="/input_items")
+    outputs = await about(there, text)
+    items = await about(there, text, suffix="/input_items")
 
-    for status, body, _ in (shown, items):
+    for status, body, _ in (outputs, items):
         assert status == 200
         assert "@example.com" not in json.dumps(body)
-    _, body, _ = shown
-    assert (body["id"], body["object"], body["usage"]) == (given, "response", kept["usage"])
-    assert body.keys() == kept.keys()
+    _, body, _ = outputs
+    assert (body["id"], body["object"], body["usage"]) == (text, "response", stored["usage"])
+    assert body.keys() == stored.keys()
     assert items[1] == {**bare(ITEMS), **items_of(items[1])}
 
 
@@ -164,22 +164,22 @@ async def test_a_guard_that_wants_another_answer_blocks_one_that_is_kept(
     upstream.answer_with(answer(response()))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
-    async with house(tmp_path / "policies", upstream, policies) as there:
-        given = await there.id_of(model="guarded")
+    async with house(tmp_path / "policies", upstream, policies) as context:
+        text = await context.id_of(model="guarded")
         upstream.answer_with(answer(response(text_item("A hippo."), status="cancelled")))
 
-        status, body, _ = await about(there, given, "POST", "/cancel")
+        status, body, _ = await about(context, text, "POST", "/cancel")
 
     assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
     assert len(upstream.requests) == 2
 
 
 async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
     there.upstream.answer_with(answer(ITEMS))
     query = "limit=2&order=asc&after=msg_1&include[]=a.b&include=c&token=x&stream=false"
 
-    status, _, _ = await about(there, given, suffix=f"/input_items?{query}")
+    status, _, _ = await about(there, text, suffix=f"/input_items?{query}")
 
     assert status == 200
     path = there.last.path.replace("%5B%5D", "[]")
@@ -187,7 +187,7 @@ async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "named"),
+    ("query", "name"),
     [
         ("stream=true", "stream"),
         ("starting_after=3", "starting_after"),
@@ -203,44 +203,44 @@ async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
     ],
 )
 async def test_a_query_that_is_wrong_is_refused_by_name(
-    query: str, named: str, there: House
+    query: str, name: str, there: House
 ) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
 
-    status, body, _ = await about(there, given, suffix=f"?{query}")
+    status, body, _ = await about(there, text, suffix=f"?{query}")
 
-    assert (status, body["error"]["param"]) == (400, named), body
+    assert (status, body["error"]["param"]) == (400, name), body
     assert len(there.upstream.requests) == 1
 
 
 async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
     error = {"message": "Response with id 'resp_1' not found.", "type": "invalid_request_error"}
     there.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body, _ = await about(there, given)
+    status, body, _ = await about(there, text)
 
     assert status == 404
-    assert given in body["error"]["message"]
+    assert text in body["error"]["message"]
 
 
 async def test_a_response_that_has_failed_is_shown_as_it_is(there: House) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
     there.upstream.answer_with(answer(failed))
 
-    status, body, _ = await about(there, given)
+    status, body, _ = await about(there, text)
 
     assert (status, body["status"], body["error"]["code"]) == (200, "failed", "server_error")
 
 
 @pytest.mark.parametrize("document", [{}, {"output": "x"}, {"output": [1]}, [], {"data": []}])
 async def test_what_is_no_such_document_is_the_upstreams_fault(document: Any, there: House) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
     there.upstream.answer_with(answer(document))
 
     for method in ("GET", "DELETE"):
-        status, body, _ = await about(there, given, method)
+        status, body, _ = await about(there, text, method)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
@@ -262,11 +262,11 @@ async def test_another_method_is_not_allowed(there: House) -> None:
 
 
 async def test_its_line_and_its_count_say_stored(there: House) -> None:
-    given = await there.id_of()
-    await about(there, given)
+    text = await there.id_of()
+    await about(there, text)
 
-    async with there.session.get(f"{there.proxy.admin}/metrics") as got:
-        lines = (await got.text()).splitlines()
+    async with there.session.get(f"{there.proxy.admin}/metrics") as response_item:
+        lines = (await response_item.text()).splitlines()
 
     counts = [line for line in lines if line.startswith("headrace_requests_total{")]
     assert any('endpoint="stored"' in line and line.endswith(" 1.0") for line in counts)
@@ -298,11 +298,11 @@ def test_a_document_of_another_kind_is_none() -> None:
 
 
 async def test_a_long_one_passes_and_is_read_by_guards(there: House) -> None:
-    given = await there.id_of(model="guarded")
+    value = await there.id_of(model="guarded")
     long = response(text_item("word " * 40_000 + "bob@example.com"))
     there.upstream.answer_with(answer(long))
 
-    status, body, _ = await about(there, given)
+    status, body, _ = await about(there, value)
 
     assert status == 200
     text = body["output"][0]["content"][0]["text"]
@@ -310,9 +310,9 @@ async def test_a_long_one_passes_and_is_read_by_guards(there: House) -> None:
 
 
 async def test_a_head_is_answered_without_a_body(there: House) -> None:
-    given = await there.id_of()
+    text = await there.id_of()
 
-    status, body, headers = await about(there, given, "HEAD")
+    status, body, headers = await about(there, text, "HEAD")
 
     assert (status, body) == (200, {})
     assert int(headers["content-length"]) > 100
@@ -320,34 +320,34 @@ async def test_a_head_is_answered_without_a_body(there: House) -> None:
 
 
 async def test_a_failing_upstream_is_tried_again_and_no_other_is_asked(there: House) -> None:
-    given = await there.id_of(model="resilient")
-    asked = len(there.upstream.requests)
+    text = await there.id_of(model="resilient")
+    request_count = len(there.upstream.requests)
     there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
 
-    status, _, _ = await about(there, given, "DELETE")
+    status, _, _ = await about(there, text, "DELETE")
 
     assert status == 503
-    paths = [(each.method, each.path) for each in there.upstream.requests[asked:]]
+    paths = [(request.method, request.path) for request in there.upstream.requests[request_count:]]
     assert paths == [("DELETE", "/v1/responses/resp_1")] * 2
 
 
 async def test_nothing_of_it_is_kept(there: House) -> None:
-    given = await there.id_of(model="kept")
+    value = await there.id_of(model="kept")
 
     for text in ("one", "two"):
         there.upstream.answer_with(answer(response(text_item(text))))
-        _, body, _ = await about(there, given)
+        _, body, _ = await about(there, value)
         assert body["output"][0]["content"][0]["text"] == text
 
 
 async def test_it_is_explained_as_any_call(there: House) -> None:
-    given = await there.id_of()
-    _, _, headers = await about(there, given)
+    value = await there.id_of()
+    _, _, headers = await about(there, value)
 
     path = f"{there.proxy.admin}/explain/{headers['x-request-id']}"
-    async with there.session.get(path) as got:
-        text = await got.text()
+    async with there.session.get(path) as response_item:
+        text = await response_item.text()
 
-    assert got.status == 200, text
+    assert response_item.status == 200, text
     assert "support-chat" in text
     assert "openai/gpt-4o-mini" in text.partition("pinned")[2]

@@ -19,8 +19,8 @@ CALL: dict[str, Any] = {
 }
 
 
-def crossed(*items: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    return convert_to_chat({"model": "m", "input": [*items], **more}, keeps_thoughts=False)
+def crossed(*items: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    return convert_to_chat({"model": "m", "input": [*items], **options}, keeps_thoughts=False)
 
 
 def user(*parts: Any) -> dict[str, Any]:

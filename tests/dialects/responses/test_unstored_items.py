@@ -18,11 +18,11 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "
 SAID = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
 
 
-def thinking(*, whole: bool) -> Json | list[Json]:
-    if whole:
-        made = chat()
-        made["choices"][0] |= {"message": SAID, "finish_reason": "tool_calls"}
-        return made
+def thinking(*, is_whole: bool) -> Json | list[Json]:
+    if is_whole:
+        document = chat()
+        document["choices"][0] |= {"message": SAID, "finish_reason": "tool_calls"}
+        return document
     events = chat_events("So.")
     events[0]["choices"][0]["delta"] |= {"reasoning_content": "Hm."}
     events[1]["choices"][0]["delta"] |= {"tool_calls": [{"index": 0, **CALL}]}
@@ -33,32 +33,38 @@ async def ask(proxy: Proxy, model: str, **body: object) -> tuple[int, str, Json]
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
         aiohttp.ClientSession(base_url=proxy.url) as session,
-        session.post("/v1/responses", headers=headers, json={"model": model, **body}) as got,
+        session.post(
+            "/v1/responses", headers=headers, json={"model": model, **body}
+        ) as response_item,
     ):
-        raw = await got.read()
-        warning = got.headers.get("x-headrace-warning", "")
-    if body.get("stream") and got.status == 200:
-        return got.status, warning, {"events": [data for _, data in events_of(raw)]}
-    return got.status, warning, json.loads(raw)
+        raw = await response_item.read()
+        warning = response_item.headers.get("x-headrace-warning", "")
+    if body.get("stream") and response_item.status == 200:
+        return response_item.status, warning, {"events": [data for _, data in events_of(raw)]}
+    return response_item.status, warning, json.loads(raw)
 
 
 @pytest.mark.parametrize("secrets", [(SECRET,), ()], ids=["sealed", "bare"])
-@for_each("whole", [True, False])
+@for_each("is_whole", [True, False])
 async def test_references_to_what_a_chat_said_are_dropped(
-    whole: bool, secrets: tuple[str, ...], upstream: ScriptedUpstream, tmp_path: Path
+    is_whole: bool, secrets: tuple[str, ...], upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    made = thinking(whole=whole)
-    upstream.answer_with(answer(made) if isinstance(made, dict) else stream(made))
-    async with house(tmp_path / str(whole), upstream, id_secrets=secrets) as there:
-        _, _, first = await ask(there.proxy, "chatter", input="Hi.", stream=not whole)
-        output = first["output"] if whole else first["events"][-1]["response"]["output"]
+    document = thinking(is_whole=is_whole)
+    upstream.answer_with(answer(document) if isinstance(document, dict) else stream(document))
+    async with house(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
+        _, _, first_document = await ask(context.proxy, "chatter", input="Hi.", stream=not is_whole)
+        output = (
+            first_document["output"]
+            if is_whole
+            else first_document["events"][-1]["response"]["output"]
+        )
         upstream.answer_with(answer(chat()))
         references = [{"type": "item_reference", "id": item["id"]} for item in output]
-        called = [item for item in output if item["type"] == "function_call"]
+        calls = [item for item in output if item["type"] == "function_call"]
         result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
         question = {"role": "user", "content": "Hi."}
-        given = [question, *references[:-1], *called, result]
-        status, warning, second = await ask(there.proxy, "chatter", input=given)
+        values = [question, *references[:-1], *calls, result]
+        status, warning, second = await ask(context.proxy, "chatter", input=values)
 
     assert [item["type"] for item in output] == ["reasoning", "message", "function_call"]
     assert (status, warning) == (200, "item_reference dropped"), second
@@ -70,12 +76,12 @@ async def test_a_target_of_responses_gets_no_such_reference(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(chat("So.", reasoning_content="Hm.")))
-    async with house(tmp_path / "one", upstream) as there:
-        _, _, first = await ask(there.proxy, "chatter", input="Hi.")
+    async with house(tmp_path / "one", upstream) as context:
+        _, _, first_document = await ask(context.proxy, "chatter", input="Hi.")
         upstream.answer_with(answer(response()))
-        references = [{"id": item["id"]} for item in first["output"]]
-        given = [*references, {"role": "user", "content": "Hi."}]
-        status, warning, _ = await ask(there.proxy, "gpt-4o-mini", input=given)
+        references = [{"id": item["id"]} for item in first_document["output"]]
+        values = [*references, {"role": "user", "content": "Hi."}]
+        status, warning, _ = await ask(context.proxy, "gpt-4o-mini", input=values)
 
     assert (status, warning) == (200, "item_reference dropped")
     assert upstream.requests[-1].json["input"] == [{"role": "user", "content": "Hi."}]

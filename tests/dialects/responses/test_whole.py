@@ -30,9 +30,9 @@ SAID = ["Hm.", "So", "It is Paris.", '{"place": "Paris"}', "x"]
 def test_a_whole_answer_is_one_frame() -> None:
     [frame] = read([WHOLE], whole=True)
 
-    found = [type(event) for event in frame.events]
-    assert (found[0], found[-3:]) == (Start, [Finish, UsageReport, Stop])
-    assert found.count(Begin) == found.count(End) == 8
+    matches = [type(event) for event in frame.events]
+    assert (matches[0], matches[-3:]) == (Start, [Finish, UsageReport, Stop])
+    assert matches.count(Begin) == matches.count(End) == 8
     assert [*texts([frame]).values()] == SAID
     for event in frame.events:
         if isinstance(event, Delta):
@@ -42,17 +42,17 @@ def test_a_whole_answer_is_one_frame() -> None:
 def test_clients_of_other_families_get_no_items_of_the_provider() -> None:
     [frame] = read([WHOLE], whole=True, crossing=True)
 
-    begun = [event.part.kind for event in frame.events if isinstance(event, Begin)]
-    assert "opaque" not in begun
+    started = [event.part.kind for event in frame.events if isinstance(event, Begin)]
+    assert "opaque" not in started
     assert [*texts([frame]).values()][:2] == ["Hm.", "\n\nSo"]
 
 
 def test_clients_of_other_families_get_the_reasoning_instead_of_its_summary() -> None:
     item = {**THOUGHT, "content": [{"type": "reasoning_text", "text": "Long."}]}
 
-    found = texts(read([response(item)], whole=True, crossing=True))
+    results = texts(read([response(item)], whole=True, crossing=True))
 
-    assert [*found.values()] == ["Long."]
+    assert [*results.values()] == ["Long."]
 
 
 @for_each("options", [{}, {"inspect": True}, {"crossing": True}])
@@ -68,12 +68,12 @@ def test_a_whole_answer_may_become_a_stream(options: dict[str, bool]) -> None:
 
 @for_each("status", ["queued", "in_progress"])
 def test_a_response_in_the_background_may_be_unfinished(status: str) -> None:
-    whole = response(status=status, background=True, output=[], usage=None)
+    document = response(status=status, background=True, output=[], usage=None)
 
-    assert kinds(read([whole], whole=True)) == ["Start"]
+    assert kinds(read([document], whole=True)) == ["Start"]
     for options in ({"crossing": True}, {}):
         with pytest.raises(UpstreamInvalid, match="not complete"):
-            read([{**whole, "background": not options and None}], whole=True, **options)
+            read([{**document, "background": not options and None}], whole=True, **options)
 
 
 @for_each("output", [["x"], [None], [MESSAGE, 1]])

@@ -36,34 +36,34 @@ def documents(raw: bytes) -> list[Any]:
 
 def masked(frames: list[Frame]) -> list[Frame]:
     """Return frames in which a guard has masked deltas."""
-    made = []
+    results = []
     for frame in without_bytes(frames):
         deltas = [event for event in frame.events if isinstance(event, Delta)]
         is_found = bool(deltas) and "Paris" in deltas[0].text
         edited = with_text(frame, deltas[0].text.replace("Paris", "[CITY]")) if is_found else frame
-        made.append(edited)
-    return made
+        results.append(edited)
+    return results
 
 
 @for_each("name", READABLE)
 def test_inspected_streams_say_what_they_did(name: str) -> None:
-    known = recording.read(name)
-    if known.sealed:
+    known_value = recording.read(name)
+    if known_value.sealed:
         return  # the ids are rewritten before
 
-    got = documents(written(without_bytes(of_recording(known, inspect=True))))
+    results = documents(written(without_bytes(of_recording(known_value, inspect=True))))
 
-    expected = documents(known.outputs["responses flagged"].body)[: len(got)]
-    for event in (*got, *expected):
+    expected = documents(known_value.outputs["responses flagged"].body)[: len(results)]
+    for event in (*results, *expected):
         if event["type"] == "response.output_text.delta" and not event.get("logprobs"):
             event.pop("logprobs", None)  # which may be empty or missing
-    assert got == expected
+    assert results == expected
 
 
-@for_each("at", range(len(STREAM)))
-def test_from_the_first_event_without_bytes_all_are_written(at: int) -> None:
+@for_each("index", range(len(STREAM)))
+def test_from_the_first_event_without_bytes_all_are_written(index: int) -> None:
     frames = read(STREAM)
-    frames[at] = frames[at]._replace(raw=None)
+    frames[index] = frames[index]._replace(raw=None)
 
     raw = written(frames)
 
@@ -100,10 +100,10 @@ def test_a_masked_text_has_no_log_probabilities() -> None:
     ended = streamed(written(frames))[-1]["response"]["output"][0]
 
     assert ended["content"][0]["logprobs"] == []
-    kept = written(
+    stored_data = written(
         without_bytes(read(response_events(stream, document=response(MESSAGE)), inspect=True))
     )
-    assert len(streamed(kept)[-1]["response"]["output"][0]["content"][0]["logprobs"]) == 2
+    assert len(streamed(stored_data)[-1]["response"]["output"][0]["content"][0]["logprobs"]) == 2
 
 
 def test_a_keepalive_is_a_comment_before_the_response_and_an_event_after() -> None:
@@ -121,13 +121,13 @@ def test_a_keepalive_is_a_comment_before_the_response_and_an_event_after() -> No
 
 def test_a_delta_of_a_stage_continues_its_text() -> None:
     frames = read(STREAM, inspect=True)
-    [at] = [n for n, frame in enumerate(frames) if "It is " in str(frame.events)]
-    [part] = [event.part for event in frames[at].events if isinstance(event, Delta)]
-    frames.insert(at + 1, Frame((Delta(part, "all of "),)))
+    [index] = [n for n, frame in enumerate(frames) if "It is " in str(frame.events)]
+    [part] = [event.part for event in frames[index].events if isinstance(event, Delta)]
+    frames.insert(index + 1, Frame((Delta(part, "all of "),)))
 
-    whole = streamed(written(frames))[-1]["response"]
+    full_value = streamed(written(frames))[-1]["response"]
 
-    assert whole["output"][0]["content"][0]["text"] == "It is all of Paris."
+    assert full_value["output"][0]["content"][0]["text"] == "It is all of Paris."
 
 
 def test_a_stream_that_a_stage_ends_has_its_items() -> None:
@@ -142,9 +142,9 @@ def test_a_stream_that_a_stage_ends_has_its_items() -> None:
 
 
 def test_the_request_is_repeated_as_its_client_wrote_it() -> None:
-    whole = response(MESSAGE, instructions="as the upstream got it")
+    document = response(MESSAGE, instructions="as the upstream got it")
     call = CALL.__class__(head=CALL.head, body={**CALL.body, "instructions": "Be brief."})
-    frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), document=whole)))
+    frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), document=document)))
 
     assert {
         event["response"]["instructions"]
@@ -156,10 +156,10 @@ def test_the_request_is_repeated_as_its_client_wrote_it() -> None:
 @for_each("stops_at", [0, 2, 5])
 def test_an_error_has_what_sdks_raise(stops_at: int) -> None:
     writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
-    before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
+    data_before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
     error = {"message": "m", "code": "c", "type": "t", "param": None}
 
-    *_, raised, failed = streamed(before + writer.fail(json.dumps({"error": error}).encode()))
+    *_, raised, failed = streamed(data_before + writer.fail(json.dumps({"error": error}).encode()))
 
     assert (raised["type"], raised["message"], raised["error"]) == ("error", "m", error)
     assert failed["type"] == "response.failed"
@@ -180,27 +180,27 @@ def test_a_blocked_stream_fails_with_a_code_that_codex_does_not_retry() -> None:
 @for_each("options", [{}, {"inspect": True}])
 @for_each("name", READABLE)
 def test_a_stream_is_a_whole_answer_for_a_client_that_wants_one(name: str, options: Json) -> None:
-    known = recording.read(name)
-    frames = of_recording(known, **options)
-    if not (frames and frames[-1].last) or known.sealed:
+    known_value = recording.read(name)
+    frames = of_recording(known_value, **options)
+    if not (frames and frames[-1].last) or known_value.sealed:
         return
 
-    raw = written(frames if not options else without_bytes(frames), whole=True)
+    raw = written(frames if not options else without_bytes(frames), is_whole=True)
 
-    expected = streamed_end(known)
+    expected = streamed_end(known_value)
     got = orjson.loads(raw)
     assert {name: got[name] for name in expected} == expected
 
 
-def streamed_end(known: recording.Recording) -> Json:
-    whole: Json = documents(known.outputs["responses flagged"].body)[-1]["response"]
-    return whole
+def streamed_end(known_value: recording.Recording) -> Json:
+    document: Json = documents(known_value.outputs["responses flagged"].body)[-1]["response"]
+    return document
 
 
 def test_a_whole_answer_passes_as_it_came() -> None:
     raw = json.dumps(response(MESSAGE)).encode()
 
-    assert written(read([raw], whole=True), whole=True) == raw
+    assert written(read([raw], whole=True), is_whole=True) == raw
 
 
 def test_an_inspected_whole_answer_repeats_the_request() -> None:
@@ -208,20 +208,20 @@ def test_an_inspected_whole_answer_repeats_the_request() -> None:
 
     assert frames[0].doc is not None
     assert "instructions" not in frames[0].doc
-    assert orjson.loads(written(frames, whole=True))["instructions"] is None
+    assert orjson.loads(written(frames, is_whole=True))["instructions"] is None
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_the_media_type(whole: bool) -> None:
-    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=whole, verdicts=lambda: ()))
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_media_type(is_whole: bool) -> None:
+    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=is_whole, verdicts=lambda: ()))
 
-    assert ("json" in writer.media_type) is whole
+    assert ("json" in writer.media_type) is is_whole
 
 
 @for_each("item", [None, 5, "text", []])
 def test_output_items_that_are_no_objects_pass_unchanged(item: object) -> None:
     events = response_events(document={**response(), "output": [item]})
 
-    sent = documents(written(read(events)))
+    sent_items = documents(written(read(events)))
 
-    assert sent == events
+    assert sent_items == events

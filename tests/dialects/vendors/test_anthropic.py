@@ -37,10 +37,10 @@ CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"pla
 
 
 async def ask(
-    client: ClientSession, to: str | None = None, **more: Any
+    client: ClientSession, to: str | None = None, **options: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = HEADERS | ({"x-headrace-deployment": to} if to else {})
-    async with client.post("/v1/messages", headers=headers, json={**ASKED, **more}) as response:
+    async with client.post("/v1/messages", headers=headers, json={**ASKED, **options}) as response:
         return response.status, await response.read(), _lower(response)
 
 
@@ -49,33 +49,35 @@ def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def events_of(raw: bytes) -> list[tuple[str, Json]]:
-    found = []
+    matches = []
     for part in raw.decode().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in part.split("\n") if line[:1] not in ("", ":"))
         if lines:
-            found.append((lines["event"], json.loads(lines["data"])))
-    return found
+            matches.append((lines["event"], json.loads(lines["data"])))
+    return matches
 
 
 def accumulated(events: list[tuple[str, Json]]) -> Json:
-    whole: Json = {}
+    document: Json = {}
     for name, data in events:
         assert data["type"] == name
         if name == "message_start":
-            whole = data["message"]
+            document = data["message"]
         elif name == "content_block_start":
-            assert data["index"] == len(whole["content"])
-            whole["content"].append(data["content_block"])
+            assert data["index"] == len(document["content"])
+            document["content"].append(data["content_block"])
         elif name == "content_block_delta":
-            assert data["index"] == len(whole["content"]) - 1
-            _grow(whole["content"][-1], data["delta"])
-        elif name == "content_block_stop" and "json" in whole["content"][-1]:
-            whole["content"][-1]["input"] = json.loads(whole["content"][-1].pop("json") or "{}")
+            assert data["index"] == len(document["content"]) - 1
+            _grow(document["content"][-1], data["delta"])
+        elif name == "content_block_stop" and "json" in document["content"][-1]:
+            document["content"][-1]["input"] = json.loads(
+                document["content"][-1].pop("json") or "{}"
+            )
         elif name == "message_delta":
-            whole |= data["delta"]
-            whole["usage"] |= data["usage"]
+            document |= data["delta"]
+            document["usage"] |= data["usage"]
     assert events[-1][0] == "message_stop"
-    return whole
+    return document
 
 
 def _grow(block: Json, delta: Json) -> None:
@@ -128,17 +130,17 @@ async def test_a_stream_of_the_same_dialect_passes_byte_by_byte(
     status, raw, _ = await ask(client, "via-anthropic", stream=True)
 
     assert status == 200, raw
-    wanted = [event(each)[6:-2] for each in STREAM if each["type"] != "ping"]
-    got = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
-    assert [line for line in got if line != b'{"type":"ping"}'] == wanted
+    expected = [event(document)[6:-2] for document in STREAM if document["type"] != "ping"]
+    results = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert [line for line in results if line != b'{"type":"ping"}'] == expected
     [record] = await proxy.sink.wait()
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 30)
 
 
 async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    said = json.dumps(message(THOUGHT, SERVER, FOUND, CALLED, container={"id": "c"}, new=[1]))
-    upstream.answer_with(answer(said.encode()))
-    asked: Json = {
+    text = json.dumps(message(THOUGHT, SERVER, FOUND, CALLED, container={"id": "c"}, new=[1]))
+    upstream.answer_with(answer(text.encode()))
+    request: Json = {
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
         "thinking": {"type": "enabled", "budget_tokens": 32},
         "metadata": {"user_id": "u1", "other": 1},
@@ -154,12 +156,12 @@ async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUp
         ],
     }
 
-    status, raw, headers = await ask(client, "via-anthropic", **asked)
+    status, raw, headers = await ask(client, "via-anthropic", **request)
 
-    assert (status, raw) == (200, said.encode())
+    assert (status, raw) == (200, text.encode())
     assert "x-headrace-warning" not in headers
-    [sent] = upstream.requests
-    assert sent.json == {**ASKED, **asked, "model": "anthropic-model"}
+    [sent_value] = upstream.requests
+    assert sent_value.json == {**ASKED, **request, "model": "anthropic-model"}
 
 
 async def test_errors_are_anthropics(client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -168,12 +170,12 @@ async def test_errors_are_anthropics(client: ClientSession, upstream: ScriptedUp
 
     status, raw, headers = await ask(client, "via-anthropic")
 
-    said = json.loads(raw)
+    fields = json.loads(raw)
     assert status == 529
-    assert said.keys() == {"type", "error", "request_id"}
-    assert said["error"].keys() == {"type", "message"}
-    assert (said["type"], said["error"]["type"]) == ("error", "overloaded_error")
-    assert said["request_id"] == headers["x-request-id"] == headers["request-id"]
+    assert fields.keys() == {"type", "error", "request_id"}
+    assert fields["error"].keys() == {"type", "message"}
+    assert (fields["type"], fields["error"]["type"]) == ("error", "overloaded_error")
+    assert fields["request_id"] == headers["x-request-id"] == headers["request-id"]
     assert headers["retry-after"] == "7"
 
 
@@ -214,8 +216,8 @@ async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
     assert (refused, error["type"]) == (400, "invalid_request_error")
     assert error["message"].startswith("container.id: clients may not set this field")
     assert status == 200
-    [sent] = upstream.requests
-    assert sent.json["container"] == skills
+    [sent_value] = upstream.requests
+    assert sent_value.json["container"] == skills
 
 
 LOOK_UP = {"role": "assistant", "content": [CALLED]}
@@ -224,7 +226,7 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
 
 
 @for_each(
-    ("more", "to", "said"),
+    ("options", "to", "text"),
     [
         ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 2^53"),
         ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
@@ -251,14 +253,14 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
     ],
 )
 async def test_what_is_wrong_is_told_by_its_place(
-    more: Json, to: str | None, said: str, client: ClientSession, upstream: ScriptedUpstream
+    options: Json, to: str | None, text: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message() if to else chat()))
 
-    status, raw, _ = await ask(client, to, **more)
+    status, raw, _ = await ask(client, to, **options)
 
     assert (status, upstream.requests) == (400, [])
-    assert json.loads(raw)["error"]["message"].startswith(said)
+    assert json.loads(raw)["error"]["message"].startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -267,37 +269,39 @@ async def test_what_is_wrong_is_told_by_its_place(
 )
 async def test_unknown_path(path: str, headers: dict[str, str], client: ClientSession) -> None:
     async with client.post(path, headers=headers, json={}) as response:
-        said = await response.json()
+        fields = await response.json()
 
     assert response.status == 404
-    assert (said["type"], said["error"]["type"]) == ("error", "not_found_error")
-    assert response.headers["request-id"] == said["request_id"]
+    assert (fields["type"], fields["error"]["type"]) == ("error", "not_found_error")
+    assert response.headers["request-id"] == fields["request_id"]
 
 
 COUNTED: Json = {"model": "gpt-4o-mini", "messages": ASKED["messages"], "system": "Be brief."}
 
 
-async def count(client: ClientSession, to: str, **more: Any) -> tuple[int, bytes, dict[str, str]]:
+async def count(
+    client: ClientSession, to: str, **options: Any
+) -> tuple[int, bytes, dict[str, str]]:
     headers = HEADERS | {"x-headrace-deployment": to}
     path = "/v1/messages/count_tokens"
-    async with client.post(path, headers=headers, json={**COUNTED, **more}) as response:
+    async with client.post(path, headers=headers, json={**COUNTED, **options}) as response:
         return response.status, await response.read(), _lower(response)
 
 
 async def test_an_upstream_of_messages_counts_for_nothing(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
-    told = b'{"input_tokens": 14, "context_management": {"original_input_tokens": 20}}'
-    upstream.answer_with(answer(told))
+    text = b'{"input_tokens": 14, "context_management": {"original_input_tokens": 20}}'
+    upstream.answer_with(answer(text))
 
     status, raw, headers = await count(client, "via-anthropic", unheard_of=1)
 
-    assert (status, raw) == (200, told)
+    assert (status, raw) == (200, text)
     assert "x-headrace-warning" not in headers
     assert headers["x-headrace-cost-usd"] == "0"
-    [sent] = upstream.requests
-    assert sent.path == "/v1/messages/count_tokens"
-    assert sent.json == {**COUNTED, "model": "anthropic-model", "unheard_of": 1}
+    [sent_value] = upstream.requests
+    assert sent_value.path == "/v1/messages/count_tokens"
+    assert sent_value.json == {**COUNTED, "model": "anthropic-model", "unheard_of": 1}
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.billing.tokens.total, record.billing.cost) == ("success", 0, 0)
 
@@ -308,9 +312,9 @@ async def test_a_count_for_a_chat_is_an_estimate_and_says_so(
     status, raw, headers = await count(client, "support-chat")
 
     assert status == 200, raw
-    said = json.loads(raw)
-    assert said.keys() == {"input_tokens"}
-    assert 5 < said["input_tokens"] < 60
+    fields = json.loads(raw)
+    assert fields.keys() == {"input_tokens"}
+    assert 5 < fields["input_tokens"] < 60
     assert headers["x-headrace-warning"] == "input_tokens estimated"
     assert upstream.requests == []
     [record] = await proxy.sink.wait()
@@ -357,21 +361,21 @@ async def test_stream_error_is_event(client: ClientSession, upstream: ScriptedUp
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"),
+    ("text", "sent_text"),
     [("2024-01-01", "2024-01-01"), ("not; one", "2023-06-01"), (None, "2023-06-01")],
 )
 async def test_an_upstream_is_told_a_version_whatever_the_client_says(
-    given: str | None, sent: str, client: ClientSession, upstream: ScriptedUpstream
+    text: str | None, sent_text: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
     headers = {"x-api-key": KEY, "x-headrace-deployment": "via-anthropic"}
-    headers |= {} if given is None else {"anthropic-version": given}
+    headers |= {} if text is None else {"anthropic-version": text}
 
     async with client.post("/v1/messages", headers=headers, json=ASKED) as response:
         assert response.status == 200
 
     [request] = upstream.requests
-    assert request.headers["anthropic-version"] == sent
+    assert request.headers["anthropic-version"] == sent_text
     assert "anthropic-beta" not in request.headers
 
 
@@ -401,10 +405,12 @@ async def test_headers_of_the_vendor_reach_its_upstreams_alone(
     async with client.post("/v1/messages", headers=headers, json=ASKED) as response:
         assert response.status == 200
 
-    sent = upstream.requests[-1].headers
+    sent_body = upstream.requests[-1].headers
     expected = PASSED | {"anthropic-version": "2023-06-01"} if is_vendor else {}
-    assert {name: sent[name] for name in sent if name.startswith("anthropic-")} == expected
-    assert "other-beta" not in sent
+    assert {
+        name: sent_body[name] for name in sent_body if name.startswith("anthropic-")
+    } == expected
+    assert "other-beta" not in sent_body
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -414,17 +420,17 @@ async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for
 ) -> None:
     words = text_events(0, "Paris.")
     upstream.answer_with(stream(message_events(words)) if streamed else answer(message()))
-    said: Json = {"input": "Hi"} if path.endswith("responses") else {"prompt": "Hi"}
+    fields: Json = {"input": "Hi"} if path.endswith("responses") else {"prompt": "Hi"}
     if "chat" in path:
-        said = {"messages": [{"role": "user", "content": "Hi"}]}
+        fields = {"messages": [{"role": "user", "content": "Hi"}]}
     headers = {"authorization": f"Bearer {KEY}"}
-    body = {"model": "anthropic-model", "stream": streamed, **said}
-    before = int(time.time())
+    body = {"model": "anthropic-model", "stream": streamed, **fields}
+    count_before = int(time.time())
 
     async with client.post(path, headers=headers, json=body) as response:
         raw = await response.text()
 
     assert response.status == 200, raw
-    found = re.findall(r'"created(?:_at)?":(\d+)', raw)
-    assert found
-    assert all(before <= int(each) <= time.time() for each in found)
+    matches = re.findall(r'"created(?:_at)?":(\d+)', raw)
+    assert matches
+    assert all(count_before <= int(item) <= time.time() for item in matches)

@@ -21,17 +21,17 @@ def asked(**parameters: object) -> RequestHead:
 @for_each("limit", range(1, 9))
 @for_each(("cursor", "end"), [("after_id", "last_id"), ("before_id", "first_id")])
 def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
-    seen: list[str] = []
-    more: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
+    observed: list[str] = []
+    options: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
     while True:
-        page = convert_models(asked(limit=limit, **more), LIST)
+        page = convert_models(asked(limit=limit, **options), LIST)
         names = [model["id"] for model in page["data"]]
-        seen = [*seen, *names] if cursor == "after_id" else [*names, *seen]
+        observed = [*observed, *names] if cursor == "after_id" else [*names, *observed]
         if not page["has_more"]:
             break
-        more = {cursor: page[end]}
+        options = {cursor: page[end]}
 
-    assert seen == NAMES
+    assert observed == NAMES
 
 
 def test_behind_the_last_there_is_an_empty_page() -> None:

@@ -21,12 +21,12 @@ def read(**fields: Any) -> Any:
 
 
 def test_a_json_schema_takes_openais_form_and_comes_back() -> None:
-    own = {"type": "json_object", "schema": SCHEMA}
+    own_value = {"type": "json_object", "schema": SCHEMA}
 
-    chat = read(response_format=own).body
+    chat = read(response_format=own_value).body
 
     assert chat["response_format"]["json_schema"]["schema"] == SCHEMA
-    assert fireworks.from_chat("completions", chat)["response_format"] == own
+    assert fireworks.from_chat("completions", chat)["response_format"] == own_value
 
 
 def test_its_streams_carry_usage_unasked() -> None:

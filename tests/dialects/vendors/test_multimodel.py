@@ -48,24 +48,24 @@ def test_the_answer_has_a_uuid_an_iso_time_and_a_sum() -> None:
         0: {**legacy(" one"), "prediction_time_ms": 4},
     }
 
-    said = multimodel.whole(call, parts)
+    fields = multimodel.whole(call, parts)
 
-    assert str(uuid.UUID(said["id"])) == said["id"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", said["created"])
-    assert datetime.fromisoformat(said["created"]).year >= 2026
-    assert [(c["model"], c["text"]) for c in said["choices"]] == [("a", " one"), ("b", " two")]
-    assert all(type(c["created"]) is int for c in said["choices"])
-    assert said["usage"]["total_tokens"] == 16
-    assert said["usage"]["prediction_time_ms"] == 9
+    assert str(uuid.UUID(fields["id"])) == fields["id"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", fields["created"])
+    assert datetime.fromisoformat(fields["created"]).year >= 2026
+    assert [(c["model"], c["text"]) for c in fields["choices"]] == [("a", " one"), ("b", " two")]
+    assert all(type(c["created"]) is int for c in fields["choices"])
+    assert fields["usage"]["total_tokens"] == 16
+    assert fields["usage"]["prediction_time_ms"] == 9
 
 
 def test_an_unknown_count_makes_the_sum_unknown() -> None:
     call = read(model=["a", "b"])
     silent = {k: v for k, v in legacy().items() if k != "usage"}
 
-    said = multimodel.whole(call, {0: legacy(), 1: silent})
+    fields = multimodel.whole(call, {0: legacy(), 1: silent})
 
-    assert said["usage"]["total_tokens"] is None
+    assert fields["usage"]["total_tokens"] is None
 
 
 def test_its_own_answer_is_read_as_a_legacy_completion() -> None:

@@ -21,8 +21,8 @@ KEY = {"authorization": "Bearer hr-key-of-the-caller"}
 
 
 def read_head(path: str = PATH, **headers: str) -> RequestHead:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_head("POST", path, KEY | named, Received("req_1"))
+    by_name = {name.replace("_", "-"): value for name, value in headers.items()}
+    return parse_head("POST", path, KEY | by_name, Received("req_1"))
 
 
 HONOURED: dict[str, tuple[str, str, object]] = {
@@ -139,8 +139,8 @@ def test_metadata_that_only_inform_are_left_out_where_they_cannot_be_read(value:
 
 
 def test_properties_are_few_short_and_printable() -> None:
-    many = {f"helicone-property-{n}": "v" for n in range(100)}
-    head = read_head(**many, **{"x-title": "a\x01\udcff" + "b" * 1000})
+    items = {f"helicone-property-{n}": "v" for n in range(100)}
+    head = read_head(**items, **{"x-title": "a\x01\udcff" + "b" * 1000})
     odd = dict(head.properties)
 
     assert len(head.properties) == MAX_WORDS
@@ -247,10 +247,10 @@ def test_on_any_other_path_models_stay_as_they_are(parts: dict[str, object]) -> 
 async def test_a_key_is_told_of_what_it_may_use(path: str, client: ClientSession) -> None:
     headers = {"authorization": f"Bearer {OWN}"}
     async with client.get(path, headers=headers) as response:
-        told = await response.json()
+        event = await response.json()
     async with client.get("/v1/models", headers=headers) as response:
         listed = await response.json()
 
-    names = [each["model_name"] for each in told["data"]]
-    assert names == [each["id"] for each in listed["data"]] != []
-    assert "127.0.0.1" not in str(told)
+    names = [item["model_name"] for item in event["data"]]
+    assert names == [item["id"] for item in listed["data"]] != []
+    assert "127.0.0.1" not in str(event)

@@ -21,8 +21,8 @@ BOTH = [{"virtual_key": "a"}, {"virtual_key": "b"}]
 
 
 def read_head(**headers: str) -> RequestHead:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_head("POST", "/v1/completions", {**KEY, **named}, Received("req_1"))
+    by_name = {name.replace("_", "-"): value for name, value in headers.items()}
+    return parse_head("POST", "/v1/completions", {**KEY, **by_name}, Received("req_1"))
 
 
 def test_any_portkey_header_makes_the_dialect() -> None:
@@ -77,8 +77,8 @@ def test_a_load_balance_shares_calls_out_by_weight_and_names_all_it_may_reach() 
         drawn[head.deployment] += 1
 
     assert 70 <= drawn["a"] <= 130
-    own = {**KEY, "x-portkey-config": config, "x-headrace-deployment": "own"}
-    head = parse_head("POST", "/v1/completions", own, Received("req_1"))
+    own_document = {**KEY, "x-portkey-config": config, "x-headrace-deployment": "own"}
+    head = parse_head("POST", "/v1/completions", own_document, Received("req_1"))
     assert (head.deployment, head.alternatives) == ("own", ())
 
 
@@ -146,10 +146,10 @@ def test_metadata_are_tags_and_an_end_user() -> None:
 
 
 @for_each(
-    ("given", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
+    ("text", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
 )
-def test_a_trace_id_is_always_answered(given: str, echoed: str) -> None:
-    head = read_head(x_portkey_trace_id=given)
+def test_a_trace_id_is_always_answered(text: str, echoed: str) -> None:
+    head = read_head(x_portkey_trace_id=text)
 
     assert head.echo == (("x-portkey-trace-id", echoed),)
 
@@ -169,17 +169,17 @@ def test_the_time_it_allows_is_milliseconds() -> None:
 async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
     targets: tuple[str, ...], status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    weights = [{"virtual_key": name, "weight": 1 - at} for at, name in enumerate(targets)]
+    weights = [{"virtual_key": name, "weight": 1 - index} for index, name in enumerate(targets)]
     config = dumps({"strategy": {"mode": "loadbalance"}, "targets": weights})
     headers = {"x-portkey-api-key": OWN, "x-portkey-config": config}
     upstream.answer_with(answer(chat()))
     body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
 
     async with client.post("/v1/chat/completions", headers=headers, json=body) as response:
-        told = await response.json()
+        event = await response.json()
 
     if status == 200:
         assert response.headers["x-headrace-deployment"] == "support-chat"
     else:
-        assert (response.status, told["error"]["param"]) == (status, "deployment")
-        assert "nobody-has-it" in told["error"]["message"]
+        assert (response.status, event["error"]["param"]) == (status, "deployment")
+        assert "nobody-has-it" in event["error"]["message"]

@@ -12,18 +12,18 @@ from tests.for_each import for_each
 def said(
     verdict: Any, action: Action = "flag", stage: Stage = "input", error: str | None = None
 ) -> tuple[Stage, GuardResult]:
-    found = {} if verdict in ("passed", "failed", "not_applicable") else {"email": 1}
+    results = {} if verdict in ("passed", "failed", "not_applicable") else {"email": 1}
     return stage, GuardResult(
-        "mails", verdict, False, found, 0.5, 9, 1, 0.002, error, "pii", action
+        "mails", verdict, False, results, 0.5, 9, 1, 0.002, error, "pii", action
     )
 
 
 def test_a_guard_is_a_hook_with_one_check() -> None:
     results = hook_results([said("flagged"), said("passed", "block", "output")])
 
-    [failed], [held] = results["before_request_hooks"], results["after_request_hooks"]
+    [failed], [pending] = results["before_request_hooks"], results["after_request_hooks"]
     assert (failed["id"], failed["verdict"], failed["deny"]) == ("mails", False, False)
-    assert (held["verdict"], held["deny"], held["transformed"]) == (True, True, False)
+    assert (pending["verdict"], pending["deny"], pending["transformed"]) == (True, True, False)
     assert failed["checks"] == [
         {
             "id": "headrace.pii",

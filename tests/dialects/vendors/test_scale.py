@@ -33,8 +33,8 @@ def test_log_probabilities_are_counted_and_come_back_as_a_flag(fields: dict[str,
     body = read(**fields).body
 
     assert body["logprobs"] == 3
-    sent = scale.from_chat("completions", body)
-    assert (sent["logprobs"], sent["top_logprobs"]) == (True, 3)
+    sent_body = scale.from_chat("completions", body)
+    assert (sent_body["logprobs"], sent_body["top_logprobs"]) == (True, 3)
 
 
 def test_token_log_probabilities_ask_for_the_chosen_token() -> None:
@@ -83,17 +83,17 @@ def test_model_may_name_deployment(model: str, name: str, deployment: str | None
 def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:
     refused = UpstreamRejected("a.0: too long", upstream_status=422, param="a.0")
 
-    said = DIALECTS["scale"].client.refuse(refused, "req_1")
+    response = DIALECTS["scale"].client.refuse(refused, "req_1")
 
-    [detail] = said.body["detail"]
-    assert (said.status, detail["loc"], detail["msg"]) == (422, ["body", "a", "0"], "too long")
+    [detail] = response.body["detail"]
+    assert (response.status, detail["loc"], detail["msg"]) == (422, ["body", "a", "0"], "too long")
 
 
 def test_a_wrong_field_is_a_422_and_other_errors_keep_their_status() -> None:
     refuse = DIALECTS["scale"].client.refuse
 
     field = refuse(InvalidField("n", "must be an integer"), "req_1")
-    other = refuse(NotFound("no such model"), "req_1")
+    other_response = refuse(NotFound("no such model"), "req_1")
 
     assert (field.status, field.body["detail"][0]["loc"]) == (422, ["body", "n"])
-    assert (other.status, other.body["detail"]) == (404, "no such model")
+    assert (other_response.status, other_response.body["detail"]) == (404, "no such model")

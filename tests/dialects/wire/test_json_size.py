@@ -17,8 +17,8 @@ JSON = st.recursive(
 
 def exactly(value: object) -> int:
     if isinstance(value, dict):
-        return 1 + sum(exactly(each) for each in value.values())
-    return 1 + sum(exactly(each) for each in value) if isinstance(value, list) else 1
+        return 1 + sum(exactly(item) for item in value.values())
+    return 1 + sum(exactly(item) for item in value) if isinstance(value, list) else 1
 
 
 @given(JSON, st.integers(1, 9))

@@ -44,13 +44,13 @@ def read_in_pieces(raw: bytes, size: int) -> Any:
     return PieceReader(decode_pieces(raw, size), request_json._decoder, size).read()
 
 
-def told(read: Any, *asked: Any) -> Any:
+def told(read: Any, *requests: Any) -> Any:
     try:
-        whole = read(*asked)
-        orjson.dumps(whole)
+        full_value = read(*requests)
+        orjson.dumps(full_value)
     except (ValueError, TypeError, RecursionError, BadRequest):
         return None
-    return repr(whole)
+    return repr(full_value)
 
 
 @given(VALUES, SIZES)
@@ -82,12 +82,12 @@ def test_bytes_that_are_no_utf_8_are_refused_alike(raw: bytes, size: int) -> Non
 @given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))
 def test_a_piece_ends_between_two_characters(marks: list[str]) -> None:
     text, ends = "".join(marks), {0, *accumulate(map(len, marks))}
-    plain = {at for at in range(len(text)) if text[at] in "ud83"}  # of what is no escape
+    plain = {index for index in range(len(text)) if text[index] in "ud83"}  # of what is no escape
 
-    for at in range(len(text) + 1):
-        kept = whole_escapes(text[:at])
-        assert len(kept) in ends | plain
-        assert at - len(kept) < 12
+    for index in range(len(text) + 1):
+        stored_text = whole_escapes(text[:index])
+        assert len(stored_text) in ends | plain
+        assert index - len(stored_text) < 12
 
 
 @pytest.mark.parametrize("of", [lambda inner: [inner], lambda inner: {"a": inner}])
@@ -155,9 +155,9 @@ SHORT_VALUES = {
 
 @pytest.mark.parametrize("name", SHORT_VALUES)
 def test_short_values_are_put_together(name: str) -> None:
-    whole = orjson.dumps(SHORT_VALUES[name])
+    full_body = orjson.dumps(SHORT_VALUES[name])
 
     written = write_pieces(SHORT_VALUES[name])
 
-    assert b"".join(written) == whole
-    assert len(written) <= len(whole) // large_json.PIECE + 1
+    assert b"".join(written) == full_body
+    assert len(written) <= len(full_body) // large_json.PIECE + 1

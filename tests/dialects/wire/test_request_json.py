@@ -62,8 +62,8 @@ def told(raw: bytes) -> str:
 @example(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}")
 @given(st.one_of(JSON_TEXTS, st.lists(st.sampled_from(PARTS)).map(b"".join)))
 def test_what_is_written_as_we_write_it_is_read_as_anything_else(raw: bytes) -> None:
-    one, other = (told(each).partition(" (line") for each in (raw, raw + b" "))
-    assert one[:2] == other[:2]  # so we write nothing
+    item, other_item = (told(data).partition(" (line") for data in (raw, raw + b" "))
+    assert item[:2] == other_item[:2]  # so we write nothing
 
 
 @pytest.mark.parametrize(

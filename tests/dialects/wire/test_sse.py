@@ -24,17 +24,17 @@ def test_any_split_gives_the_same_events(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(WIRE)]
     reader = EventReader(1000)
 
-    seen = [e for a, b in itertools.pairwise(edges) for e in reader.feed(WIRE[a:b])]
+    observed = [e for a, b in itertools.pairwise(edges) for e in reader.feed(WIRE[a:b])]
 
-    assert seen + reader.close() == EVENTS
+    assert observed + reader.close() == EVENTS
 
 
 def test_one_byte_at_a_time_gives_the_same_events() -> None:
     reader = EventReader(1000)
 
-    seen = [e for byte in WIRE for e in reader.feed(bytes([byte]))]
+    observed = [e for byte in WIRE for e in reader.feed(bytes([byte]))]
 
-    assert seen == EVENTS
+    assert observed == EVENTS
 
 
 @given(st.lists(st.sampled_from(["data: ", "data:", "\n", "\n\n", "\r", "x", ": x", " "])))
@@ -44,9 +44,9 @@ def test_events_that_come_whole_are_those_that_come_byte_by_byte(parts: list[str
     for reader in (at_once, bit_by_bit):
         assert reader.feed(b"data: opened\n\n") == [b"opened"]
 
-    seen = [e for byte in text for e in bit_by_bit.feed(bytes([byte]))]
+    observed = [e for byte in text for e in bit_by_bit.feed(bytes([byte]))]
 
-    assert at_once.feed(text) == seen
+    assert at_once.feed(text) == observed
     assert at_once.close() == bit_by_bit.close()
 
 
@@ -78,6 +78,8 @@ def test_what_is_written_is_read_again() -> None:
 def test_a_long_line_in_small_pieces_is_one_event(size: int) -> None:
     reader, line = EventReader(10**7), b"data: " + b"xy" * 50_000
 
-    seen = [e for at in range(0, len(line), size) for e in reader.feed(line[at : at + size])]
+    observed = [
+        e for index in range(0, len(line), size) for e in reader.feed(line[index : index + size])
+    ]
 
-    assert (seen, reader.feed(b"\n\n")) == ([], [line[6:]])
+    assert (observed, reader.feed(b"\n\n")) == ([], [line[6:]])

@@ -48,11 +48,11 @@ STRANGE = {
 def told(documents: Documents, raw: bytes) -> tuple[Any, str]:
     """Return what is read, without what made it large, and the code where it is refused."""
     try:
-        whole = documents.read(raw)
+        document = documents.read(raw)
     except UpstreamError as error:
         return None, error.code
-    whole.pop("pad", None)
-    return repr(whole), ""
+    document.pop("pad", None)
+    return repr(document), ""
 
 
 def small_and_large(value: str) -> tuple[bytes, bytes]:
@@ -91,23 +91,23 @@ def test_what_is_no_list_of_numbers_is_not_written(text: str, size: int) -> None
         PieceReader(text, _decoder, size, ValueAllowance(10**9)).read()
 
 
-def vectors(count: int, numbers: list[float], **more: Any) -> bytes:
-    each = {"object": "embedding", "index": 0, "embedding": numbers, **more}
-    return orjson.dumps({"object": "list", "data": [each] * count})
+def vectors(count: int, numbers: list[float], **options: Any) -> bytes:
+    item = {"object": "embedding", "index": 0, "embedding": numbers, **options}
+    return orjson.dumps({"object": "list", "data": [item] * count})
 
 
 def test_numbers_of_vectors_do_not_count_and_are_not_made() -> None:
     raw = vectors(100, [0.123456789] * 3072)
 
-    whole = Documents(most_values=1000, vectors=True).read(raw)
+    document = Documents(most_values=1000, vectors=True).read(raw)
 
-    assert isinstance(whole["data"][99]["embedding"], orjson.Fragment)
-    assert orjson.dumps(whole) == raw
+    assert isinstance(document["data"][99]["embedding"], orjson.Fragment)
+    assert orjson.dumps(document) == raw
 
 
-@pytest.mark.parametrize("beside", ["x", [[]] * 20, {"a": [1, "x"]}])
-def test_all_else_beside_vectors_counts(beside: Any) -> None:
-    raw = vectors(300, [0.123456789] * 300, beside=beside)
+@pytest.mark.parametrize("extra", ["x", [[]] * 20, {"a": [1, "x"]}])
+def test_all_else_beside_vectors_counts(extra: Any) -> None:
+    raw = vectors(300, [0.123456789] * 300, beside=extra)
 
     with pytest.raises(ResponseTooLarge):
         Documents(most_values=1000, vectors=True).read(raw)

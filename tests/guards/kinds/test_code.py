@@ -105,4 +105,4 @@ def test_the_kinds_are_a_closed_set() -> None:
     ["```\n", "```python\n", "~~~", "SELECT ", "def a(", "public class ", "function (", "`"],
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(CODE.find, lambda size: (piece * size)[:size], most=24) < 24
+    assert growth(CODE.find, lambda size: (piece * size)[:size], maximum=24) < 24

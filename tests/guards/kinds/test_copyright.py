@@ -62,5 +62,5 @@ def test_texts_that_cannot_be_looked_for_are_told(texts: list[str], problem: str
 @pytest.mark.parametrize("piece", ["when the river bends ", "x ", "turns for the show; the "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     assert (
-        growth(Copyright([SONG], 12, 0.5).find, lambda size: (piece * size)[:size], most=40) < 40
+        growth(Copyright([SONG], 12, 0.5).find, lambda size: (piece * size)[:size], maximum=40) < 40
     )  # 64 if squared

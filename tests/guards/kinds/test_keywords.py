@@ -98,7 +98,7 @@ def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
 
     few_words, many_words = Keywords("rivals", words[:3]), Keywords("rivals", words)
 
-    assert grown(lambda detector: detector.find(text), few_words, many_words, most=10) < 10
+    assert grown(lambda detector: detector.find(text), few_words, many_words, maximum=10) < 10
 
 
 def test_no_word_is_shown() -> None:
@@ -106,10 +106,10 @@ def test_no_word_is_shown() -> None:
 
 
 @for_each("word", ["mill", "Mill Wheel", "a\tlong word", "sluice-gate"])
-@for_each("between", [" ", "\n ", "   "])
-def test_lines_with_one_of_a_few_words_are_looked_at(word: str, between: str) -> None:
+@for_each("middle", [" ", "\n ", "   "])
+def test_lines_with_one_of_a_few_words_are_looked_at(word: str, middle: str) -> None:
     rule = GuardRule("words", Keywords("rivals", [word, "zebra"]))
-    lines = f"the {between.join(word.split())} turns".lower().encode()
+    lines = f"the {middle.join(word.split())} turns".lower().encode()
 
     assert any(match(lines) != nothing for match, nothing in rule.sieves)
     assert rule.may_find is not None

@@ -115,4 +115,4 @@ except ValueError as error:
 
 @for_each("piece", ["x", ". ", "a. ", "好", "Le colis. "])
 def test_hostile_text_takes_linear_time(piece: str, guard: Callable[..., Language]) -> None:
-    assert growth(guard(allowed=["en"]).find, lambda size: (piece * size)[:size], most=24) < 24
+    assert growth(guard(allowed=["en"]).find, lambda size: (piece * size)[:size], maximum=24) < 24

@@ -85,7 +85,7 @@ async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
     supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
     text = "The weir is open. It is never open on Sundays."
 
-    findings = [await judged(EntailmentModel(each, 0.9), text) for each in (against, supports)]
+    findings = [await judged(EntailmentModel(name, 0.9), text) for name in (against, supports)]
 
     assert [[(text[f.start : f.end], f.kind) for f in spans] for spans in findings] == [
         [("It is never open on Sundays.", "contradicted")],
@@ -102,9 +102,9 @@ async def test_an_answer_that_contradicts_its_context_is_blocked(
     rule = f"{{guard: grounded, nli: '{folder}', threshold: 0.9, action: block, deadline: 5s}}"
     async with guarded(tmp_path, upstream, f"output: [{rule}]") as (proxy, client):
         status, _, reply = await ask(client, "Is it open?", stream=streamed, context=CONTEXT)
-        other, _, _ = await ask(client, "Is it open?", stream=streamed)
+        other_count, _, _ = await ask(client, "Is it open?", stream=streamed)
         records = await proxy.sink.wait(2)
 
     assert (status, reply["error"]["guard"]) == (400, {"name": "grounded", "kind": "contradicted"})
-    assert other == 200
+    assert other_count == 200
     assert [r.guard_results()[0][1].verdict for r in records] == ["blocked", "not_applicable"]

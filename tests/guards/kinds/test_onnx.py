@@ -149,8 +149,8 @@ async def test_questions_and_answers_go_through_a_model_of_ones_own(
     folder: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     rule = f"{{guard: onnx, folder: {folder}, labels: {{rival: 0.9}}, name: rivals}}"
-    whole, streamed = answer(chat("A hippo .")), stream(chat_events("A hip", "po ."))
-    upstream.then(whole, streamed, answer(chat("Fine.")))
+    full_value, streamed = answer(chat("A hippo .")), stream(chat_events("A hip", "po ."))
+    upstream.then(full_value, streamed, answer(chat("Fine.")))
     async with guarded(tmp_path, upstream, f"input: [{rule}], output: [{rule}]") as (_, client):
         response = await ask(client, "where is the hippo ?")
         replies = [await ask(client, "Hi"), await ask(client, "Hi", stream=True)]

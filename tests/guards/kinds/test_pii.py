@@ -37,11 +37,11 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 
 
 @for_each(("kind", "value", "text"), positives())
-@for_each("before", ["Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
+@for_each("text_before", ["Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
 def test_what_the_line_before_says_hides_no_identifier(
-    before: str, kind: str, value: str, text: str
+    text_before: str, kind: str, value: str, text: str
 ) -> None:
-    assert (kind, value) in find_spans(ONE[kind], f"{before}{text}")
+    assert (kind, value) in find_spans(ONE[kind], f"{text_before}{text}")
 
 
 @for_each(("kind", "value", "text"), positives())
@@ -120,21 +120,21 @@ def test_national_numbers_with_valid_check_digits_are_found(kind: str, place: st
     assert missed == []
 
 
-@for_each("between", [" ", "  ", " - ", "/", ". ", ", ", "\n", " | "])
+@for_each("middle", [" ", "  ", " - ", "/", ". ", ", ", "\n", " | "])
 @for_each("style", [str, grouped])
-def test_several_cards_in_a_row_are_all_found(between: str, style: Callable[[str], str]) -> None:
+def test_several_cards_in_a_row_are_all_found(middle: str, style: Callable[[str], str]) -> None:
     cards = [style(card) for card in ("4111111111111111", "5555555555554444", "4012888888881881")]
 
     for count in (1, 2, 3):
-        text = f"Cards: {between.join(cards[:count])}."
+        text = f"Cards: {middle.join(cards[:count])}."
         assert [value for _, value in find_spans(DEFAULT, text)] == cards[:count]
 
 
-@for_each("between", [",", ", ", "; ", "\n", "\t", " | ", '", "'])
-def test_a_long_list_of_cards_is_found(between: str) -> None:
+@for_each("middle", [",", ", ", "; ", "\n", "\t", " | ", '", "'])
+def test_a_long_list_of_cards_is_found(middle: str) -> None:
     cards = ["4111111111111111", "5555555555554444", "4012888888881881", "378282246310005"] * 10
 
-    text = f"[{between.join(cards)}]"
+    text = f"[{middle.join(cards)}]"
 
     assert [value for _, value in find_spans(DEFAULT, text)] == cards
 
@@ -290,7 +290,7 @@ def test_time_grows_with_the_text(piece: str) -> None:
     def text(characters: int) -> str:
         return (piece * characters)[:characters] + "!"
 
-    assert growth(ALL.find, text, 10 << 10, most=LINEAR) < LINEAR
+    assert growth(ALL.find, text, 10 << 10, maximum=LINEAR) < LINEAR
 
 
 @for_each("end", [r"\n", r"\r\n", r"\t"])

@@ -122,7 +122,7 @@ KNOWN = {"keywords": [""]}
 
 
 @for_each(
-    ("kind", "before", "secret", "after"),
+    ("kind", "text_before", "secret", "text_after"),
     [
         ("github-pat", "my token is ", "gh" + "p_" + drawn(36), ", keep it"),
         ("openai-api-key", "", "sk-" + drawn(20) + "T3Blbk" + "FJ" + drawn(20), "\n"),
@@ -153,10 +153,10 @@ KNOWN = {"keywords": [""]}
     ],
 )
 def test_a_secret_is_found_at_its_place(
-    secrets: Secrets, kind: str, before: str, secret: str, after: str
+    secrets: Secrets, kind: str, text_before: str, secret: str, text_after: str
 ) -> None:
     for lead in ("", "Grüße 🙂 \ud800 "):
-        text = lead + before + secret + after
+        text = lead + text_before + secret + text_after
 
         findings = [
             (finding.kind, text[finding.start : finding.end]) for finding in secrets.find(text)
@@ -204,18 +204,18 @@ ALIKE: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-@for_each("alike", ALIKE)
+@for_each("equivalents", ALIKE)
 def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
-    secrets: Secrets, alike: str
+    secrets: Secrets, equivalents: str
 ) -> None:
     chance = random.Random(11)
     for _ in range(400):
         lead, tail = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
-        assert list(secrets.find(f"{lead}{ALIKE[alike](chance)}{tail} and more")) == []
+        assert list(secrets.find(f"{lead}{ALIKE[equivalents](chance)}{tail} and more")) == []
 
 
 @for_each(
-    "given",
+    "text",
     [
         "int kGivenKey = GIVEN_KEY_IP6_MAX42;",
         '"key_sha256": "bb1636883c2707b51c5b7fc26c6927af4430f2e0785a8c7bc886337f919f9edf"',
@@ -224,8 +224,8 @@ def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
         "auth_token: is_token_of_2fa_user",
     ],
 )
-def test_names_that_are_given_to_names_are_left_alone(secrets: Secrets, given: str) -> None:
-    assert list(secrets.find(given)) == []
+def test_names_that_are_given_to_names_are_left_alone(secrets: Secrets, text: str) -> None:
+    assert list(secrets.find(text)) == []
 
 
 def test_harmless_code_prose_logs_and_mails_have_no_finding(secrets: Secrets) -> None:
@@ -343,7 +343,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 @for_each("shape", HOSTILE)
 def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
-    assert growth(secrets.find, HOSTILE[shape], most=24) < 24
+    assert growth(secrets.find, HOSTILE[shape], maximum=24) < 24
 
 
 def test_of_the_reaches_that_policies_had_once_few_are_kept() -> None:

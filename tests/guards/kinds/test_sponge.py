@@ -89,4 +89,4 @@ def test_it_needs_the_whole_text() -> None:
 
 @for_each("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(SPONGE.find, lambda size: (piece * size)[:size], most=24) < 24
+    assert growth(SPONGE.find, lambda size: (piece * size)[:size], maximum=24) < 24

@@ -144,4 +144,4 @@ def test_no_finding_is_longer_than_the_reach() -> None:
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     urls = Urls(allow=["openai.example"])
 
-    assert growth(urls.find, lambda size: (piece * size)[:size], most=24) < 24
+    assert growth(urls.find, lambda size: (piece * size)[:size], maximum=24) < 24

@@ -21,7 +21,7 @@ from tests.guards.samples import sample
 
 
 @for_each(
-    ("pattern", "begun", "others"),
+    ("pattern", "started", "other_items"),
     [
         ("blue whale", ["blue ", "a blue "], ["blu ", "blue whale ", " "]),
         (r"(?i)blue\s{1,8}whale", ["BLUE ", "blue\n ", "blue        "], ["blue         "]),
@@ -38,15 +38,15 @@ from tests.guards.samples import sample
     ],
 )
 def test_a_beginning_is_known_where_it_ends_with_white_space(
-    pattern: str, begun: list[str], others: list[str]
+    pattern: str, started: list[str], other_items: list[str]
 ) -> None:
-    known = beginnings(pattern)
-    assert known is not None
+    known_text = beginnings(pattern)
+    assert known_text is not None
 
-    for text in begun:
-        assert re2.search(known, text), text
-    for text in others:
-        assert re2.search(known, text) is None, text
+    for text in started:
+        assert re2.search(known_text, text), text
+    for text in other_items:
+        assert re2.search(known_text, text) is None, text
 
 
 @for_each(

@@ -63,17 +63,17 @@ def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "match"),
     [
         ("order-17a", "order-17a"),
         ("order-000", None),
         ("order-test9", None),
     ],
 )
-def test_what_is_allowed_is_no_secret(tmp_path: Path, text: str, found: str | None) -> None:
+def test_what_is_allowed_is_no_secret(tmp_path: Path, text: str, match: str | None) -> None:
     extra = "[[rules.allowlists]]\nstopwords = ['test']"
 
-    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", extra), text) == found
+    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", extra), text) == match
 
 
 def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
 
 
 @for_each(
-    ("target", "allowed", "found"),
+    ("target", "allowed", "match"),
     [
         ("match", "my-order", None),
         ("match", "line", "17a17a"),
@@ -94,12 +94,12 @@ def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
     ],
 )
 def test_a_list_may_look_at_the_match_or_its_line(
-    tmp_path: Path, target: str, allowed: str, found: str | None
+    tmp_path: Path, target: str, allowed: str, match: str | None
 ) -> None:
     extra = f"[[rules.allowlists]]\nregexTarget = '{target}'\nregexes = ['{allowed}']"
     secret_rule = rule(tmp_path, "order-([0-9a-z]+)", extra)
 
-    assert secret_in(secret_rule, "first line\nsecond line my-order-17a17a end\nlast line") == found
+    assert secret_in(secret_rule, "first line\nsecond line my-order-17a17a end\nlast line") == match
 
 
 def test_a_keyword_has_to_stand_near() -> None:

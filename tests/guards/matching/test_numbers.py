@@ -58,7 +58,7 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
 
 
 @for_each(
-    ("text", "called"),
+    ("text", "was_called"),
     [
         ("Phone: 5550123", True),
         ("5550123 is the PHONE", True),
@@ -68,14 +68,14 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
         ("Élan 5550123", False),
     ],
 )
-def test_a_word_counts_if_it_is_near(text: str, called: bool) -> None:
+def test_a_word_counts_if_it_is_near(text: str, was_called: bool) -> None:
     start = text.index("5550123")
 
-    assert is_named(text, start, start + 7, word_set("phone 电话")) == called
+    assert is_named(text, start, start + 7, word_set("phone 电话")) == was_called
 
 
 @for_each(
-    ("text", "alone", "before", "after"),
+    ("text", "alone", "flag_before", "flag_after"),
     [
         ("5550123", True, False, False),
         ("a5550123", False, True, False),
@@ -92,9 +92,13 @@ def test_a_word_counts_if_it_is_near(text: str, called: bool) -> None:
     ],
 )
 def test_what_touches_a_number_may_make_it_part_of_more(
-    text: str, alone: bool, before: bool, after: bool
+    text: str, alone: bool, flag_before: bool, flag_after: bool
 ) -> None:
     start = text.index("5550123")
     part = DigitRun(text, start, start + 7)
 
-    assert (part.is_isolated, part.ends_token, part.starts_token) == (alone, before, after)
+    assert (part.is_isolated, part.ends_token, part.starts_token) == (
+        alone,
+        flag_before,
+        flag_after,
+    )

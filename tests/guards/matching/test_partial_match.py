@@ -22,13 +22,13 @@ KEY = "".join(["Ab3xZ9", "qLm2Pw", "8sKd5"])
 WORDS = Keywords("words", ["blue whale", "hippo"], ["fox +trot"])
 
 
-def open_part(hold: PartialMatcher | None, text: str, since: int = 0) -> str:
+def open_part(hold: PartialMatcher | None, text: str, start: int = 0) -> str:
     assert hold is not None
-    return text[hold.begins(text, since) :]
+    return text[hold.begins(text, start) :]
 
 
 @for_each(
-    ("detector", "text", "held"),
+    ("detector", "text", "pending"),
     [
         (PII, "Members may borrow books ", ""),
         (PII, "call 555 ", "555 "),
@@ -62,12 +62,12 @@ def open_part(hold: PartialMatcher | None, text: str, since: int = 0) -> str:
         (CODE, "a select few ", ""),
     ],
 )
-def test_what_may_go_on_is_open(detector: object, text: str, held: str) -> None:
+def test_what_may_go_on_is_open(detector: object, text: str, pending: str) -> None:
     hold = partial_matcher_of(detector)
     assert hold is not None
 
-    assert open_part(hold, text) == held
-    if held and text.isascii():
+    assert open_part(hold, text) == pending
+    if pending and text.isascii():
         assert hold.is_open(text.encode())
 
 

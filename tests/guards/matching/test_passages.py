@@ -99,4 +99,4 @@ def test_what_stands_beyond_the_reach_changes_nothing() -> None:
 
 @for_each("piece", ["you ", "a", "you are the assistant of ", "a driver to a human "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(Passages([PROMPT], 12).find, lambda size: (piece * size)[:size], most=24) < 24
+    assert growth(Passages([PROMPT], 12).find, lambda size: (piece * size)[:size], maximum=24) < 24

@@ -90,7 +90,7 @@ def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
 
 
 @for_each(
-    ("text", "since", "end", "place"),
+    ("text", "start", "end", "place"),
     [
         ("河馬 is it", 0, 8, 1),
         ("河馬 is it", 0, 1, 0),
@@ -100,8 +100,8 @@ def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
         ("", 0, 0, -1),
     ],
 )
-def test_the_last_letter_is_found(text: str, since: int, end: int, place: int) -> None:
-    assert last_unspaced(text, since, end) == place
+def test_the_last_letter_is_found(text: str, start: int, end: int, place: int) -> None:
+    assert last_unspaced(text, start, end) == place
 
 
 def test_letters_of_words_that_stand_apart_are_none() -> None:

@@ -72,7 +72,7 @@ def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
 
 
 @for_each(
-    ("regex", "text", "found"),
+    ("regex", "text", "match_count"),
     [
         ("art", "art, cart, artful, art", 2),
         ("art", "état d'art à l'art", 2),
@@ -86,8 +86,8 @@ def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
         ("mill.*", "amill mill", 0),
     ],
 )
-def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, found: int) -> None:
-    assert len(one_pattern(regex, whole_words=True).find(text)) == found
+def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, match_count: int) -> None:
+    assert len(one_pattern(regex, whole_words=True).find(text)) == match_count
 
 
 def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
@@ -183,7 +183,7 @@ def test_time_grows_with_the_text(piece: str) -> None:
     def text(characters: int) -> str:
         return piece * (characters // len(piece)) + "!"
 
-    assert growth(patterns.find, text, 50 << 10, most=40) < 40  # squared it were 64
+    assert growth(patterns.find, text, 50 << 10, maximum=40) < 40  # squared it were 64
 
 
 def test_no_pattern_is_shown() -> None:

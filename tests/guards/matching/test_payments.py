@@ -73,13 +73,13 @@ def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
 
 
 @for_each(
-    ("before", "is_card"),
+    ("text_before", "is_card"),
     [("blk_", False), ("blk_-", False), ("7.", False), ("card_", True), ("_", True), ("No.", True)],
 )
-def test_a_card_does_not_start_within_an_identifier(before: str, is_card: bool) -> None:
-    text = f"{before}4111111111111111"
+def test_a_card_does_not_start_within_an_identifier(text_before: str, is_card: bool) -> None:
+    text = f"{text_before}4111111111111111"
 
-    assert bool([*find_cards(DigitRun(text, len(before), len(text)))]) is is_card
+    assert bool([*find_cards(DigitRun(text, len(text_before), len(text)))]) is is_card
 
 
 @for_each(

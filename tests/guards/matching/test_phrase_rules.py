@@ -82,9 +82,9 @@ def test_a_pattern_that_compiles_faster_matches_the_same_in_letters_of_either_ca
     written: str,
 ) -> None:
     pattern = f"(?i){phrase(written)}"
-    known, fast = re2.compile(pattern), re2.compile(with_both_cases(pattern))
+    regexp, fast = re2.compile(pattern), re2.compile(with_both_cases(pattern))
 
     every = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000)
 
     assert "(?-i:" in with_both_cases(pattern)
-    assert known.findall(every) == fast.findall(every) != []
+    assert regexp.findall(every) == fast.findall(every) != []

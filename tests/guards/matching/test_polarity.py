@@ -8,7 +8,7 @@ from tests.for_each import for_each
 
 
 @for_each(
-    ("answer", "known", "kind"),
+    ("answer", "known_text", "kind"),
     [
         ("Dogs are not admitted.", "Dogs are admitted.", "negation"),
         ("Overtime is paid.", "Overtime isn't paid.", "negation"),
@@ -22,13 +22,13 @@ from tests.for_each import for_each
         ("Requests end on 30 March.", "Requests end on 30 April.", "name"),
     ],
 )
-def test_a_contradiction_is_told_by_its_kind(answer: str, known: str, kind: str) -> None:
-    assert find_contradiction(parse_clauses(answer), parse_clauses(known)) == kind
-    assert find_contradiction(parse_clauses(known), parse_clauses(answer)) == kind
+def test_a_contradiction_is_told_by_its_kind(answer: str, known_text: str, kind: str) -> None:
+    assert find_contradiction(parse_clauses(answer), parse_clauses(known_text)) == kind
+    assert find_contradiction(parse_clauses(known_text), parse_clauses(answer)) == kind
 
 
 @for_each(
-    ("answer", "known"),
+    ("answer", "known_text"),
     [
         ("Dogs are admitted.", "Dogs are admitted on a lead."),
         ("The shop does not open on Mondays.", "The shop is closed on Mondays."),
@@ -41,8 +41,8 @@ def test_a_contradiction_is_told_by_its_kind(answer: str, known: str, kind: str)
         ("", "Dogs are not admitted."),
     ],
 )
-def test_what_says_the_same_or_something_else_is_none(answer: str, known: str) -> None:
-    assert find_contradiction(parse_clauses(answer), parse_clauses(known)) is None
+def test_what_says_the_same_or_something_else_is_none(answer: str, known_text: str) -> None:
+    assert find_contradiction(parse_clauses(answer), parse_clauses(known_text)) is None
 
 
 def test_each_clause_is_held_against_its_own() -> None:

@@ -93,8 +93,8 @@ async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpst
 
     findings = await ask_service(upstream, answered(result("hate")), ["x"] * (MAX_TEXTS + 1), {})
 
-    assert [len(sent.json["input"]) for sent in upstream.requests] == [MAX_TEXTS, 1]
-    assert [bool(sent) for sent in findings] == [False] * MAX_TEXTS + [True]
+    assert [len(request.json["input"]) for request in upstream.requests] == [MAX_TEXTS, 1]
+    assert [bool(request) for request in findings] == [False] * MAX_TEXTS + [True]
 
 
 @pytest.mark.parametrize(

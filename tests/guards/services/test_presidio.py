@@ -91,7 +91,7 @@ async def test_one_text_that_fails_is_enough_not_to_tell(upstream: ScriptedUpstr
 async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpstream) -> None:
     under_way, highest, full = 0, 0, asyncio.Event()
 
-    async def slowly(asked: Asked, wire: Wire) -> None:
+    async def slowly(request: Asked, wire: Wire) -> None:
         nonlocal under_way, highest
         under_way += 1
         highest = max(highest, under_way)
@@ -99,7 +99,7 @@ async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpst
             full.set()
         await full.wait()
         under_way -= 1
-        await answer([])(asked, wire)
+        await answer([])(request, wire)
 
     upstream.answer_with(slowly)
     async with ways() as outside:

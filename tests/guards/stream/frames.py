@@ -60,13 +60,13 @@ def whole_answer(doc: Json, family: FamilyName = "chat") -> Frame:
 
 def documents(frames: Sequence[Frame], client: FamilyName = "chat") -> list[Json]:
     """Return the documents that a client gets for frames."""
-    sent = documents_of([written(client, frames)])
-    return [json.loads(document) for document in sent if document != DONE]
+    sent_items = documents_of([written(client, frames)])
+    return [json.loads(document) for document in sent_items if document != DONE]
 
 
 def fed(docs: Sequence[Json], *rules: GuardRule | RuleTally) -> list[Json]:
     """Return the documents that a client of a chat gets under rules."""
-    work = [each if isinstance(each, RuleTally) else tallies(each)[0] for each in rules]
+    work = [rule if isinstance(rule, RuleTally) else tallies(rule)[0] for rule in rules]
     frames = StreamFilter.under(work)
     return documents([safe for frame in read(*docs) for safe in frames.feed(frame)])
 
@@ -75,8 +75,8 @@ def part(kind: Kind = "text", number: int = 0, **keys: Any) -> Part:
     return Part(kind, number, closing=keys.pop("closing", "implicit"), **keys)
 
 
-def chat(doc: Json, *events: Event, last: bool = False) -> Frame:
-    return Frame(events, "chat", doc, json.dumps(doc).encode(), last=last)
+def chat(doc: Json, *events: Event, is_last_one: bool = False) -> Frame:
+    return Frame(events, "chat", doc, json.dumps(doc).encode(), last=is_last_one)
 
 
 def chunk(choice: int, delta: Json, *events: Event, finish: str | None = None) -> Frame:
@@ -85,14 +85,16 @@ def chunk(choice: int, delta: Json, *events: Event, finish: str | None = None) -
     )
 
 
-def said(of: Part, text: str, *before: Event) -> Frame:
+def said(of: Part, text: str, *events_before: Event) -> Frame:
     """Return the frame of a delta in a chat."""
     if of.kind == "arguments":
         call = {"index": of.number, "function": {"arguments": text}}
         slot = ("choices", 0, "delta", "tool_calls", 0, "function", "arguments")
-        return chunk(of.choice, {"tool_calls": [call]}, *before, Delta(of, text, slot))
+        return chunk(of.choice, {"tool_calls": [call]}, *events_before, Delta(of, text, slot))
     name = MEMBERS[of.kind]
-    return chunk(of.choice, {name: text}, *before, Delta(of, text, ("choices", 0, "delta", name)))
+    return chunk(
+        of.choice, {name: text}, *events_before, Delta(of, text, ("choices", 0, "delta", name))
+    )
 
 
 def finished(choice: int = 0) -> Frame:
@@ -117,10 +119,10 @@ def event(kind: str, doc: Json, *events: Event) -> Frame:
     return Frame(events, "messages", {"type": kind, **doc})
 
 
-def block(of: Part, texts: Sequence[str], *more: Frame) -> list[Frame]:
+def block(of: Part, texts: Sequence[str], *extra: Frame) -> list[Frame]:
     """Return the frames of a block of Messages."""
     name = "thinking" if of.kind == "reasoning" else "text"
-    begun = {"index": of.number, "content_block": {"type": name, name: ""}}
+    started = {"index": of.number, "content_block": {"type": name, name: ""}}
     deltas = [
         event(
             "content_block_delta",
@@ -130,7 +132,7 @@ def block(of: Part, texts: Sequence[str], *more: Frame) -> list[Frame]:
         for text in texts
     ]
     end = event("content_block_stop", {"index": of.number}, End(of))
-    return [event("content_block_start", begun, Begin(of)), *deltas, *more, end]
+    return [event("content_block_start", started, Begin(of)), *deltas, *extra, end]
 
 
 def signed(of: Part, signature: str) -> Frame:
@@ -143,15 +145,15 @@ def message(*blocks: Sequence[Frame]) -> list[Frame]:
     """Return the frames of a message."""
     start = event("message_start", {"message": {"id": "msg_1"}}, Start("msg_1", "m", None))
     end = event("message_delta", {"delta": {"stop_reason": "end_turn"}}, Finish(0, "stop"))
-    parts = [frame for each in blocks for frame in each]
+    parts = [frame for frames in blocks for frame in frames]
     return [start, *parts, end, event("message_stop", {}, STOP)]
 
 
 def call(of: Part, name: str) -> Frame:
     """Return the frame of a chat that begins a tool call."""
-    made = {"index": of.number, "id": "a", "function": {"name": name, "arguments": ""}}
+    result = {"index": of.number, "id": "a", "function": {"name": name, "arguments": ""}}
     slot = ("choices", 0, "delta", "tool_calls", 0, "function", "name")
-    return chunk(of.choice, {"tool_calls": [made]}, Begin(of, ToolCall("a", name), slot))
+    return chunk(of.choice, {"tool_calls": [result]}, Begin(of, ToolCall("a", name), slot))
 
 
 def native(doc: Json, of: Part | None = None, *repeats: tuple[str | int, ...]) -> Frame:
@@ -166,11 +168,11 @@ def text_of(frames: Sequence[Frame], of: Part) -> str:
     """Return the text of a part in its deltas. Documents have the same."""
     texts: list[str] = []
     for frame in frames:
-        for each in frame.events:
-            if isinstance(each, Delta) and each.part is of:
-                texts.append(each.text)
+        for item in frame.events:
+            if isinstance(item, Delta) and item.part is of:
+                texts.append(item.text)
                 value: Any = frame.doc
-                for step in each.slot if frame.doc is not None else ():
+                for step in item.slot if frame.doc is not None else ():
                     value = value[step]
-                assert frame.doc is None or value == each.text
+                assert frame.doc is None or value == item.text
     return "".join(texts)

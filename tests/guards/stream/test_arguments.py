@@ -62,15 +62,15 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
 ) -> None:
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
     rules = (rule("secret", "411111", action="mask"),)
-    once, window = ArgumentsWindow.under(tallies(*rules)), ArgumentsWindow.under(tallies(*rules))
+    single, window = ArgumentsWindow.under(tallies(*rules)), ArgumentsWindow.under(tallies(*rules))
 
-    whole = "".join(piece.text for piece in [*once.feed(arguments), *once.close()])
-    found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
-    found += window.close()
+    full_text = "".join(piece.text for piece in [*single.feed(arguments), *single.close()])
+    matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
+    matches += window.close()
 
-    assert "".join(piece.text for piece in found) == whole
-    assert sum(piece.size for piece in found) == len(arguments)
-    assert "secret" not in json.dumps(json.loads(whole))
+    assert "".join(piece.text for piece in matches) == full_text
+    assert sum(piece.size for piece in matches) == len(arguments)
+    assert "secret" not in json.dumps(json.loads(full_text))
 
 
 @for_each("joint", ["\n", "\t", "\r", '"', "\u2028"])
@@ -79,9 +79,9 @@ def test_a_finding_behind_an_escape_takes_nothing_of_it(joint: str) -> None:
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
     window = ArgumentsWindow.under(tallies(email))
 
-    shown = "".join(piece.text for piece in [*window.feed(arguments), *window.close()])
+    output = "".join(piece.text for piece in [*window.feed(arguments), *window.close()])
 
-    assert json.loads(shown) == {"note": f"Write to{joint}[EMAIL]"}
+    assert json.loads(output) == {"note": f"Write to{joint}[EMAIL]"}
 
 
 @given(JSON, CUTS)
@@ -89,23 +89,23 @@ def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]
     arguments = json.dumps({"a": value})
     window = ArgumentsWindow.under(tallies(rule("never there")))
 
-    found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
-    found += window.close()
+    matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
+    matches += window.close()
 
-    assert "".join(piece.text for piece in found) == arguments
-    assert not any(piece.changed for piece in found)
+    assert "".join(piece.text for piece in matches) == arguments
+    assert not any(piece.changed for piece in matches)
 
 
 @given(JSON)
 def test_segments_and_splicing_agree(value: Any) -> None:
     arguments = json.dumps({"a": value})
-    same = {
+    same_value = {
         number: arguments[start:end]
         for number, (start, end, kind) in enumerate(segments(arguments))
         if kind == "string"
     }
 
-    assert spliced(arguments, same) == arguments
+    assert spliced(arguments, same_value) == arguments
 
 
 def test_a_string_that_has_ended_is_not_held() -> None:

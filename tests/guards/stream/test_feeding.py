@@ -39,39 +39,39 @@ class Counting:
 
 
 def feeding(action: str = "mask") -> tuple[Feeding, Counting]:
-    beside, work = Counting(), tallies(rule("secret", action=action))
-    return Feeding(StreamFilter.under(work), WithDeadlines(work, beside)), beside
+    counting, work = Counting(), tallies(rule("secret", action=action))
+    return Feeding(StreamFilter.under(work), WithDeadlines(work, counting)), counting
 
 
 async def test_light_frame_is_inspected_at_once() -> None:
-    feeds, beside = feeding()
+    feeds, counting = feeding()
     part = made.part()
-    first = await feeds.feed(made.said(part, "a secret here. "))
+    first_frames = await feeds.feed(made.said(part, "a secret here. "))
 
-    shown = feeds.try_inspect(made.said(part, "and a secret there."))
+    frames = feeds.try_inspect(made.said(part, "and a secret there."))
 
-    assert shown is not None
-    assert beside.jobs == 0
-    text = made.text_of([*first, *shown, *feeds.close()], part)
+    assert frames is not None
+    assert counting.jobs == 0
+    text = made.text_of([*first_frames, *frames, *feeds.close()], part)
     assert text == "a [WORD] here. and a [WORD] there."
 
 
 async def test_each_piece_of_a_long_text_is_a_job() -> None:
-    feeds, beside = feeding()
+    feeds, counting = feeding()
     part, text = made.part(), "a secret, and a long text " * (SHEET // 10)
 
-    shown = [*await feeds.feed(made.said(part, text)), *feeds.close()]
+    frames = [*await feeds.feed(made.said(part, text)), *feeds.close()]
 
-    assert made.text_of(shown, part) == text.replace("secret", "[WORD]")
-    assert beside.jobs > len(text) // SHEET
+    assert made.text_of(frames, part) == text.replace("secret", "[WORD]")
+    assert counting.jobs > len(text) // SHEET
 
 
 async def test_document_with_many_texts_is_inspected_elsewhere() -> None:
-    feeds, beside = feeding("block")
-    document = {"type": "response.odd", "results": [f"text {at}" for at in range(100)]}
+    feeds, counting = feeding("block")
+    document = {"type": "response.odd", "results": [f"text {index}" for index in range(100)]}
 
     assert await feeds.feed(made.native(document))
-    assert beside.jobs > 0
+    assert counting.jobs > 0
     with pytest.raises(GuardBlocked):
         await feeds.feed(made.native({**document, "results": ["a secret"] * 100}))
 
@@ -85,16 +85,16 @@ async def test_audio_is_opaque() -> None:
 
 
 def test_opening_waits_for_content() -> None:
-    first = FirstContent(waits=True)
+    first_content = FirstContent(waits=True)
     part = made.part()
-    begun = Frame((Begin(part),), "chat")
+    frame = Frame((Begin(part),), "chat")
     alive, text = Frame(()), made.said(part, "Hi")
 
-    assert first.feed([made.START]) == []
-    assert first.feed([begun]) == []
-    assert first.feed([alive]) == [alive]
-    assert first.feed([text]) == [made.START, begun, text]
-    assert first.feed([made.START]) == [made.START]
+    assert first_content.feed([made.START]) == []
+    assert first_content.feed([frame]) == []
+    assert first_content.feed([alive]) == [alive]
+    assert first_content.feed([text]) == [made.START, frame, text]
+    assert first_content.feed([made.START]) == [made.START]
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_frame_with_content_opens(frame: Frame) -> None:
 
 
 def test_opening_is_bounded() -> None:
-    first = FirstContent(waits=True)
+    first_content = FirstContent(waits=True)
     frames = [made.native({"type": "odd"}) for _ in range(MAX_OPENING + 1)]
 
-    released = [len(first.feed([frame])) for frame in frames]
+    released = [len(first_content.feed([frame])) for frame in frames]
 
     assert released == [0] * MAX_OPENING + [MAX_OPENING + 1]
     assert isinstance(frames[0].events[0], Native)
@@ -135,8 +135,8 @@ class Slow:
         return ()
 
 
-def choice(delta: Json, finish: str | None = None, index: int = 0, **more: object) -> Json:
-    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more}
+def choice(delta: Json, finish: str | None = None, index: int = 0, **options: object) -> Json:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}], **options}
 
 
 def content(text: str, finish: str | None = None) -> Json:
@@ -150,21 +150,21 @@ def call(arguments: str) -> Json:
 
 async def jobs_of(docs: Sequence[Json], *work: RuleTally) -> list[bool]:
     """Return for each document of a stream whether its inspection was a job."""
-    beside = Counting()
-    feeds = Feeding(StreamFilter.under(work), beside)
-    found: list[bool] = []
+    counting = Counting()
+    feeds = Feeding(StreamFilter.under(work), counting)
+    matches: list[bool] = []
     frames = made.read(*docs)
     for frame in frames:
-        before = beside.jobs
+        count_before = counting.jobs
         await feeds.feed(frame)
-        found.append(beside.jobs > before)
-    return found[: len(docs)]
+        matches.append(counting.jobs > count_before)
+    return matches[: len(docs)]
 
 
 async def test_value_that_is_repeated_is_a_job_once() -> None:
-    named = [choice({}, provider="a short name") for _ in range(4)]
+    names = [choice({}, provider="a short name") for _ in range(4)]
 
-    jobs = await jobs_of(named, *tallies(rule("secret", action="mask")))
+    jobs = await jobs_of(names, *tallies(rule("secret", action="mask")))
 
     assert jobs == [False, True, False, False]
 
@@ -263,10 +263,10 @@ async def test_long_text_leaves_as_one_in_pieces() -> None:
     feeds, _ = feeding()
     docs = made.read(choice({"role": "assistant", "content": text}, "stop"))
 
-    shown = made.documents([safe for frame in docs for safe in await feeds.feed(frame)])
+    outputs = made.documents([safe for frame in docs for safe in await feeds.feed(frame)])
 
-    choices = [document["choices"][0] for document in shown]
-    said = "".join(each["delta"].get("content") or "" for each in choices)
-    assert said == text.replace("secret", "[WORD]")
-    assert [each["delta"].get("role") for each in choices].count("assistant") == 1
-    assert [each["finish_reason"] for each in choices] == [None] * (len(choices) - 1) + ["stop"]
+    choices = [document["choices"][0] for document in outputs]
+    string = "".join(item["delta"].get("content") or "" for item in choices)
+    assert string == text.replace("secret", "[WORD]")
+    assert [item["delta"].get("role") for item in choices].count("assistant") == 1
+    assert [item["finish_reason"] for item in choices] == [None] * (len(choices) - 1) + ["stop"]

@@ -56,12 +56,12 @@ def test_any_cut_of_two_choices_is_masked_as_each_alone(
     one: str, two: str, cuts: list[int], others: list[int]
 ) -> None:
     parts = made.part(), made.part(choice=1)
-    said = [made.spoken(parts[0], pieces(one, cuts)), made.spoken(parts[1], pieces(two, others))]
-    length = max(map(len, said))
-    mixed = [each[at] for at in range(length) for each in said if at < len(each)]
-    begun = [Frame((Begin(part),), "chat") for part in parts]
+    values = [made.spoken(parts[0], pieces(one, cuts)), made.spoken(parts[1], pieces(two, others))]
+    length = max(map(len, values))
+    mixed = [item[index] for index in range(length) for item in values if index < len(item)]
+    frames = [Frame((Begin(part),), "chat") for part in parts]
 
-    out = fed([made.START, *begun, *mixed, *map(made.finished, (0, 1)), made.STOPPED], MASK)
+    out = fed([made.START, *frames, *mixed, *map(made.finished, (0, 1)), made.STOPPED], MASK)
 
     for part, text in zip(parts, (one, two), strict=True):
         alone = made.part()
@@ -83,10 +83,10 @@ def test_frames_without_findings_pass_as_the_very_objects(text: str, cuts: list[
 def test_rule_that_does_not_act_holds_nothing() -> None:
     part = made.part()
     feeding = StreamFilter.under(tallies(FLAG))
-    first = made.said(part, "a sec")
+    first_frame = made.said(part, "a sec")
 
-    assert feeding.feed(first)[0] is first
-    assert feeding.go_on(first) == [first]
+    assert feeding.feed(first_frame)[0] is first_frame
+    assert feeding.go_on(first_frame) == [first_frame]
 
 
 def test_masked_frame_is_a_copy_without_bytes() -> None:
@@ -118,15 +118,15 @@ def test_frame_of_first_delta_keeps_start_ahead_of_other_choices() -> None:
 
 def test_long_text_is_not_waited_for() -> None:
     part, text = made.part(), "it is all well known " * 5
-    begun = made.said(part, text, Start("c1", "m", 1), Begin(part))
+    started = made.said(part, text, Start("c1", "m", 1), Begin(part))
     feeding = StreamFilter.under(tallies(MASK))
 
-    [first] = feeding.feed(begun)
-    rest = [each for frame in (made.finished(), made.STOPPED) for each in feeding.feed(frame)]
+    [first_frame] = feeding.feed(started)
+    remainder = [item for frame in (made.finished(), made.STOPPED) for item in feeding.feed(frame)]
 
-    checked([first, *rest], split=True)
-    assert len(made.text_of([first], part)) == len(text) - len("secret")
-    assert made.text_of([first, *rest], part) == text
+    checked([first_frame, *remainder], split=True)
+    assert len(made.text_of([first_frame], part)) == len(text) - len("secret")
+    assert made.text_of([first_frame, *remainder], part) == text
     [second] = feeding.read(made.said(part, text)).going
     assert second.text.kind == "content"
 
@@ -137,7 +137,7 @@ def test_both_pieces_of_a_long_delta_have_its_document() -> None:
 
     out = fed(frames, MASK)
 
-    halves = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
+    halves = [frame for frame in out if any(isinstance(event, Delta) for event in frame.events)]
     assert [frame.doc is None for frame in halves] == [False, False]
     assert made.text_of(out, part) == text
 
@@ -161,9 +161,9 @@ def test_calls_of_tools_have_filters_of_their_own() -> None:
     assert json.loads(made.text_of(out, calls[0])) == {"to": "[WORD]"}
     assert json.loads(made.text_of(out, calls[1])) == {"no": "ret", "x": "[WORD]"}
     assert out[1] is frames[1]
-    [begun] = [each for frame in out for each in frame.events if isinstance(each, Begin)][1:]
-    assert begun.call is not None
-    assert begun.call.name == "[WORD]"
+    [begin] = [event for frame in out for event in frame.events if isinstance(event, Begin)][1:]
+    assert begin.call is not None
+    assert begin.call.name == "[WORD]"
     names = [json.dumps(frame.doc) for frame in out]
     assert not any("secret" in name for name in names)
 
@@ -199,16 +199,16 @@ def test_signature_of_masked_part_is_dropped() -> None:
     out = fed(made.message(*blocks), MASK, sequenced=True)
 
     signatures = [
-        (each.value, frame.doc and frame.doc["delta"]["signature"])
+        (event.value, frame.doc and frame.doc["delta"]["signature"])
         for frame in out
-        for each in frame.events
-        if isinstance(each, Attach)
+        for event in frame.events
+        if isinstance(event, Attach)
     ]
     assert signatures == [("c2ln", "c2ln")]
 
 
-def token(part: Part, text: str, other: str) -> Frame:
-    tops = [{"token": text}, {"token": other}]
+def token(part: Part, text: str, other_text: str) -> Frame:
+    tops = [{"token": text}, {"token": other_text}]
     logprobs = {"content": [{"token": text, "top_logprobs": tops}]}
     doc = {**made.HEAD, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs}]}
     return made.chat(
@@ -225,9 +225,9 @@ def test_log_probabilities_leave_with_their_text() -> None:
 
     out = fed(frames, MASK)
 
-    shown = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
-    attached = [any(isinstance(each, Attach) for each in frame.events) for frame in shown]
-    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in shown]
+    outputs = [frame for frame in out if any(isinstance(event, Delta) for event in frame.events)]
+    attached = [any(isinstance(event, Attach) for event in frame.events) for frame in outputs]
+    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in outputs]
     assert attached == in_doc == [True, True, False, False, True]
     assert made.text_of(out, part) == "it is [WORD] ok"
 
@@ -297,9 +297,9 @@ def test_text_beside_the_choices_passes_once() -> None:
     ]
     frames = [made.START, *notes, made.finished(), made.STOPPED]
 
-    shown = [frame.doc["note"] for frame in fed(frames, MASK)[1:-2] if frame.doc]
+    outputs = [frame.doc["note"] for frame in fed(frames, MASK)[1:-2] if frame.doc]
 
-    assert shown == ["a sec", "a sec", "", ""]
+    assert outputs == ["a sec", "a sec", "", ""]
 
 
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"x": text}, lambda text: [text]])
@@ -315,8 +315,8 @@ def test_deltas_of_an_unknown_type_are_inspected_across_frames(wrap: Any) -> Non
 
     out = fed(made.message(deltas), MASK)
 
-    shown = [frame.doc["delta"]["words"] for frame in out[1:-2] if frame.doc]
-    assert shown == [wrap("a [WORD]"), wrap(""), wrap(".")]
+    outputs = [frame.doc["delta"]["words"] for frame in out[1:-2] if frame.doc]
+    assert outputs == [wrap("a [WORD]"), wrap(""), wrap(".")]
 
 
 @pytest.mark.parametrize("family", ["messages", "responses"])
@@ -327,8 +327,8 @@ def test_texts_of_unknown_events_are_one_text(family: FamilyName, wrap: Any) -> 
             Frame((Native(),), family, {"type": "new", "note": wrap(text)})
             for text in ("a sec", "ret here", "so")
         ]
-        shown = fed([made.START, *frames, made.STOPPED], rule("secret", action=action))
-        return [frame.doc["note"] for frame in shown if frame.doc]
+        outputs = fed([made.START, *frames, made.STOPPED], rule("secret", action=action))
+        return [frame.doc["note"] for frame in outputs if frame.doc]
 
     assert events("mask") == [wrap("a sec"), wrap("[WORD] here"), wrap("so")]
     assert events("flag") == [wrap("a sec"), wrap("ret here"), wrap("so")]
@@ -342,9 +342,9 @@ def test_values_beside_an_unknown_delta_pass_once() -> None:
         for note in ("a sec", "a sec", "ret")
     ]
 
-    shown = [frame.doc["note"] for frame in fed(made.message(deltas), MASK)[1:-2] if frame.doc]
+    outputs = [frame.doc["note"] for frame in fed(made.message(deltas), MASK)[1:-2] if frame.doc]
 
-    assert shown == ["a sec", "a sec", ""]
+    assert outputs == ["a sec", "a sec", ""]
 
 
 def test_frame_that_finishes_a_choice_leaves_with_its_texts() -> None:
@@ -362,11 +362,11 @@ def test_names_of_members_are_masked() -> None:
     frame = made.chunk(
         0, delta, Delta(part, "a word", ("choices", 0, "delta", "content")), Native()
     )
-    begun = Frame((Begin(part),), "chat")
+    started = Frame((Begin(part),), "chat")
 
-    out = fed([made.START, begun, frame, made.finished(), made.STOPPED], MASK)
+    out = fed([made.START, started, frame, made.finished(), made.STOPPED], MASK)
 
-    docs = [each.doc for each in out if each.doc is not None]
+    docs = [item.doc for item in out if item.doc is not None]
     assert docs[0]["choices"][0]["delta"] == {"content": "a word", "[WORD]": {"x": "a sec"}}
 
 
@@ -401,11 +401,11 @@ def test_values_of_events_without_documents_are_masked() -> None:
     assert out[2].events == (Attach(part, "citation", {**citation, "title": "a [WORD]"}),)
 
 
-@pytest.mark.parametrize("within", [(), ("message",), ("response",)])
-def test_report_of_usage_has_the_masked_values(within: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("inner", [(), ("message",), ("response",)])
+def test_report_of_usage_has_the_masked_values(inner: tuple[str, ...]) -> None:
     usage = {"output_tokens": 1, "service_tier": "a secret"}
     doc: Any = {"usage": usage}
-    for name in within:
+    for name in inner:
         doc = {name: doc}
     report = UsageReport(None, {**usage, "input_tokens": 2})
     frames = [made.START, Frame((report, Native()), "messages", doc), made.STOPPED]
@@ -419,11 +419,11 @@ def test_report_of_usage_has_the_masked_values(within: tuple[str, ...]) -> None:
 def test_text_after_finish_is_dropped_under_an_acting_rule() -> None:
     part = made.part()
     frames = made.whole((part, ["a sec"]))
-    late = made.said(part, "ret"), made.chunk(0, {"odd": "ret"}, Native())
+    delayed = made.said(part, "ret"), made.chunk(0, {"odd": "ret"}, Native())
 
     def sent(*rules: Any) -> list[Frame]:
         feeding = StreamFilter.under(tallies(*rules))
-        stream = [*frames[:-1], *late, frames[-1]]
+        stream = [*frames[:-1], *delayed, frames[-1]]
         return [safe for frame in stream for safe in feeding.feed(frame)]
 
     masked = sent(MASK)
@@ -455,9 +455,9 @@ def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
         for frame in made.whole((part, pieces(text, cuts))):
             out += feeding.feed(frame)
 
-    shown = made.text_of(out, part)
-    assert text.startswith(shown)
-    assert len(shown) <= text.index("secret")
+    output = made.text_of(out, part)
+    assert text.startswith(output)
+    assert len(output) <= text.index("secret")
 
 
 def test_rules_apply_to_their_kinds_only() -> None:
@@ -502,7 +502,9 @@ def test_frames_that_say_nothing_pass_a_held_text() -> None:
 def test_split_surrogate_pair_is_read_as_one_character() -> None:
     part = made.part()
     smile = "\U0001f600".encode("utf-16-be", "surrogatepass")
-    halves = [smile[at : at + 2].decode("utf-16-be", "surrogatepass") for at in (0, 2)]
+    halves = [
+        smile[position : position + 2].decode("utf-16-be", "surrogatepass") for position in (0, 2)
+    ]
 
     out = fed(made.whole((part, ["a ", *halves, " sec", "ret"])), MASK)
 

@@ -21,18 +21,18 @@ FLAG = rule("secret", action="flag")
 BLOCK = rule("secret", action="block")
 
 
-def chunk(delta: Json, finish: str | None = None, **more: Any) -> Json:
-    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+def chunk(delta: Json, finish: str | None = None, **options: Any) -> Json:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **options}
 
 
 def call(part: Json) -> Json:
     return chunk({"tool_calls": [{"index": 0, **part}]})
 
 
-def names(shown: list[Json]) -> list[Any]:
+def names(outputs: list[Json]) -> list[Any]:
     calls = [
         call
-        for document in shown
+        for document in outputs
         for choice in document["choices"]
         for call in choice["delta"].get("tool_calls") or ()
     ]
@@ -51,8 +51,8 @@ def test_only_first_piece_of_a_name_passes(name: str) -> None:
         for piece in pieces
     ]
 
-    shown = ["sec"] if name == "type" else pieces  # each name is that of another call
-    assert [each for each in names(fed(chunks, MASK)) if each] == shown
+    outputs = ["sec"] if name == "type" else pieces  # each name is that of another call
+    assert [item for item in names(fed(chunks, MASK)) if item] == outputs
     assert names(fed(chunks, FLAG)) == pieces
 
 
@@ -65,8 +65,8 @@ def test_each_call_has_a_name() -> None:
     assert fed(chunks, MASK) == chunks
 
 
-def typed(*texts: str, **more: Any) -> list[Json]:
-    return [{"type": "text", "text": text, **more} for text in texts]
+def typed(*texts: str, **options: Any) -> list[Json]:
+    return [{"type": "text", "text": text, **options} for text in texts]
 
 
 @for_each(
@@ -121,9 +121,9 @@ def test_thousands_of_parts_are_joined_in_linear_time() -> None:
 
 @for_each("index", ["7", 7.0, "seven", 1.5])
 def test_choice_is_known_by_its_number_of_any_type(index: Any) -> None:
-    first = {"index": index, "delta": {"content": "a sec"}}
-    then = [{"index": 0, "delta": {}}, {"index": index, "delta": {"content": "ret"}}]
-    chunks = [{**HEAD, "choices": each} for each in ([first], then)]
+    first_value = {"index": index, "delta": {"content": "a sec"}}
+    later = [{"index": 0, "delta": {}}, {"index": index, "delta": {"content": "ret"}}]
+    chunks = [{**HEAD, "choices": item} for item in ([first_value], later)]
 
     with pytest.raises(GuardBlocked):
         fed(chunks, BLOCK)
@@ -132,9 +132,9 @@ def test_choice_is_known_by_its_number_of_any_type(index: Any) -> None:
 def test_choice_that_ends_keeps_its_number() -> None:
     ends = {"index": "seven", "delta": {"content": "a", "refusal": "b"}, "finish_reason": "stop"}
 
-    shown = fed([{**HEAD, "choices": [ends]}], MASK)
+    outputs = fed([{**HEAD, "choices": [ends]}], MASK)
 
-    assert {choice["index"] for document in shown for choice in document["choices"]} == {"seven"}
+    assert {choice["index"] for document in outputs for choice in document["choices"]} == {"seven"}
 
 
 @for_each("name", ["index", "type"])
@@ -153,10 +153,12 @@ def test_text_in_the_place_of_a_number_is_inspected(name: str, value: Any) -> No
 def test_calls_without_a_number_keep_their_ids() -> None:
     calls = [{"id": id, "function": {"arguments": '{"a": 1}'}} for id in ("one", "two")]
 
-    shown = fed([chunk({"tool_calls": calls})], MASK)
+    outputs = fed([chunk({"tool_calls": calls})], MASK)
 
     parts = [
-        call for document in shown for call in document["choices"][0]["delta"].get("tool_calls", ())
+        call
+        for document in outputs
+        for call in document["choices"][0]["delta"].get("tool_calls", ())
     ]
     assert {call["id"] for call in parts if call["function"]["arguments"]} == {"one", "two"}
 
@@ -185,43 +187,43 @@ def beside(value: Any, name: str = "note") -> Json:
     return {**HEAD, "choices": [], name: value}
 
 
-@for_each("put", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
+@for_each("stored", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
 @for_each("name", ["note", "usage", "name"])
-def test_first_piece_beside_the_choices_passes(name: str, put: Any) -> None:
-    chunks = [beside(put(part), name) for part in ("sec", "ret", "sec", "s")]
+def test_first_piece_beside_the_choices_passes(name: str, stored: Any) -> None:
+    chunks = [beside(stored(part), name) for part in ("sec", "ret", "sec", "s")]
 
     assert [document[name] for document in fed(chunks, MASK)] == [
-        put("sec"),
-        put(""),
-        put("sec"),
-        put(""),
+        stored("sec"),
+        stored(""),
+        stored("sec"),
+        stored(""),
     ]
     assert fed(chunks, FLAG) == chunks
 
 
-@pytest.mark.parametrize("put", [str, lambda part: [part]])
-def test_first_piece_in_the_place_of_choices_passes(put: Any) -> None:
-    frames, work = read(*(beside(put(part), "choices") for part in ("se", "c"))), tallies(MASK)
-    under = StreamFilter.under(work)
+@pytest.mark.parametrize("stored", [str, lambda part: [part]])
+def test_first_piece_in_the_place_of_choices_passes(stored: Any) -> None:
+    frames, work = read(*(beside(stored(part), "choices") for part in ("se", "c"))), tallies(MASK)
+    parent = StreamFilter.under(work)
 
-    shown = [safe.doc for frame in frames for safe in under.feed(frame)]
+    outputs = [safe.doc for frame in frames for safe in parent.feed(frame)]
 
-    assert [doc["choices"] for doc in shown if doc] == [put("se"), put("")]
+    assert [doc["choices"] for doc in outputs if doc] == [stored("se"), stored("")]
 
 
 def test_same_value_in_each_chunk_passes() -> None:
     chunks = [chunk({"content": "a"}, provider="house")] * 3
 
-    shown = fed(chunks, rule("q", action="mask"))
+    outputs = fed(chunks, rule("q", action="mask"))
 
-    assert [document["provider"] for document in shown] == ["house"] * 3
+    assert [document["provider"] for document in outputs] == ["house"] * 3
 
 
-@pytest.mark.parametrize("put", [beside, lambda part: call({"function": {"name": part}})])
-def test_value_that_is_found_when_repeated_passes_once(put: Any) -> None:
-    shown = fed([put("42")] * 4, rule("42424242", action="block"))
+@pytest.mark.parametrize("stored", [beside, lambda part: call({"function": {"name": part}})])
+def test_value_that_is_found_when_repeated_passes_once(stored: Any) -> None:
+    outputs = fed([stored("42")] * 4, rule("42424242", action="block"))
 
-    assert json.dumps(shown).count("42") == 1
+    assert json.dumps(outputs).count("42") == 1
 
 
 AZURE: Json = {
@@ -233,23 +235,23 @@ AZURE: Json = {
 @for_each("action", [MASK, BLOCK])
 @for_each("form", ["delta", "text"])
 def test_choice_with_more_texts_keeps_its_form(form: str, action: Any) -> None:
-    said: Any = {"content": "a word "} if form == "delta" else "a word "
-    more = {"content_filter_results": AZURE, "stop_reason": "END", "note": "none"}
-    choice = {"index": 0, form: said, "finish_reason": None, **more}
+    fields: Any = {"content": "a word "} if form == "delta" else "a word "
+    extra = {"content_filter_results": AZURE, "stop_reason": "END", "note": "none"}
+    choice = {"index": 0, form: fields, "finish_reason": None, **extra}
     chunks = [{**HEAD, "choices": [{**choice, "finish_reason": end}]} for end in (None, "stop")]
 
     choices = [document["choices"][0] for document in fed(chunks, action)]
 
-    texts = [each[form] if form == "text" else each[form].get("content", "") for each in choices]
+    texts = [item[form] if form == "text" else item[form].get("content", "") for item in choices]
     assert "".join(texts) == 2 * "a word "
-    assert [each["finish_reason"] for each in choices].count("stop") == 1
+    assert [item["finish_reason"] for item in choices].count("stop") == 1
 
 
 @pytest.mark.parametrize("action", [MASK, FLAG])
 def test_filter_results_of_azure_pass(action: Any) -> None:
     def put(content: str, end: str | None = None) -> Json:
-        more = {"content_filter_results": AZURE, "finish_reason": end}
-        return {**HEAD, "choices": [{"index": 0, "delta": {"content": content}, **more}]}
+        extra = {"content_filter_results": AZURE, "finish_reason": end}
+        return {**HEAD, "choices": [{"index": 0, "delta": {"content": content}, **extra}]}
 
     chunks = [put("a word "), put("or two "), put("", "stop")]
 
@@ -257,8 +259,8 @@ def test_filter_results_of_azure_pass(action: Any) -> None:
 
 
 def test_text_in_the_place_of_a_filter_result_is_inspected() -> None:
-    said = {"hate": {"filtered": False, "severity": "a secret"}}
-    chunks = [{**HEAD, "choices": [{"index": 0, "delta": {}, "content_filter_results": said}]}]
+    fields = {"hate": {"filtered": False, "severity": "a secret"}}
+    chunks = [{**HEAD, "choices": [{"index": 0, "delta": {}, "content_filter_results": fields}]}]
 
     with pytest.raises(GuardBlocked):
         fed(chunks, BLOCK)

@@ -32,29 +32,29 @@ ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
 
 
 def mails(text: str) -> list[Finding]:
-    mail, found, at = "ada@mill.example", [], -1
-    while (at := text.find(mail, at + 1)) >= 0:
-        found.append(Finding(at, at + len(mail), "email"))
-    return found
+    mail, matches, position = "ada@mill.example", [], -1
+    while (position := text.find(mail, position + 1)) >= 0:
+        matches.append(Finding(position, position + len(mail), "email"))
+    return matches
 
 
 def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
     past, parts = 0, []
-    for each in findings:
+    for finding in findings:
         parts += [
-            text[past : each.start],
-            masks.placeholder(each.kind, text[each.start : each.end]),
+            text[past : finding.start],
+            masks.placeholder(finding.kind, text[finding.start : finding.end]),
         ]
-        past = each.end
+        past = finding.end
     return "".join([*parts, text[past:]])
 
 
 def released(unmasker: Unmasker, *pieces: str) -> list[str]:
-    return ["".join(each.text for each in unmasker.feed(piece)) for piece in pieces]
+    return ["".join(item.text for item in unmasker.feed(piece)) for piece in pieces]
 
 
 def rest(unmasker: Unmasker) -> str:
-    return "".join(each.text for each in unmasker.close())
+    return "".join(piece.text for piece in unmasker.close())
 
 
 def test_the_same_value_has_the_same_placeholder() -> None:
@@ -161,24 +161,27 @@ IN_WORDS = (
 
 def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
     """Return a text with its values, which is the same in one piece and in any two or more."""
-    whole = masks.unmask(text, escaped=escaped)
-    assert "".join(released(one := masks.unmasker(escaped=escaped), *text)) + rest(one) == whole
+    full_text = masks.unmask(text, escaped=escaped)
+    assert (
+        "".join(released(unmasker := masks.unmasker(escaped=escaped), *text)) + rest(unmasker)
+        == full_text
+    )
     for cut in range(1, len(text)):
         two = masks.unmasker(escaped=escaped)
-        assert "".join(released(two, text[:cut], text[cut:])) + rest(two) == whole
-    return whole
+        assert "".join(released(two, text[:cut], text[cut:])) + rest(two) == full_text
+    return full_text
 
 
-@for_each(("around", "left"), IN_WORDS)
+@for_each(("context", "remaining"), IN_WORDS)
 @for_each("how", REWRITTEN)
 def test_a_placeholder_comes_back_however_a_model_writes_it(
-    how: str, around: str, left: str
+    how: str, context: str, remaining: str
 ) -> None:
     masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
 
-    text = around.replace("{}", REWRITTEN[how])
-    assert back(masks, text) == left.replace("{}", "ada@mill.example")
+    text = context.replace("{}", REWRITTEN[how])
+    assert back(masks, text) == remaining.replace("{}", "ada@mill.example")
 
 
 BACKSLASHES = (
@@ -199,27 +202,27 @@ def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) 
     assert json.loads(back(masks, arguments, escaped=True)) == {"path": restored}
 
 
-@pytest.mark.parametrize(("written", "left"), HALF.values(), ids=HALF)
-def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, left: str) -> None:
+@pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
+def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, remaining: str) -> None:
     masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
 
-    assert back(masks, f"see {written} now") == f"see {left} now".format("ada@mill.example")
+    assert back(masks, f"see {written} now") == f"see {remaining} now".format("ada@mill.example")
     assert back(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == ("to: [ada@mill.example, ada@mill.example]")
 
 
 @pytest.mark.parametrize("escaped", [False, True])
 def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> None:
     masks = Masks(short_digests())
-    named = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
-    masks.replacement(named, "email", "ada&o'b@mill.example")
+    name = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
+    masks.replacement(name, "email", "ada&o'b@mill.example")
 
     for written in ("%5BEMAIL_x7f%5D", "%5bEMAIL%5fx7f%5d", "%5BEMAIL%5Fx7f%5D"):
-        for host, put in (("mill.example", True), ("evil.test", False)):
+        for host, stored in (("mill.example", True), ("evil.test", False)):
             address = f"https://{host}/?to="
-            shown = "ada%26o%27b%40mill.example" if put else written
+            output = "ada%26o%27b%40mill.example" if stored else written
             assert back(masks, f"see {address}{written} now", escaped=escaped) == (
-                f"see {address}{shown} now"
+                f"see {address}{output} now"
             )
 
 
@@ -234,12 +237,12 @@ def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> N
     data = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
 
     restored = masks.unmasked(data, answer_texts(data))
-    whole = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
-    assert ast.literal_eval(whole) == {"to": [f"to {value}\nnow"], "n": 1}
+    full_value = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    assert ast.literal_eval(full_value) == {"to": [f"to {value}\nnow"], "n": 1}
     for cut in range(len(arguments)):
         window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
         fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.close()]
-        assert "".join(piece.text for piece in fed) == whole
+        assert "".join(piece.text for piece in fed) == full_value
 
 
 def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
@@ -272,7 +275,7 @@ def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> Non
 
 @for_each("escaped", [False, True])
 @for_each(
-    ("before", "after", "put"),
+    ("text_before", "text_after", "stored"),
     [
         ("![x](https://evil.test/?q=", ")", False),
         ("see https://evil.test/?q=", " now", False),
@@ -285,18 +288,18 @@ def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> Non
     ],
 )
 def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
-    before: str, after: str, put: bool, escaped: bool
+    text_before: str, text_after: str, stored: bool, escaped: bool
 ) -> None:
     masks = Masks(short_digests())
-    named = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
-    placeholder = masks.replacement(named, "email", "ada@mill.example")
-    text = f"{before}{placeholder}{after}"
+    name = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
+    placeholder = masks.replacement(name, "email", "ada@mill.example")
+    text = f"{text_before}{placeholder}{text_after}"
     unmasker = masks.unmasker(escaped=escaped)
 
-    whole = masks.unmask(text, escaped=escaped)
+    full_text = masks.unmask(text, escaped=escaped)
 
-    assert whole == f"{before}{'ada@mill.example' if put else placeholder}{after}"
-    assert "".join(released(unmasker, *text)) + rest(unmasker) == whole
+    assert full_text == f"{text_before}{'ada@mill.example' if stored else placeholder}{text_after}"
+    assert "".join(released(unmasker, *text)) + rest(unmasker) == full_text
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -305,14 +308,14 @@ def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(tur
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
     rules = (wide, strict) if turned else (strict, wide)
-    given = [masks.replacement(each, "email", "ada@mill.example") for each in rules]
-    by_strict, by_wide = reversed(given) if turned else given
+    values = [masks.replacement(item, "email", "ada@mill.example") for item in rules]
+    by_strict, by_wide = reversed(values) if turned else values
     address = "https://hook.mill.example/?q="
 
     assert masks.unmask(address + by_strict) == address + by_strict
     assert masks.unmask(address + by_wide) == address + "ada@mill.example"
     assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
-    assert [masks.replacement(each, "email", "ada@mill.example") for each in rules] == given
+    assert [masks.replacement(item, "email", "ada@mill.example") for item in rules] == values
 
 
 def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
@@ -342,7 +345,7 @@ def test_digests_agree_between_processes_with_the_same_secret() -> None:
 
 
 @for_each(
-    ("place", "other"),
+    ("place", "other_value"),
     [
         (0, placeholder_key("another secret")),
         (1, "bob"),
@@ -352,9 +355,9 @@ def test_digests_agree_between_processes_with_the_same_secret() -> None:
         (4, ("mill.example",)),
     ],
 )
-def test_a_digest_depends_on_each_of_its_parts(place: int, other: Any) -> None:
+def test_a_digest_depends_on_each_of_its_parts(place: int, other_value: Any) -> None:
     parts: list[Any] = list(CALL)
-    parts[place] = other
+    parts[place] = other_value
 
     assert keyed_digest(*parts) != keyed_digest(*CALL)
 
@@ -364,11 +367,11 @@ def test_no_two_names_and_values_are_read_as_others(
     one: str, other: str, value: str, another: str
 ) -> None:
     key = placeholder_key("a secret of replicas")
-    same = (one, value) == (other, another)
+    is_same = (one, value) == (other, another)
 
-    digests = [keyed_digest(key, *each, ()) for each in ((one, "K", value), (other, "K", another))]
+    digests = [keyed_digest(key, *item, ()) for item in ((one, "K", value), (other, "K", another))]
 
-    assert (digests[0] == digests[1]) is same
+    assert (digests[0] == digests[1]) is is_same
 
 
 @given(st.text(min_size=1))
@@ -411,7 +414,7 @@ CUTS = st.lists(st.integers(0, 200), max_size=30)
 
 def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
     places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    pieces = [text[here:there] for here, there in itertools.pairwise(places)]
+    pieces = [text[local_value:context] for local_value, context in itertools.pairwise(places)]
     return "".join(released(unmasker, *pieces)) + rest(unmasker)
 
 
@@ -442,11 +445,11 @@ def test_any_rewriting_is_the_same_however_it_is_cut(
 ) -> None:
     masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
-    whole = masks.unmask(answer, escaped=escaped)
+    full_text = masks.unmask(answer, escaped=escaped)
 
-    assert fed(masks.unmasker(escaped=escaped), answer, []) == whole
-    assert fed(masks.unmasker(escaped=escaped), answer, cuts) == whole
-    assert fed(masks.unmasker(escaped=escaped), answer, list(range(200))) == whole
+    assert fed(masks.unmasker(escaped=escaped), answer, []) == full_text
+    assert fed(masks.unmasker(escaped=escaped), answer, cuts) == full_text
+    assert fed(masks.unmasker(escaped=escaped), answer, list(range(200))) == full_text
 
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
@@ -465,7 +468,7 @@ BEGINNINGS = (
 
 
 @for_each(
-    ("text", "found"),
+    ("text", "matches"),
     [
         ("to [EMAIL_12_x7f], EMAIL_1_x7f", [(3, 17, False), (19, 30, False)]),
         ("%5BCARD_1_x7f%5D", [(0, 16, True)]),
@@ -474,10 +477,10 @@ BEGINNINGS = (
     ],
 )
 def test_names_are_found_with_what_is_written_around_them(
-    text: str, found: list[tuple[int, int, bool]]
+    text: str, matches: list[tuple[int, int, bool]]
 ) -> None:
-    assert [(each.start, each.end, each.quoted) for each in NAMES.written(text, 0)] == found
-    assert [each for each in PlaceholderNames([]).written(text, 0)] == []
+    assert [(name.start, name.end, name.quoted) for name in NAMES.written(text, 0)] == matches
+    assert [name for name in PlaceholderNames([]).written(text, 0)] == []
 
 
 @for_each(

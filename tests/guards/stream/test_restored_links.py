@@ -71,7 +71,7 @@ def restored(text: str, size: int, *, arguments: bool) -> str:
     assert masks.placeholder("email", VALUE) == NAME
     kind = Text(("arguments",), "", "arguments" if arguments else "text")
     window = masks.text_filter(kind, arguments=arguments, crowded=False)
-    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    parts = [text[index : index + size] for index in range(0, len(text), size)]
     pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
     return "".join(piece.text for piece in pieces)
 
@@ -95,7 +95,7 @@ def test_a_link_keeps_placeholders(link: str, size: int) -> None:
     ("place", "text"), [*product(IN_TEXT, TEXTS), *product(IN_LINKS, ["mailto:{}", "MAILTO:{}"])]
 )
 def test_text_and_a_whole_mail_address_are_restored(place: str, text: str, size: int) -> None:
-    written, expected = (place.format(text.format(each, each)) for each in (NAME, VALUE))
+    written, expected = (place.format(text.format(item, item)) for item in (NAME, VALUE))
 
     assert restored(written, size, arguments=False) == expected
     assert restored(in_arguments(written), size, arguments=True) == in_arguments(expected)

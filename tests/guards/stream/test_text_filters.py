@@ -66,15 +66,15 @@ def test_number_and_size_of_places_are_bounded() -> None:
     value = "x" * 100_000
     tracemalloc.start()
     try:
-        passed = [
+        passed_value = [
             firsts.passes((f"{n}{value}",), value, has_finding) for n in range(MAX_PLACES + 1)
         ]
-        held, _ = tracemalloc.get_traced_memory()
+        held_count, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert passed == [True] * MAX_PLACES + [False]
-    assert held < 1024 * 1024
+    assert passed_value == [True] * MAX_PLACES + [False]
+    assert held_count < 1024 * 1024
 
 
 @for_each(
@@ -94,7 +94,7 @@ async def test_flagging_guard_reports_texts_that_were_not_inspected_together(
 ) -> None:
     watching = stream_inspector(rule("secret", action="flag"))
     choice = {"index": 0, "delta": {"content": "all is well "}}
-    docs = [{"choices": [choice], **beside} for beside in chunks]
+    docs = [{"choices": [choice], **extra} for extra in chunks]
     for frame in made.read(*docs):
         assert await watching.inspect(frame) == [frame]
 

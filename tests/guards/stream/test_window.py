@@ -76,14 +76,14 @@ def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
 def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
     at_work = tallies(*rules)
     views = variants(text)
-    found = [
+    matches = [
         match
         for index, tally in enumerate(at_work)
         if tally.rule.enforces
         for match in find_matches(tally, index, views)
     ]
     return masked(
-        text, sorted(found, key=lambda match: match.order), rules, lambda r, k, t: f"[{k}]"
+        text, sorted(matches, key=lambda match: match.order), rules, lambda r, k, t: f"[{k}]"
     )
 
 
@@ -100,18 +100,18 @@ def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
 def test_any_cut_gives_what_one_piece_gives(
     text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
-    once, cut, each = tallies(*rules), tallies(*rules), tallies(*rules)
-    released, blocked = stream(Window(once, replace=_bracketed), [text])
+    single, cut, item = tallies(*rules), tallies(*rules), tallies(*rules)
+    released, blocked = stream(Window(single, replace=_bracketed), [text])
 
-    for at_work, parts in ((cut, pieces(text, cuts)), (each, list(text))):
-        seen, stopped = stream(Window(at_work, replace=_bracketed), parts)
+    for at_work, parts in ((cut, pieces(text, cuts)), (item, list(text))):
+        observed, stopped = stream(Window(at_work, replace=_bracketed), parts)
 
         assert stopped == blocked
         if blocked:
-            assert "secret" not in seen
+            assert "secret" not in observed
         else:
-            assert seen == released
-            assert results_of(at_work) == results_of(once)
+            assert observed == released
+            assert results_of(at_work) == results_of(single)
 
 
 def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
@@ -129,11 +129,11 @@ def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
 
 def around(text: str, edges: Sequence[int]) -> str:
     """Give a text whose secrets are masked, each from the last edge within it on."""
-    shown, past = "", 0
+    output, past = "", 0
     for match in re.finditer("secret", text):
         start = max(match.start(), *(edge for edge in (0, *edges) if edge < match.end()))
-        shown, past = f"{shown}{text[past:start]}[word]", match.end()
-    return shown + text[past:]
+        output, past = f"{output}{text[past:start]}[word]", match.end()
+    return output + text[past:]
 
 
 @given(st.lists(st.sampled_from(["secret", "sec", "ret", "x ", "the"]), max_size=12), CUTS)
@@ -153,15 +153,15 @@ def test_what_has_to_leave_is_looked_at_and_read_as_one_with_what_follows(
             None,
         )
         assert tallied[0].result().findings.get("word", 0) == text.count("secret")
-    seen, blocked = let_go(Window(tallies(rule("secret", action="block"))), pieces(text, cuts))
+    observed, blocked = let_go(Window(tallies(rule("secret", action="block"))), pieces(text, cuts))
     assert (blocked is not None) == ("secret" in text)
-    assert "secret" not in seen
+    assert "secret" not in observed
 
 
 def taken(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
     """Give what was released of texts that are each whole, and what blocked."""
     try:
-        return "".join(piece.text for each in texts for piece in window.take(each)), None
+        return "".join(piece.text for text in texts for piece in window.take(text)), None
     except GuardBlocked as blocked:
         return "", f"{blocked.guard} {blocked.kind}"
 
@@ -170,7 +170,7 @@ def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
     """Give the same of a window that is fed them one after the other."""
     try:
         return "".join(
-            p.text for each in texts for p in (*window.feed(each), *window.close())
+            p.text for text in texts for p in (*window.feed(text), *window.close())
         ), None
     except GuardBlocked as blocked:
         return "", f"{blocked.guard} {blocked.kind}"
@@ -183,23 +183,23 @@ def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
 def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
     texts: list[str], rules: tuple[GuardRule, ...], escaped: bool
 ) -> None:
-    one, other = tallies(*rules), tallies(*rules)
-    at_once = taken(Window(one, replace=_bracketed, escaped=escaped), texts)
+    single_tallies, other_tallies = tallies(*rules), tallies(*rules)
+    at_once = taken(Window(single_tallies, replace=_bracketed, escaped=escaped), texts)
 
-    assert at_once == fed(Window(other, replace=_bracketed, escaped=escaped), texts)
+    assert at_once == fed(Window(other_tallies, replace=_bracketed, escaped=escaped), texts)
     if at_once[1] is None:
-        assert results_of(one) == results_of(other)
+        assert results_of(single_tallies) == results_of(other_tallies)
 
 
 def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
-    heard: list[Reading] = []
+    readings: list[Reading] = []
     window = Window(
-        tallies(GuardRule("ear", TextCollector("content", heard, lookback=400), "block"))
+        tallies(GuardRule("ear", TextCollector("content", readings, lookback=400), "block"))
     )
     for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
         window.take(text)
 
-    assert [read.text for read in heard] == ["1", "2", "x" * 100, "x" * 100]
+    assert [read.text for read in readings] == ["1", "2", "x" * 100, "x" * 100]
 
 
 def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
@@ -212,9 +212,9 @@ def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
 def test_a_stream_is_masked_as_the_whole_text_is(
     text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
-    seen, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
+    observed, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
 
-    assert seen == whole(text, rules)
+    assert observed == whole(text, rules)
 
 
 @given(TEXT, CUTS)
@@ -248,11 +248,11 @@ def test_rules_that_only_flag_hold_nothing_back() -> None:
     assert [piece.text for piece in window.feed("it is for")] == ["it is for"]
     assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
     window.close()
-    assert [each.verdict for each in results_of(at_work)] == ["flagged", "passed"]
+    assert [result.verdict for result in results_of(at_work)] == ["flagged", "passed"]
 
 
-@pytest.mark.parametrize(("action", "most"), [("mask", 1100), ("flag", 160)])
-def test_several_small_pieces_are_looked_at_together(action: Any, most: int) -> None:
+@pytest.mark.parametrize(("action", "maximum"), [("mask", 1100), ("flag", 160)])
+def test_several_small_pieces_are_looked_at_together(action: Any, maximum: int) -> None:
     counted = Counted(320)
     window = Window(tallies(GuardRule("counted", counted, action=action)))
     ahead = 0
@@ -261,7 +261,7 @@ def test_several_small_pieces_are_looked_at_together(action: Any, most: int) -> 
         window.feed("an ")
         ahead = max(ahead, window.held_size)
 
-    assert 0 < counted.looks < most
+    assert 0 < counted.looks < maximum
     assert ahead <= (320 + 320 // 32 + 3 if action == "mask" else 0)
 
 
@@ -301,13 +301,13 @@ def test_a_long_run_of_base64_is_held_to_its_bound_only() -> None:
     window = Window(tallies(rule("secret", action="block")))
     blob = base64.b64encode(b"all of it is text " * 900).decode()
 
-    held = []
+    pending = []
     for part in pieces(blob, list(range(0, len(blob), 100))):
         window.feed(part)
-        held.append(window.held_size)
+        pending.append(window.held_size)
 
-    assert max(held) <= MOST_RUN + 100
-    assert held[-1] < 100
+    assert max(pending) <= MOST_RUN + 100
+    assert pending[-1] < 100
 
 
 def test_too_much_that_shows_nothing_fails_closed() -> None:
@@ -372,10 +372,10 @@ def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
 
 
 def test_a_detector_that_is_late_has_failed() -> None:
-    late = RuleTally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
+    tally = RuleTally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
 
-    assert stream(Window([late]), ["some text"]) == ("", "slow could_not_check")
-    assert late.result().error == "deadline"
+    assert stream(Window([tally]), ["some text"]) == ("", "slow could_not_check")
+    assert tally.result().error == "deadline"
 
 
 def test_masks_inside_of_json_strings_leave_them_whole() -> None:
@@ -408,16 +408,18 @@ def test_what_follows_the_end_is_another_text() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
-    made = SHAPES[shape]
+    result = SHAPES[shape]
 
-    assert grown(_streamed, made(SIZE // 8), made(SIZE // 8 * TIMES)) < LINEAR
+    assert grown(_streamed, result(SIZE // 8), result(SIZE // 8 * TIMES)) < LINEAR
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
     text = SHAPES[shape](SIZE // 2)
 
-    assert grown(lambda lookback: _streamed(text, lookback), 100, 800, most=TIMES / 2) < TIMES / 2
+    assert (
+        grown(lambda lookback: _streamed(text, lookback), 100, 800, maximum=TIMES / 2) < TIMES / 2
+    )
 
 
 def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
@@ -443,8 +445,10 @@ def _at_once(text: str) -> None:
 def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
     size: int, count: int
 ) -> None:
-    seen: list[Reading] = []
-    window = Window([RuleTally(GuardRule("ear", TextCollector("content", seen), "flag"), Ticks())])
+    readings: list[Reading] = []
+    window = Window(
+        [RuleTally(GuardRule("ear", TextCollector("content", readings), "flag"), Ticks())]
+    )
     stream(window, ["\uff41\uff42 " * (size // 3)])
 
-    assert len(seen) == count
+    assert len(readings) == count

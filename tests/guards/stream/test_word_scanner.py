@@ -105,8 +105,8 @@ def drawn(kind: str) -> str:
 
 def phrases(rules: Sequence[PhraseRule]) -> list[str]:
     """Return a text that each rule finds, and the beginnings of some."""
-    patterns = [each.pattern.replace(f"{WORD_SEPARATOR}+", " ") for each in rules]
-    texts = [sample(each, random.Random(each)) for each in patterns]
+    patterns = [item.pattern.replace(f"{WORD_SEPARATOR}+", " ") for item in rules]
+    texts = [sample(item, random.Random(item)) for item in patterns]
     return [*texts, *(text[: len(text) // 2] for text in texts)]
 
 
@@ -158,12 +158,12 @@ def bracketed(rule: GuardRule, kind: str, text: str) -> str:
 
 def whole(text: str, rules: Sequence[GuardRule]) -> str:
     views = variants(text)
-    found = [
+    matches = [
         match
         for number, tally in enumerate(tallies(*rules))
         for match in find_matches(tally, number, views)
     ]
-    return masked(text, sorted(found, key=lambda match: match.order), rules, bracketed)
+    return masked(text, sorted(matches, key=lambda match: match.order), rules, bracketed)
 
 
 def streamed(parts: Sequence[str], rules: Sequence[GuardRule]) -> str:
@@ -202,10 +202,10 @@ def test_each_credential_is_masked_wherever_it_is_cut(credential: Credential) ->
     text = f"{PROSE}{credential.text} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
     expected = whole(text, rules)
-    first, last = len(PROSE), len(PROSE) + len(credential.text) + 1
+    first_count, last_count = len(PROSE), len(PROSE) + len(credential.text) + 1
 
     assert credential.secret not in expected
-    for parts in (list(text), *(pieces(text, [cut]) for cut in range(first, last))):
+    for parts in (list(text), *(pieces(text, [cut]) for cut in range(first_count, last_count))):
         assert streamed(parts, rules) == expected
 
 
@@ -222,7 +222,7 @@ def test_each_identifier_is_masked_in_prose_wherever_it_is_cut(value: str) -> No
 @given(TEXT, CUTS, st.sampled_from([*GUARDS]))
 def test_nothing_of_what_blocks_is_released(text: str, cuts: list[int], name: str) -> None:
     rule = GUARDS[name]
-    found = find_matches(tallies(rule)[0], 0, variants(text))
+    matches = find_matches(tallies(rule)[0], 0, variants(text))
     blocking = GuardRule(name, rule.detector, "block", cased=rule.cased)
     window, released = Window(tallies(blocking)), 0
 
@@ -231,41 +231,41 @@ def test_nothing_of_what_blocks_is_released(text: str, cuts: list[int], name: st
             released += sum(piece.size for piece in window.feed(part))
         window.close()
     except GuardBlocked:
-        assert found
-        assert released <= found[0].start
+        assert matches
+        assert released <= matches[0].start
     else:
-        assert not found
+        assert not matches
 
 
 def tokens(text: str) -> list[str]:
     return re.findall(r"\s?\w{1,6}|\s?[^\w\s]|\s+", text)
 
 
-def lags(names: Sequence[str], text: str, least: int = 400) -> list[int]:
+def lags(names: Sequence[str], text: str, minimum: int = 400) -> list[int]:
     """Return for each piece, some characters as models send them, how many more came before all of
     it was released."""
     window = Window(tallies(*(GUARDS[name] for name in names)))
     ends = [*itertools.accumulate(map(len, tokens(text)))]
     released, waiting, out = 0, [], []
-    for at, piece in enumerate(tokens(text)):
-        waiting.append(at)
-        released += sum(each.size for each in window.feed(piece))
+    for index, piece in enumerate(tokens(text)):
+        waiting.append(index)
+        released += sum(item.size for item in window.feed(piece))
         while waiting and ends[waiting[0]] <= released:
-            out.append(at - waiting.pop(0))
-    return [*out, *(len(ends) - at for at in waiting)]
+            out.append(index - waiting.pop(0))
+    return [*out, *(len(ends) - index for index in waiting)]
 
 
 @for_each("names", SETS, ids=" ".join)
 def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
-    held = lags(names, PROSE * 4)
+    pending = lags(names, PROSE * 4)
 
-    assert held[0] <= 5
-    assert sum(held) / len(held) <= 7  # 0.14 s at 50 a second
-    assert max(held) <= 16
+    assert pending[0] <= 5
+    assert sum(pending) / len(pending) <= 7  # 0.14 s at 50 a second
+    assert max(pending) <= 16
 
 
 @for_each(
-    ("name", "text", "most"),
+    ("name", "text", "maximum"),
     [
         ("every entity", "Write to ada@mill.example before noon. ", 20),
         ("every entity", "Call +49 30 901820 before noon. ", 40),
@@ -278,13 +278,13 @@ def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
         ("code", "It is:\n\n```sql\nSELECT a FROM b\n```\n\nSo it is. ", 30),
     ],
 )
-def test_a_finding_delays_what_is_beside_it_alone(name: str, text: str, most: int) -> None:
-    held = lags([name], PROSE + text + PROSE)
-    before, beside = len(tokens(PROSE)), len(tokens(text))
+def test_a_finding_delays_what_is_beside_it_alone(name: str, text: str, maximum: int) -> None:
+    pending = lags([name], PROSE + text + PROSE)
+    count_before, extra = len(tokens(PROSE)), len(tokens(text))
 
-    assert max(held) <= most
-    assert max(held[: before - 8]) <= 16
-    assert max(held[before + beside + most :]) <= 16
+    assert max(pending) <= maximum
+    assert max(pending[: count_before - 8]) <= 16
+    assert max(pending[count_before + extra + maximum :]) <= 16
 
 
 @for_each("size", [1, 5, 24, 400])
@@ -345,9 +345,9 @@ class Counted:
         self.read += len(text)
         return bool(self.detector.hold.is_open_at(text))  # type: ignore[union-attr]
 
-    def begins(self, text: str, since: int) -> int:
+    def begins(self, text: str, start: int) -> int:
         self.read += len(text)
-        return int(self.detector.hold.begins(text, since))  # type: ignore[union-attr]
+        return int(self.detector.hold.begins(text, start))  # type: ignore[union-attr]
 
 
 def test_words_are_looked_at_together() -> None:
@@ -391,18 +391,18 @@ def test_of_what_is_held_only_what_is_not_decided_and_acts_is_found() -> None:
     for cursor in cursors:
         cursor.since = cursor.decided = 101  # where the text begins is decided already
 
-    found = find_held(cursors, "secret s%65cret", "x", 100, escaped=False)
+    matches = find_held(cursors, "secret s%65cret", "x", 100, escaped=False)
 
-    assert [(match.start, match.end, match.rule) for match in found] == [(107, 115, 0)]
+    assert [(match.start, match.end, match.rule) for match in matches] == [(107, 115, 0)]
 
 
 def test_a_short_text_is_looked_at_by_every_rule() -> None:
     acts, flags = tallies(rule("secret"), rule("is", action="flag"))
     short = ShortTexts([RuleCursor(acts, 0, 6), RuleCursor(flags, 1, 6)], escaped=False)
 
-    found = short.find("a secret, it is")
+    matches = short.find("a secret, it is")
 
-    assert [(match.rule, match.start) for match in found] == [(0, 2)]
+    assert [(match.rule, match.start) for match in matches] == [(0, 2)]
     assert flags.result().findings == {"word": 1}  # what only counts is counted
 
 
@@ -412,7 +412,7 @@ def test_a_rule_of_the_whole_text_sees_a_long_one_as_it_is_written() -> None:
     count_whole([RuleCursor(short, 0, None), RuleCursor(bounded, 1, 6)], "s%65cret", escaped=False)
     count_whole([RuleCursor(long, 0, None)], "s%65cret" + "x" * SHEET + "secret", escaped=False)
 
-    assert [each.result().findings for each in (short, long, bounded)] == [
+    assert [tally.result().findings for tally in (short, long, bounded)] == [
         {"word": 1},
         {"word": 1},
         {},

@@ -27,12 +27,12 @@ def test_base64_is_decoded_once_and_found_as_a_whole(text: str) -> None:
     assert base64_text.plain(base64.b64encode(run.encode()).decode()) == run
 
 
-@for_each("around", ["{}", "é {} é", "%20{}", "say:{}."])
-def test_runs_are_found_in_any_text(around: str) -> None:
+@for_each("context", ["{}", "é {} é", "%20{}", "say:{}."])
+def test_runs_are_found_in_any_text(context: str) -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
     assert run in [
-        match.group() for match in base64_text.runs(around.format(run).replace("%20", " "))
+        match.group() for match in base64_text.runs(context.format(run).replace("%20", " "))
     ]
 
 
@@ -112,9 +112,9 @@ def test_what_is_not_data_to_its_end_is_text(source: str, bare: bool) -> None:
     assert data_of(source, bare=bare) is None
 
 
-@pytest.mark.parametrize("more", [" and more", "\n", " YQ=="])
-def test_data_with_white_space_is_read_as_both(more: str) -> None:
-    source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{more}"
+@pytest.mark.parametrize("extra", [" and extra", "\n", " YQ=="])
+def test_data_with_white_space_is_read_as_both(extra: str) -> None:
+    source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{extra}"
     data = data_of(source, bare=False)
 
     assert data is None or (data.text or "").startswith("a text")
@@ -189,7 +189,7 @@ def test_what_is_read_as_data_is_read_as_it_is_written_too(place: str, head: str
 @for_each("payload", [ENCODED, "iVBORw0KGgoAAA=="])
 def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
     source = f"data:{head};base64,{payload}"
-    texts = [each.text for each in request_texts(PLACES[place](source)).texts if not each.placed]
+    texts = [item.text for item in request_texts(PLACES[place](source)).texts if not item.placed]
 
     assert [text for text in texts if f"data:{head};base64," in text]
 
@@ -208,7 +208,7 @@ def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
     read = request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
 
     assert read.texts == ()
-    assert [each.kind for each in read.opaque] == ["image_url"]
+    assert [opaque.kind for opaque in read.opaque] == ["image_url"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
     text = LETTERS[:size].replace("/", blank)
     read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[source](text))).texts
 
-    assert [each.text for each in read if each.text == text and not each.placed] == [text]
+    assert [item.text for item in read if item.text == text and not item.placed] == [text]
 
 
 @for_each("part", PARTS)
@@ -270,7 +270,7 @@ def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> Non
     encoded = base64.b64encode(text.encode()).decode()
 
     assert text in {
-        each.text for each in request_texts(PARTS[part](SAYS_TEXT[source](encoded))).texts
+        item.text for item in request_texts(PARTS[part](SAYS_TEXT[source](encoded))).texts
     }
 
 
@@ -287,7 +287,7 @@ def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> Non
 def test_what_is_data_as_it_says_is_not_read(part: Json) -> None:
     read = request_texts(PARTS["a part"](part)).texts
 
-    assert max(len(each.text) for each in read) < 20
+    assert max(len(text.text) for text in read) < 20
 
 
 def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
@@ -314,7 +314,7 @@ def test_a_text_is_read_whatever_its_charset_is_called(
 
 
 @for_each(
-    ("source", "raw", "again"),
+    ("source", "raw", "repeated"),
     [
         ("iso-8859-1", b"h\xe9ron", b"th\xe9"),
         ("UTF-16LE", "h\u00e9ron".encode("utf-16le"), "th\u00e9".encode("utf-16le")),
@@ -324,16 +324,16 @@ def test_a_text_is_read_whatever_its_charset_is_called(
     ],
 )
 def test_a_text_is_written_back_in_the_charset_beside_it(
-    source: str, raw: bytes, again: bytes
+    source: str, raw: bytes, repeated: bytes
 ) -> None:
     part = {"media_type": f"text/plain; charset={source}", "data": base64.b64encode(raw).decode()}
     texts = request_texts({"messages": [{"content": [part]}]}).texts
     [(text, payload)] = [
-        (each.text, each.path[-1]) for each in texts if isinstance(each.path[-1], Payload)
+        (item.text, item.path[-1]) for item in texts if isinstance(item.path[-1], Payload)
     ]
 
     assert text in ("h\u00e9ron", "heron")
-    assert base64.b64decode(payload.written("th\u00e9")) == again
+    assert base64.b64decode(payload.written("th\u00e9")) == repeated
 
 
 def test_what_is_a_text_only_byte_by_byte_is_looked_through_alone() -> None:
@@ -341,7 +341,7 @@ def test_what_is_a_text_only_byte_by_byte_is_looked_through_alone() -> None:
 
     for media, placed in (("text/plain", True), ("text/plain; charset=iso-8859-1", False)):
         body: Json = PARTS["a file"]({"media_type": media, "file_data": data})
-        [text] = [each for each in request_texts(body).texts if each.text.startswith("h\u00e9ron")]
+        [text] = [item for item in request_texts(body).texts if item.text.startswith("h\u00e9ron")]
         assert text.placed is placed
 
 
@@ -349,6 +349,6 @@ def test_a_text_is_written_back_as_data() -> None:
     data = data_of(f"data:text/plain;base64,{ENCODED}", bare=False)
 
     assert data is not None
-    again = data_of(data.payload.written("a té"), bare=False)
-    assert again is not None
-    assert again.text == "a té"
+    repeated = data_of(data.payload.written("a té"), bare=False)
+    assert repeated is not None
+    assert repeated.text == "a té"

@@ -33,7 +33,7 @@ from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
 
 @for_each(
-    ("text", "made"),
+    ("text", "results"),
     [
         ("&#65;&#x42;&amp;", ["A", "B", "&"]),
         ("&#65&#x42 &#67x", ["A", "B", "C"]),
@@ -44,12 +44,12 @@ from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
         ("%41%C3%A9%FF", ["A", "é"]),
     ],
 )
-def test_an_escape_is_the_letter_that_it_stands_for(text: str, made: list[str]) -> None:
-    assert [each for _, _, each in unescaped(text)] == made
+def test_an_escape_is_the_letter_that_it_stands_for(text: str, results: list[str]) -> None:
+    assert [name for _, _, name in unescaped(text)] == results
 
 
 def test_in_json_only_its_own_escapes_are_undone() -> None:
-    assert [each for _, _, each in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
+    assert [name for _, _, name in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
 
 
 @for_each(
@@ -73,22 +73,22 @@ def test_in_json_an_even_number_of_backslashes_is_whole() -> None:
 def composed(text: str, *, bare: bool = False) -> str:
     text, past = singles(text), 0
     parts: list[str] = []
-    for start, end, made in clusters(text, bare=bare):
-        parts += (text[past:start], made)
+    for start, end, result in clusters(text, bare=bare):
+        parts += (text[past:start], result)
         past = end
     return "".join((*parts, text[past:]))
 
 
 @for_each("shape", SHAPES)
 def test_a_text_is_read_in_linear_time(shape: str) -> None:
-    made = SHAPES[shape]
+    result = SHAPES[shape]
 
-    assert grown(variants, made(SIZE), made(SIZE * TIMES)) < LINEAR
+    assert grown(variants, result(SIZE), result(SIZE * TIMES)) < LINEAR
 
 
 def test_every_character_is_composed_as_unicode_does() -> None:
-    for each in map(chr, (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))):
-        assert composed(each) == normalize("NFKC", each)
+    for name in map(chr, (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))):
+        assert composed(name) == normalize("NFKC", name)
 
 
 @for_each("marks", [0, 1, MAX_MARKS, MAX_MARKS + 1, 3 * MAX_MARKS])
@@ -117,16 +117,16 @@ def test_a_fold_goes_from_what_nfkc_leaves_to_one_ascii_character() -> None:
 def test_every_format_character_is_unseen() -> None:
     unseen = re.compile(f"[{UNSEEN}]")
 
-    assert [each for each in EVERY if category(each) == "Cf" and not unseen.match(each)] == []
+    assert [name for name in EVERY if category(name) == "Cf" and not unseen.match(name)] == []
 
 
 def test_every_character_that_composes_backwards_is_known() -> None:
     seconds = set()
-    for whole in EVERY:
-        parts = decomposition(whole).split()
+    for full_text in EVERY:
+        parts = decomposition(full_text).split()
         if len(parts) == 2 and not parts[0].startswith("<"):
             pair = "".join(chr(int(part, 16)) for part in parts)
-            if normalize("NFC", pair) == whole and combining(pair[1]) == 0:
+            if normalize("NFC", pair) == full_text and combining(pair[1]) == 0:
                 seconds.add(pair[1])
 
     assert seconds <= JOINING
@@ -155,7 +155,7 @@ def dropped(text: str) -> list[str]:
 
 
 @for_each(
-    ("text", "within"),
+    ("text", "inner"),
     [
         ("a**b**c", ["**", "**"]),
         ("a***b*c", ["***", "*"]),
@@ -172,8 +172,8 @@ def dropped(text: str) -> list[str]:
         ("- one\n-\ntwo --\nthree -\nfour", []),
     ],
 )
-def test_only_what_stands_within_a_word_is_dropped(text: str, within: list[str]) -> None:
-    assert dropped(text) == within
+def test_only_what_stands_within_a_word_is_dropped(text: str, inner: list[str]) -> None:
+    assert dropped(text) == inner
 
 
 def test_of_a_hyphen_the_end_of_the_line_alone_is_dropped_too() -> None:
@@ -197,8 +197,8 @@ def test_only_what_may_stand_within_a_word_is_waited_for(text: str, tail: str) -
 def test_what_is_not_waited_for_stays_whatever_follows(text: str, more: str) -> None:
     sure = open_within(text)
 
-    assert [each for each in within_words(text) if each[0] < sure] == [
-        each for each in within_words(text + more) if each[0] < sure
+    assert [within_word for within_word in within_words(text) if within_word[0] < sure] == [
+        within_word for within_word in within_words(text + more) if within_word[0] < sure
     ]
 
 
@@ -221,10 +221,10 @@ TEXT = st.one_of(
 def searched(raw: bytes) -> bool:
     """Return whether a text has one reading, by a search for each disguise."""
     controls = [range(0, 9), range(0x0B, 0x0D), range(0x0E, 0x20), [0x7F]]
-    hidden = bytes(each for part in controls for each in part)
-    plain = not any(each in b"&%\\" or each in hidden for each in raw)
-    within = re.search(disguises.SIEVE.encode(), raw)
-    return plain and not (base64_text.possible(raw) or _has_separated_letters(raw) or within)
+    hidden = bytes(number for part in controls for number in part)
+    plain = not any(number in b"&%\\" or number in hidden for number in raw)
+    match = re.search(disguises.SIEVE.encode(), raw)
+    return plain and not (base64_text.possible(raw) or _has_separated_letters(raw) or match)
 
 
 @given(TEXT)

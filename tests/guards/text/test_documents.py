@@ -112,10 +112,10 @@ def test_member_of_arguments_named_id_is_a_text() -> None:
 
 def test_tokens_that_spell_the_text_are_no_text() -> None:
     part = {"type": "output_text", "text": "Paris", "logprobs": [TOKEN | {"bytes": [*b"Paris"]}]}
-    other = {**part, "text": "Rome"}
+    other_value = {**part, "text": "Rome"}
 
     assert ("part", "logprobs") not in found({"part": part})
-    assert ("part", "logprobs") in found({"part": other})
+    assert ("part", "logprobs") in found({"part": other_value})
     assert logprobs_text(("logprobs",), [TOKEN], "Paris") is not None
 
 
@@ -188,17 +188,17 @@ VALUES = st.recursive(
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Return each dict and list of a document with each of its keys."""
     keys = [*value] if isinstance(value, dict) else range(len(value)) if value else []
-    found = [(value, key) for key in keys]
+    matches = [(value, key) for key in keys]
     for key in keys:
         if isinstance(value[key], dict | list):
-            found += places(value[key])
-    return found
+            matches += places(value[key])
+    return matches
 
 
 def levels(document: Json) -> list[Json]:
     """Return the documents within a document, and itself."""
-    above = {id(each): each for each, _ in places(document) if isinstance(each, dict)}
-    return [*above.values()]
+    upper = {id(item): item for item, _ in places(document) if isinstance(item, dict)}
+    return [*upper.values()]
 
 
 @st.composite
@@ -208,13 +208,13 @@ def documents(draw: st.DrawFn, *usual: Json) -> Json:
     for _ in range(draw(st.integers(0, 3))):
         if not document:
             return document
-        above, key = draw(st.sampled_from(places(document)))
-        if isinstance(above, dict) and draw(st.booleans()):
-            above[draw(st.sampled_from(NAMES))] = copy.deepcopy(draw(VALUES))
+        upper, key = draw(st.sampled_from(places(document)))
+        if isinstance(upper, dict) and draw(st.booleans()):
+            upper[draw(st.sampled_from(NAMES))] = copy.deepcopy(draw(VALUES))
         elif draw(st.booleans()):
-            above[key] = copy.deepcopy(draw(VALUES))
+            upper[key] = copy.deepcopy(draw(VALUES))
         else:
-            del above[key]
+            del upper[key]
     return document
 
 
@@ -227,16 +227,16 @@ def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
     read, walked = (
         (plain_request, request_texts) if document is CHAT else (plain_answer, answer_texts)
     )
-    taken = 0
+    taken_items = 0
     for number in range(len(levels(document))):
         for name, value in product(NAMES, SIMPLE):
             changed = copy.deepcopy(document)
             levels(changed)[number][name] = value
             usual = read(changed)
             if usual is not None:
-                taken += 1
+                taken_items += 1
                 assert compared(usual) == compared(walked(changed)), (number, name, value)
-    assert taken > 100
+    assert taken_items > 100
 
 
 @given(documents(CHAT, {"model": "m", "prompt": "Hi", "suffix": "!"}))
@@ -270,8 +270,8 @@ def test_the_usual_documents_are_read_the_short_way() -> None:
         Text(("messages", 1, "content"), "Hi", "content", "user"),
         Text(("user",), "ada", "user"),
     )
-    assert [each.text for each in answer.texts] == ["Paris.", "France?"]
-    assert [each.text for each in chunk.texts] == ["Hi"]
+    assert [text.text for text in answer.texts] == ["Paris.", "France?"]
+    assert [text.text for text in chunk.texts] == ["Hi"]
 
 
 def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
@@ -290,10 +290,10 @@ def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
     ],
 )
 def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str | None) -> None:
-    found = plain_answer(data)
+    texts = plain_answer(data)
 
-    assert found is not None
-    assert [each.text for each in found.texts] == ([] if text is None else [text])
+    assert texts is not None
+    assert [item.text for item in texts.texts] == ([] if text is None else [text])
 
 
 @for_each(

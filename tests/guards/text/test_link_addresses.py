@@ -100,21 +100,21 @@ OUTSIDE = [
 ]
 
 
-@for_each(("text", "within"), [(t, True) for t in WITHIN] + [(t, False) for t in OUTSIDE])
-def test_an_address_is_told_from_text(text: str, within: bool) -> None:
-    assert _read([text]).within is within
-    assert _read([*text]).within is within
+@for_each(("text", "inner"), [(t, True) for t in WITHIN] + [(t, False) for t in OUTSIDE])
+def test_an_address_is_told_from_text(text: str, inner: bool) -> None:
+    assert _read([text]).within is inner
+    assert _read([*text]).within is inner
     escaped = EscapedAddresses()
     escaped.feed(json.dumps(text)[1:-1])
-    assert escaped.within is within
+    assert escaped.within is inner
 
 
 @for_each("text", HIDDEN)
-@for_each("before", ["", *PROSE, "<b>", "[a](b) "])
-def test_what_is_not_surely_ended_is_an_address_in_any_cut(before: str, text: str) -> None:
-    text = before + text
+@for_each("text_before", ["", *PROSE, "<b>", "[a](b) "])
+def test_what_is_not_surely_ended_is_an_address_in_any_cut(text_before: str, text: str) -> None:
+    text = text_before + text
     for size in (1, 2, 5, len(text)):
-        assert _read([text[at : at + size] for at in range(0, len(text), size)]).within
+        assert _read([text[index : index + size] for index in range(0, len(text), size)]).within
 
 
 @for_each("text", [*HIDDEN, *WITHIN])
@@ -125,8 +125,8 @@ def test_within_a_json_string_it_is_one_too(text: str, ascii_: bool) -> None:
         escaped = "".join(f"\\u{ord(letter):04x}" for letter in text)
     for size in (1, 2, 5, len(escaped)):
         addresses = EscapedAddresses()
-        for at in range(0, len(escaped), size):
-            addresses.feed(escaped[at : at + size])
+        for index in range(0, len(escaped), size):
+            addresses.feed(escaped[index : index + size])
         assert addresses.within
 
 
@@ -200,9 +200,9 @@ PARTS = st.sampled_from(
 
 @given(st.lists(PARTS, max_size=6).map("".join), st.lists(st.integers(0, 200), max_size=8))
 def test_any_cut_tells_the_same(text: str, cuts: list[int]) -> None:
-    whole, cut = _read([text]), _read(pieces(text, cuts))
+    addresses, cut = _read([text]), _read(pieces(text, cuts))
 
-    assert (whole.within, whole.host) == (cut.within, cut.host)
+    assert (addresses.within, addresses.host) == (cut.within, cut.host)
 
 
 def test_a_text_is_read_in_linear_time() -> None:

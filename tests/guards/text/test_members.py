@@ -122,7 +122,7 @@ def test_a_member_has_the_name_that_a_chat_has_for_it(
 
 
 @for_each(
-    ("logprobs", "shown", "others"),
+    ("logprobs", "output", "other_names"),
     [
         (None, "a", set()),
         ({"content": [{"token": "a", "logprob": -1, "bytes": [97]}]}, "a", set()),
@@ -137,8 +137,8 @@ def test_a_member_has_the_name_that_a_chat_has_for_it(
         ("ab", "", {"ab"}),
     ],
 )  # fmt: skip
-def test_what_is_said_beside_the_text(logprobs: Any, shown: str, others: set[str]) -> None:
-    assert {*unshown_logprobs(logprobs, shown)} - {""} == others
+def test_what_is_said_beside_the_text(logprobs: Any, output: str, other_names: set[str]) -> None:
+    assert {*unshown_logprobs(logprobs, output)} - {""} == other_names
 
 
 def test_depth_is_no_bound() -> None:

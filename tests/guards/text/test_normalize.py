@@ -38,13 +38,13 @@ ODD = st.text(
 
 def spots(text: str, word: str) -> list[str]:
     """Find a word in all readings of a text; give what the original has in its place."""
-    found = []
+    matches = []
     for view in variants(text):
-        at = view.folded.find(word)
-        if at >= 0:
-            start, end = view.span(at, at + len(word))
-            found.append(text[start:end])
-    return found
+        index = view.folded.find(word)
+        if index >= 0:
+            start, end = view.span(index, index + len(word))
+            matches.append(text[start:end])
+    return matches
 
 
 @for_each(
@@ -153,9 +153,9 @@ def test_a_torn_run_is_not_decoded() -> None:
 @example("각")
 @example("e" + "\u0315" * 15 + "\u0316" * 15)
 def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
-    text = text.translate({ord(each): None for each in "&%\\"})
-    whole = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
-    digits = "".join(str(decimal(each, each)) for each in whole)
+    text = text.translate({ord(name): None for name in "&%\\"})
+    full_text = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
+    digits = "".join(str(decimal(name, name)) for name in full_text)
 
     assert View.of(text).cased == digits
 
@@ -191,12 +191,12 @@ def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
 def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
     upto = beginning(text).upto
 
-    for now, then in (
+    for now, view in (
         (View.of(text), View.of(text + more)),
         *zip(_closest(text), _closest(text + more), strict=True),
     ):
-        kept = now.cased[: now.index(upto)]
-        assert then.cased[: then.index(upto)] == kept
+        stored_text = now.cased[: now.index(upto)]
+        assert view.cased[: view.index(upto)] == stored_text
 
 
 def _closest(text: str) -> tuple[View, View, View]:
@@ -228,10 +228,10 @@ def _closest(text: str) -> tuple[View, View, View]:
 )
 def test_what_is_encoded_is_read_with_what_is_within_it(encode: Callable[[str], str]) -> None:
     text = encode("it is a secret of all")
-    found = spots(f"see {text} now", "secret")
+    matches = spots(f"see {text} now", "secret")
 
-    assert found
-    assert all(each in text and len(each) > 30 for each in found)
+    assert matches
+    assert all(name in text and len(name) > 30 for name in matches)
 
 
 def _base64(text: str) -> str:

@@ -17,10 +17,10 @@ def test_what_is_not_known_is_what_the_user_says() -> None:
 
     texts = collect_texts(passed_request_walk(body)).texts
 
-    found = {text.text: (text.kind, text.role) for text in texts}
-    assert {"who", "one", "two", "three", "odd", "title"} <= found.keys()
-    assert {found[text] for text in ("who", "one", "two", "three")} == {("content", "user")}
-    assert "rerank-1" not in found
+    results = {text.text: (text.kind, text.role) for text in texts}
+    assert {"who", "one", "two", "three", "odd", "title"} <= results.keys()
+    assert {results[text] for text in ("who", "one", "two", "three")} == {("content", "user")}
+    assert "rerank-1" not in results
 
 
 def test_what_is_not_known_is_what_a_model_says() -> None:
@@ -28,11 +28,13 @@ def test_what_is_not_known_is_what_a_model_says() -> None:
 
     texts = collect_texts(passed_answer_walk(data)).texts
 
-    found = {text.text: (text.kind, text.role) for text in texts}
-    assert {found[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}
+    results = {text.text: (text.kind, text.role) for text in texts}
+    assert {results[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}
 
 
 def test_a_picture_is_opaque() -> None:
     body = {"input": [{"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]}
 
-    assert [each.kind for each in collect_texts(passed_request_walk(body)).opaque] == ["image_url"]
+    assert [opaque.kind for opaque in collect_texts(passed_request_walk(body)).opaque] == [
+        "image_url"
+    ]

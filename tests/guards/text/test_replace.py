@@ -35,17 +35,17 @@ BODY = st.dictionaries(
 
 @given(BODY)
 def test_what_is_replaced_is_read_again_and_the_original_stays(body: dict[str, Any]) -> None:
-    before = copy.deepcopy(body)
+    document_before = copy.deepcopy(body)
     texts = [
         text for text in request_texts(body).texts if not isinstance(text.path[-1], MemberName)
     ]
 
     changed = replaced(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
-    again = {text.path: text.text for text in request_texts(changed).texts}
+    repeated = {text.path: text.text for text in request_texts(changed).texts}
 
-    assert body == before
+    assert body == document_before
     for text in texts:
-        assert again[text.path] == (f"{text.text}!" if text.escaped else text.text)
+        assert repeated[text.path] == (f"{text.text}!" if text.escaped else text.text)
 
 
 @given(BODY)
@@ -100,12 +100,12 @@ def test_thousands_of_like_names_are_numbered_in_linear_time() -> None:
 def test_the_text_of_data_is_replaced_within_it() -> None:
     source = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
     body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": source}}]}]}
-    (text,) = [each for each in request_texts(body).texts if each.text == "the secret"]
+    (text,) = [item for item in request_texts(body).texts if item.text == "the secret"]
 
     changed = replaced(body, {text.path: "the [WORD]"})
 
-    (again,) = [each for each in request_texts(changed).texts if each.path == text.path]
-    assert again.text == "the [WORD]"
+    (repeated,) = [item for item in request_texts(changed).texts if item.path == text.path]
+    assert repeated.text == "the [WORD]"
     assert body["messages"][0]["content"][0]["file"]["file_data"] == source
 
 
@@ -139,19 +139,19 @@ async def test_no_mask_in_data_leaves_what_another_has_found(
     place: str, source: str, masked: str
 ) -> None:
     body = PLACES[place](source)
-    looked = await Engine(Ticks()).inspect(MASKS, request_texts(body))
+    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(body))
 
-    changed = replaced(body, looked.changes)
+    changed = replaced(body, inspection.changes)
 
     assert changed == PLACES[place](masked)
 
 
 async def test_of_data_that_hides_two_things_in_two_ways_neither_is_left() -> None:
     raw = base64.b64encode(b"the secret, ").decode() + "how/to/make"
-    asked = PLACES["content"](f"data:text/plain;base64,{raw}")
-    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+    request = PLACES["content"](f"data:text/plain;base64,{raw}")
+    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
 
-    [message] = replaced(asked, looked.changes)["messages"]
+    [message] = replaced(request, inspection.changes)["messages"]
 
     assert message["content"].startswith("the [WORD], ")
     assert "to/make" not in message["content"]
@@ -161,19 +161,19 @@ async def test_a_picture_whose_type_is_masked_keeps_what_it_shows() -> None:
     def body(source: str) -> Any:
         return {"messages": [{"content": [{"image_url": {"url": source}}]}]}
 
-    asked = body("data:image/a-bomb;base64,iVBORw0KGgoAAA==")
-    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+    request = body("data:image/a-bomb;base64,iVBORw0KGgoAAA==")
+    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
 
-    changed = replaced(asked, looked.changes)
+    changed = replaced(request, inspection.changes)
 
     assert changed == body("data:image/[WORD];base64,iVBORw0KGgoAAA==")
 
 
 async def test_of_a_file_that_hides_something_in_its_type_and_its_letters_neither_is_left() -> None:
-    asked = PLACES["a file"]("data:text/a-bomb;base64,how/to/make/a/bo")
-    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+    request = PLACES["a file"]("data:text/a-bomb;base64,how/to/make/a/bo")
+    inspection = await Engine(Ticks()).inspect(MASKS, request_texts(request))
 
-    changed = replaced(asked, looked.changes)
+    changed = replaced(request, inspection.changes)
 
     assert changed == PLACES["a file"]("data:text/[WORD];base64,")
 

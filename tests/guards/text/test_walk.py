@@ -87,7 +87,7 @@ def fields() -> Iterator[tuple[str, str, str, FieldType]]:
     for dialect in DIALECTS.values():
         for endpoint, table in dialect.fields.items():
             if (dialect.name, endpoint) in PATHS:
-                yield from ((dialect.name, endpoint, name, each) for name, each in table.items())
+                yield from ((dialect.name, endpoint, name, item) for name, item in table.items())
 
 
 def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -112,9 +112,9 @@ def test_every_field_that_may_carry_text_is_looked_at(
         return
 
     for shape in shapes:
-        around = {"stream": True} if name == "stream_options" else {}
+        context = {"stream": True} if name == "stream_options" else {}
         try:
-            body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: shape})
+            body = hub(dialect, endpoint, {**MINIMAL[endpoint], **context, name: shape})
         except InvalidField:
             continue  # of a closed set after all
         assert seen(body) or MARK not in str(body), (name, shape)
@@ -145,14 +145,14 @@ def test_kinds_and_roles_are_told() -> None:
         "metadata": {"team": "support"},
     }
 
-    at = ("messages", 2, "tool_calls", 0, "function")
+    path = ("messages", 2, "tool_calls", 0, "function")
     assert request_texts(body).texts == (
         Text(("messages", 0, "content"), "be good", "content", "system"),
         Text(("messages", 1, "name"), "ann", "name", "user"),
         Text(("messages", 1, "content", 0, "text"), "hi", "content", "user"),
-        Text((*at, "name"), "f", "tool", "assistant"),
-        Text((*at, "arguments", 0), "a", "arguments", "assistant", escaped=True),
-        Text((*at, "arguments", 1), "b", "arguments", "assistant", escaped=True),
+        Text((*path, "name"), "f", "tool", "assistant"),
+        Text((*path, "arguments", 0), "a", "arguments", "assistant", escaped=True),
+        Text((*path, "arguments", 1), "b", "arguments", "assistant", escaped=True),
         Text(("user",), "u1", "user"),
         Text(("stop", 0), "END", "stop"),
         Text(("metadata", MemberName("team")), "team", "metadata"),
@@ -322,9 +322,9 @@ async def test_a_large_body_is_read_in_steps_and_alike() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    beside = asyncio.ensure_future(others())
+    task = asyncio.ensure_future(others())
     read = await in_steps(request_walk(body))
-    beside.cancel()
+    task.cancel()
 
     assert read == request_texts(body)
     assert turns > len(read.texts) // STEP
@@ -333,7 +333,7 @@ async def test_a_large_body_is_read_in_steps_and_alike() -> None:
 def test_content_that_is_no_text_is_known_at_the_top_too() -> None:
     data = {"media_type": "image/png", "data": "AA"}
 
-    assert [each.kind for each in request_texts({"unknown": data}).opaque] == ["file"]
+    assert [opaque.kind for opaque in request_texts({"unknown": data}).opaque] == ["file"]
     assert request_texts({"metadata": data}).opaque == ()
 
 
@@ -403,12 +403,12 @@ def test_tokens_that_spell_the_text_are_not_looked_at_twice() -> None:
 
 
 def test_the_frame_of_an_answer_is_no_text() -> None:
-    whole = {"message": {"role": "assistant", "content": "Hi", "annotations": []}}
+    full_value = {"message": {"role": "assistant", "content": "Hi", "annotations": []}}
     part = {"delta": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
 
-    for choice in (whole, part):
-        found = answer_texts({"id": "1", "choices": [{"index": 0, **choice}]}).texts
-        assert [each.text for each in found] == ["Hi"]
+    for choice in (full_value, part):
+        texts = answer_texts({"id": "1", "choices": [{"index": 0, **choice}]}).texts
+        assert [text.text for text in texts] == ["Hi"]
 
 
 def test_vectors_are_no_text() -> None:

@@ -38,23 +38,23 @@ class Beside:
     lookback: int | None = 20
 
     def find(self, text: str) -> Sequence[Finding]:
-        beside = re.finditer(r"the [^b]{0,4}(?P<a>secret)|(?P<b>cret|a+)(?=ab)", text)
-        return [Finding(*m.span(m.lastgroup or 0), "word") for m in beside]
+        matches = re.finditer(r"the [^b]{0,4}(?P<a>secret)|(?P<b>cret|a+)(?=ab)", text)
+        return [Finding(*m.span(m.lastgroup or 0), "word") for m in matches]
 
 
-async def inspected(asked: dict[str, Any], *rules: GuardRule) -> Inspection:
-    return await Engine(Ticks()).inspect(rules, request_texts(asked).texts)
+async def inspected(request: dict[str, Any], *rules: GuardRule) -> Inspection:
+    return await Engine(Ticks()).inspect(rules, request_texts(request).texts)
 
 
 async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
-    looked = await inspected(body(*PARTS), rule("secret"), rule("the", name="other"))
+    inspection = await inspected(body(*PARTS), rule("secret"), rule("the", name="other"))
 
-    assert looked.blocked is not None
-    assert [result.findings for result in looked.results] == [{"word": 1}, {"word": 1}]
+    assert inspection.blocked is not None
+    assert [result.findings for result in inspection.results] == [{"word": 1}, {"word": 1}]
 
 
 @for_each(
-    "put",
+    "stored",
     [
         lambda parts: {"system": parts},
         lambda parts: {"contents": [{"role": "user", "parts": parts}]},
@@ -63,18 +63,18 @@ async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
         lambda parts: {"input": [{"type": "custom_tool_call_output", "output": [*parts]}]},
     ],
 )
-async def test_parts_are_one_text_wherever_a_message_has_them(put: Any) -> None:
-    looked = await inspected(put(PARTS), rule("secret"))
+async def test_parts_are_one_text_wherever_a_message_has_them(stored: Any) -> None:
+    inspection = await inspected(stored(PARTS), rule("secret"))
 
-    assert looked.blocked is not None
+    assert inspection.blocked is not None
 
 
 async def test_its_mask_is_in_each_part_that_it_is_in() -> None:
-    asked = body(*PARTS)
+    request = body(*PARTS)
 
-    looked = await inspected(asked, rule("secret", action="mask"))
+    inspection = await inspected(request, rule("secret", action="mask"))
 
-    [message] = replaced(asked, looked.changes)["messages"]
+    [message] = replaced(request, inspection.changes)["messages"]
     assert message["content"] == [
         {"type": "text", "text": "the [WORD]"},
         {"text": "[WORD]"},
@@ -83,10 +83,10 @@ async def test_its_mask_is_in_each_part_that_it_is_in() -> None:
 
 
 async def test_what_is_in_one_part_is_not_counted_again() -> None:
-    looked = await inspected(body({"text": "a secret, "}, {"text": "a secret"}), rule("secret"))
+    inspection = await inspected(body({"text": "a secret, "}, {"text": "a secret"}), rule("secret"))
 
-    assert looked.results[0].findings == {"word": 2}
-    assert looked.results[0].fields == 2
+    assert inspection.results[0].findings == {"word": 2}
+    assert inspection.results[0].fields == 2
 
 
 @for_each(
@@ -104,43 +104,43 @@ async def test_what_is_in_one_part_is_not_counted_again() -> None:
 async def test_what_only_another_part_tells_is_masked_where_it_stands(
     parts: tuple[str, ...], masked: tuple[str, ...]
 ) -> None:
-    asked = body(*({"text": each} for each in parts))
+    request = body(*({"text": name} for name in parts))
 
-    looked = await inspected(asked, GuardRule("beside", Beside(), action="mask"))
+    inspection = await inspected(request, GuardRule("beside", Beside(), action="mask"))
 
-    [message] = replaced(asked, looked.changes)["messages"]
+    [message] = replaced(request, inspection.changes)["messages"]
     assert tuple(part["text"] for part in message["content"]) == masked
-    assert looked.results[0].findings == {"word": 1 + masked[-1].count("[WORD], the ")}
-    assert looked.results[0].fields == len(parts)
+    assert inspection.results[0].findings == {"word": 1 + masked[-1].count("[WORD], the ")}
+    assert inspection.results[0].fields == len(parts)
 
 
 async def test_what_a_part_has_found_of_it_is_counted_once_and_the_rest_is_masked_too() -> None:
-    asked = body({"text": "a secret"}, {"text": "agent"})
+    request = body({"text": "a secret"}, {"text": "agent"})
 
-    looked = await inspected(asked, rule("secret", "secretagent", action="mask"))
+    inspection = await inspected(request, rule("secret", "secretagent", action="mask"))
 
-    [message] = replaced(asked, looked.changes)["messages"]
+    [message] = replaced(request, inspection.changes)["messages"]
     assert [part["text"] for part in message["content"]] == ["a [WORD]", "[WORD]"]
-    assert looked.results[0].findings == {"word": 1}
+    assert inspection.results[0].findings == {"word": 1}
 
 
 async def test_what_a_part_says_as_data_is_found_once() -> None:
     url = "data:text/plain;base64," + base64.b64encode(b"all of it is a secret").decode()
 
-    looked = await inspected(body({"text": "see: "}, {"text": url}), rule("secret"))
+    inspection = await inspected(body({"text": "see: "}, {"text": url}), rule("secret"))
 
-    assert looked.results[0].findings == {"word": 1}
+    assert inspection.results[0].findings == {"word": 1}
 
 
 Letters = set[tuple[int, int]]
 
 
-def letters_of(texts: Any, one: GuardRule) -> Letters:
+def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
     """Give each letter that a rule has found, by the number of its text and its place there."""
-    look = RuleInspection(RuleTally(one, Ticks()), 0)
+    look = RuleInspection(RuleTally(single_rule, Ticks()), 0)
     for sheet in batches(texts, [look]):
         look.see(sheet)
-    return {(number, at) for number, m in look.matches for at in range(m.start, m.end)}
+    return {(number, index) for number, m in look.matches for index in range(m.start, m.end)}
 
 
 WORDS = st.sampled_from(["the ", "secret", "se", "cret", "aa", "ab", "b", " ", "s e c r e t"])
@@ -152,23 +152,27 @@ CUT = st.builds(pieces, TEXT, CUTS)
 def test_parts_show_what_they_show_together_and_what_each_does(
     drawn: list[str], rules: tuple[GuardRule, ...]
 ) -> None:
-    parts = [each for each in drawn if each]
+    parts = [name for name in drawn if name]
     starts = [*accumulate(map(len, parts), initial=0)]
-    texts = request_texts(body(*({"text": each} for each in parts))).texts
+    texts = request_texts(body(*({"text": name} for name in parts))).texts
 
-    for one in (*rules, GuardRule("beside", Beside())):
-        if one.detector.lookback is None:  # type: ignore[union-attr]
+    for single_rule in (*rules, GuardRule("beside", Beside())):
+        if single_rule.detector.lookback is None:  # type: ignore[union-attr]
             continue
-        together = letters_of(request_texts(body("".join(parts))).texts, one)
+        together = letters_of(request_texts(body("".join(parts))).texts, single_rule)
         alone = {
-            (number, at) for number, text in enumerate(texts) for _, at in letters_of([text], one)
+            (number, index)
+            for number, text in enumerate(texts)
+            for _, index in letters_of([text], single_rule)
         }
-        shown = {starts[number] + at for number, at in letters_of(texts, one)}
-        assert shown == {at for _, at in together} | {starts[number] + at for number, at in alone}
+        output = {starts[number] + index for number, index in letters_of(texts, single_rule)}
+        assert output == {index for _, index in together} | {
+            starts[number] + index for number, index in alone
+        }
 
 
 @for_each(
-    "asked",
+    "request",
     [
         {"prompt": ["the se", "cret"]},
         {"messages": [{"role": "user", "content": "se"}, {"role": "tool", "content": "cret"}]},
@@ -177,22 +181,22 @@ def test_parts_show_what_they_show_together_and_what_each_does(
     ],
     ids=["prompts", "messages", "long", "names"],
 )
-async def test_what_is_not_read_as_one_is_not_joined(asked: dict[str, Any]) -> None:
-    assert not [*joined_parts(request_texts(asked).texts)]
-    assert (await inspected(asked, rule("secret"))).blocked is None
+async def test_what_is_not_read_as_one_is_not_joined(request: dict[str, Any]) -> None:
+    assert not [*joined_parts(request_texts(request).texts)]
+    assert (await inspected(request, rule("secret"))).blocked is None
 
 
 async def test_what_judges_a_whole_text_judges_each_part() -> None:
-    looked = await inspected(body(*PARTS), rule("secret", unbounded=True))
+    inspection = await inspected(body(*PARTS), rule("secret", unbounded=True))
 
-    assert looked.blocked is None
+    assert inspection.blocked is None
 
 
 async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_time() -> None:
     def looked(size: int) -> int:
         parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
-        asked = {"messages": [{"role": "user", "content": parts}] * size}
-        texts = request_texts(asked).texts
+        request = {"messages": [{"role": "user", "content": parts}] * size}
+        texts = request_texts(request).texts
         look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
 
         def seen() -> None:
@@ -208,8 +212,8 @@ async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_t
 
 async def test_many_findings_in_one_part_are_looked_through_in_linear_time() -> None:
     def looked(size: int) -> int:
-        asked = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
-        texts = request_texts(asked).texts
+        request = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
+        texts = request_texts(request).texts
         look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
 
         def seen() -> None:

@@ -50,29 +50,29 @@ def message_of(content: Any, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
-async def inspected(asked: dict[str, Any], *rules: GuardRule) -> Inspection:
-    return await Engine(Ticks()).inspect(rules, read(asked))
+async def inspected(request: dict[str, Any], *rules: GuardRule) -> Inspection:
+    return await Engine(Ticks()).inspect(rules, read(request))
 
 
-def read(asked: dict[str, Any]) -> Texts:
-    return plain_request(asked) or request_texts(asked)
+def read(request: dict[str, Any]) -> Texts:
+    return plain_request(request) or request_texts(request)
 
 
-async def shown(asked: dict[str, Any], *rules: GuardRule) -> list[Any]:
-    looked = await inspected(asked, *rules)
-    return [message["content"] for message in replaced(asked, looked.changes)["messages"]]
+async def shown(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
+    inspection = await inspected(request, *rules)
+    return [message["content"] for message in replaced(request, inspection.changes)["messages"]]
 
 
 # One letter beside a key that is found without it stays: it has no digit.
-@for_each("at", range(2, len(KEY) - 1))
-async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(at: int) -> None:
-    asked = body(f"the key is {KEY[:at]}", f"{KEY[at:]} as I said")
+@for_each("index", range(2, len(KEY) - 1))
+async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(index: int) -> None:
+    request = body(f"the key is {KEY[:index]}", f"{KEY[index:]} as I said")
 
-    first, second = await shown(asked, SECRETS)
+    first_value, second = await shown(request, SECRETS)
 
-    assert first.startswith("the key is [")
+    assert first_value.startswith("the key is [")
     assert second.endswith("] as I said")
-    assert not any(KEY[i : i + 4] in first + second for i in range(len(KEY) - 4))
+    assert not any(KEY[i : i + 4] in first_value + second for i in range(len(KEY) - 4))
 
 
 @for_each("role", ["user", "assistant", "tool", "system"])
@@ -84,13 +84,13 @@ async def test_a_card_is_found_with_and_without_a_space_at_the_seam(
 
 
 async def test_a_card_in_three_messages_is_found_once() -> None:
-    asked = body("4111 1111", "1111", "1111")
+    request = body("4111 1111", "1111", "1111")
 
-    looked = await inspected(asked, PII)
+    inspection = await inspected(request, PII)
 
-    assert looked.results[0].findings == {"card": 1}
-    assert (looked.results[0].fields, looked.results[0].bytes) == (3, 17)
-    assert await shown(asked, PII) == ["[CARD]", "[CARD]", "[CARD]"]
+    assert inspection.results[0].findings == {"card": 1}
+    assert (inspection.results[0].fields, inspection.results[0].bytes) == (3, 17)
+    assert await shown(request, PII) == ["[CARD]", "[CARD]", "[CARD]"]
 
 
 async def test_what_a_message_says_of_the_next_makes_a_finding_there() -> None:
@@ -103,19 +103,21 @@ async def test_what_a_message_says_of_the_next_makes_a_finding_there() -> None:
 
 
 async def test_parts_of_messages_are_cut_as_well() -> None:
-    asked = body([{"type": "text", "text": "it is 4111 "}, {"type": "text", "text": "1111 "}], CARD)
-    asked["messages"][1]["content"] = [{"type": "text", "text": "1111 1111, yes"}]
+    request = body(
+        [{"type": "text", "text": "it is 4111 "}, {"type": "text", "text": "1111 "}], CARD
+    )
+    request["messages"][1]["content"] = [{"type": "text", "text": "1111 1111, yes"}]
 
-    parts = await shown(asked, PII)
+    parts = await shown(request, PII)
 
-    assert [[part["text"] for part in each] for each in parts] == [
+    assert [[part["text"] for part in item] for item in parts] == [
         ["it is [CARD]", "[CARD]"],
         ["[CARD], yes"],
     ]
 
 
 @for_each(
-    "asked",
+    "request",
     [
         {
             "messages": [
@@ -131,13 +133,13 @@ async def test_parts_of_messages_are_cut_as_well() -> None:
     ],
     ids=["another between", "another role", "prompts", "a name", "no role"],
 )
-async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(asked: Any) -> None:
-    assert (await inspected(asked, PII)).changes == {}
+async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(request: Any) -> None:
+    assert (await inspected(request, PII)).changes == {}
 
 
 @pytest.mark.parametrize("nothing", ["", [], [{"type": "text", "text": ""}]])
 async def test_a_message_that_says_nothing_is_no_wall(nothing: Any) -> None:
-    asked = {
+    request = {
         "messages": [
             message_of("4111 1111"),
             message_of(nothing, "assistant"),
@@ -145,23 +147,23 @@ async def test_a_message_that_says_nothing_is_no_wall(nothing: Any) -> None:
         ]
     }
 
-    assert (await inspected(asked, PII)).results[0].findings == {"card": 1}
+    assert (await inspected(request, PII)).results[0].findings == {"card": 1}
 
 
 async def test_what_the_edge_of_a_window_makes_of_a_text_is_no_finding() -> None:
-    behind = "rapist, said the miller, and".ljust(WINDOW, ".")
+    string = "rapist, said the miller, and".ljust(WINDOW, ".")
     word = GuardRule("words", keywords.Keywords("word", ["rapist"]), "mask")
 
-    looked = await inspected(body(f"the{behind}", PROSE), word)
+    inspection = await inspected(body(f"the{string}", PROSE), word)
 
-    assert looked.results[0].findings == {}
-    assert (await inspected(body(behind, PROSE), word)).results[0].findings == {"word": 1}
+    assert inspection.results[0].findings == {}
+    assert (await inspected(body(string, PROSE), word)).results[0].findings == {"word": 1}
 
 
 async def test_what_one_message_holds_is_counted_once() -> None:
-    looked = await inspected(body(f"mine is {CARD}", f"and {CARD}", PROSE), PII)
+    inspection = await inspected(body(f"mine is {CARD}", f"and {CARD}", PROSE), PII)
 
-    assert looked.results[0].findings == {"card": 2}
+    assert inspection.results[0].findings == {"card": 2}
 
 
 @pytest.mark.parametrize(
@@ -177,9 +179,9 @@ async def test_a_finding_goes_on_where_a_digit_does(
 ) -> None:
     words = rule("secret1", "secret", "secret1agent7", "secretagent", action="mask")
 
-    looked = await inspected(body(*messages), words)
+    inspection = await inspected(body(*messages), words)
 
-    assert looked.results[0].findings == {"word": 1}
+    assert inspection.results[0].findings == {"word": 1}
     assert tuple(await shown(body(*messages), words)) == masked
 
 
@@ -196,25 +198,27 @@ async def test_a_finding_goes_on_where_a_digit_does(
 )
 async def test_two_values_beside_each_other_stay_two(messages: tuple[str, str]) -> None:
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
-    alone = [text for each in messages for text in await shown(body(each), everybody)]
+    alone = [text for message in messages for text in await shown(body(message), everybody)]
 
     assert await shown(body(*messages), everybody) == alone
 
 
-@for_each("at", range(1, len("+49 30 901820")))
-async def test_a_phone_is_found_wherever_it_is_cut(at: int) -> None:
+@for_each("index", range(1, len("+49 30 901820")))
+async def test_a_phone_is_found_wherever_it_is_cut(index: int) -> None:
     phone = "+49 30 901820"
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
 
-    first, _ = await shown(body(f"mine is {phone[:at]}", f"{phone[at:]}, I think"), everybody)
+    first_value, _ = await shown(
+        body(f"mine is {phone[:index]}", f"{phone[index:]}, I think"), everybody
+    )
 
-    assert first == "mine is [PHONE]"
+    assert first_value == "mine is [PHONE]"
 
 
 async def test_an_address_at_the_end_does_not_swallow_the_next_message() -> None:
-    asked = body("write to ada@example.com", "Thanks for all")
+    request = body("write to ada@example.com", "Thanks for all")
 
-    assert await shown(asked, PII) == ["write to [EMAIL]", "Thanks for all"]
+    assert await shown(request, PII) == ["write to [EMAIL]", "Thanks for all"]
 
 
 async def test_a_rule_looks_at_its_own_roles_alone() -> None:
@@ -227,48 +231,53 @@ async def test_a_rule_looks_at_its_own_roles_alone() -> None:
 Letters = set[tuple[int, int]]
 
 
-def matches_of(texts: Any, one: GuardRule) -> list[Letters]:
+def matches_of(texts: Any, single_rule: GuardRule) -> list[Letters]:
     """Return each finding of a rule as its letters, by the number of their text and their place."""
-    look = RuleInspection(RuleTally(one, Ticks()), 0)
+    look = RuleInspection(RuleTally(single_rule, Ticks()), 0)
     for sheet in batches(texts, [look]):
         look.see(sheet)
-    return [{(number, at) for at in range(m.start, m.end)} for number, m in look.matches]
+    return [{(number, index) for index in range(m.start, m.end)} for number, m in look.matches]
 
 
-def letters_of(texts: Any, one: GuardRule) -> Letters:
-    return set().union(*matches_of(texts, one))
+def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
+    return set().union(*matches_of(texts, single_rule))
 
 
-def row_of(messages: list[str], between: str, one: GuardRule) -> list[Letters]:
+def row_of(messages: list[str], middle: str, single_rule: GuardRule) -> list[Letters]:
     """Return what a rule finds in all messages as one text, by the places in the messages."""
-    starts = [*accumulate((len(each) + len(between) for each in messages), initial=0)]
+    starts = [*accumulate((len(message) + len(middle) for message in messages), initial=0)]
     places = {
-        starts[number] + at: (number, at)
-        for number, each in enumerate(messages)
-        for at in range(len(each))
+        starts[number] + index: (number, index)
+        for number, message in enumerate(messages)
+        for index in range(len(message))
     }
-    row = request_texts(body(between.join(messages))).texts
-    return [{places[at] for _, at in each if at in places} for each in matches_of(row, one)]
+    row = request_texts(body(middle.join(messages))).texts
+    return [
+        {places[index] for _, index in message if index in places}
+        for message in matches_of(row, single_rule)
+    ]
 
 
 @given(st.builds(pieces, TEXT, CUTS), st.sampled_from(RULES))
 def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
     parts: list[str], rules: tuple[GuardRule, ...]
 ) -> None:
-    messages = [each for each in parts if each]
+    messages = [part for part in parts if part]
     texts = request_texts(body(*messages)).texts
 
-    for one in rules:
-        if one.detector.lookback is None:  # type: ignore[union-attr]
+    for single_rule in rules:
+        if single_rule.detector.lookback is None:  # type: ignore[union-attr]
             continue
         alone = {
-            (number, at) for number, text in enumerate(texts) for _, at in letters_of([text], one)
+            (number, index)
+            for number, text in enumerate(texts)
+            for _, index in letters_of([text], single_rule)
         }
-        rows = [each for between in SEPARATORS for each in row_of(messages, between, one)]
-        shown = letters_of(texts, one)
-        assert alone <= shown <= alone.union(*rows)
-        if not is_cuttable(one.detector):
-            assert all(each <= shown for each in rows if not each & alone)
+        rows = [part for middle in SEPARATORS for part in row_of(messages, middle, single_rule)]
+        letters = letters_of(texts, single_rule)
+        assert alone <= letters <= alone.union(*rows)
+        if not is_cuttable(single_rule.detector):
+            assert all(part <= letters for part in rows if not part & alone)
 
 
 @given(st.integers(0, 900), st.integers(0, 900), st.integers(2, len(KEY) - 2), st.data())
@@ -277,22 +286,22 @@ def test_a_cut_key_is_found_in_messages_of_any_length(
 ) -> None:
     drawn = random.Random(data.draw(st.integers(0, 9)))
     prose = (PROSE * 20)[drawn.randrange(60) :]
-    one, two = f"{prose[:before]} {KEY[:at]}", f"{KEY[at:]} {prose[:behind]}"
-    texts = request_texts(body(PROSE, one, two, PROSE)).texts
+    string, two = f"{prose[:before]} {KEY[:at]}", f"{KEY[at:]} {prose[:behind]}"
+    texts = request_texts(body(PROSE, string, two, PROSE)).texts
 
-    found = letters_of(texts, SECRETS)
+    letters = letters_of(texts, SECRETS)
 
-    assert found == {
-        *((1, place) for place in range(len(one) - at, len(one))),
+    assert letters == {
+        *((1, place) for place in range(len(string) - at, len(string))),
         *((2, place) for place in range(len(KEY) - at)),
     }
 
 
 @pytest.mark.parametrize(
-    ("messages", "aside"),
+    ("messages", "in_thread"),
     [(["x" * 100] * 40, False), (["x" * 100] * 60, True), (["x" * 100, "y"] * 55, True)],
 )
-async def test_what_is_read_once_more_is_weighed(messages: list[str], aside: bool) -> None:
+async def test_what_is_read_once_more_is_weighed(messages: list[str], in_thread: bool) -> None:
     threads: set[int] = set()
 
     class Where:
@@ -305,15 +314,15 @@ async def test_what_is_read_once_more_is_weighed(messages: list[str], aside: boo
     with ThreadPoolExecutor(1) as pool:
         await Engine(Ticks(), pool).inspect([GuardRule("where", Where())], read(body(*messages)))
 
-    assert (threading.get_ident() not in threads) is aside
+    assert (threading.get_ident() not in threads) is in_thread
 
 
 def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
     talk = request_texts(body(*[PROSE * 50] * 10)).texts
 
-    again = sum(len(joined.text.text) for joined in message_boundaries(talk))
+    repeated = sum(len(joined.text.text) for joined in message_boundaries(talk))
 
-    assert again == 9 * 2 * WINDOW  # what ends in white space is read once
+    assert repeated == 9 * 2 * WINDOW  # what ends in white space is read once
 
 
 @for_each("size", [1, 300, 511, 600])
@@ -321,14 +330,14 @@ def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     talk = request_texts(body(*["x" * size] * 700)).texts
     rows = [*message_boundaries(talk)]
 
-    again = sum(len(joined.text.text) for joined in rows)
+    repeated = sum(len(joined.text.text) for joined in rows)
 
-    assert again <= 2 * (700 * min(size, 2 * WINDOW) + 700 + 4 * WINDOW)
+    assert repeated <= 2 * (700 * min(size, 2 * WINDOW) + 700 + 4 * WINDOW)
     assert all(len(joined.text.text) <= 2 * MAX_JOINED for joined in rows)
 
 
 @pytest.mark.parametrize(
-    ("pair", "words", "found"),
+    ("pair", "words", "match_count"),
     [
         (("a secret, the se", "cret"), ("secret",), 3),
         (("key1", "2b"), ("key1", "key12"), 2),
@@ -336,7 +345,7 @@ def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     ids=["cut", "continued"],
 )
 async def test_many_messages_are_looked_through_in_linear_time(
-    pair: tuple[str, str], words: tuple[str, ...], found: int
+    pair: tuple[str, str], words: tuple[str, ...], match_count: int
 ) -> None:
     def looked(size: int) -> int:
         texts = request_texts(body(*pair * size)).texts
@@ -347,22 +356,22 @@ async def test_many_messages_are_looked_through_in_linear_time(
                 look.see(sheet)
 
         count = lines(seen)
-        assert len(look.matches) == found * size
+        assert len(look.matches) == match_count * size
         return count
 
     assert looked(400) < 3 * looked(200)
 
 
 @pytest.mark.parametrize(
-    ("roles", "apart"),
+    ("roles", "separate"),
     [("user", True), ("system user assistant user", True), ("user user", False)],
 )
-def test_the_short_way_tells_whether_messages_meet(roles: str, apart: bool) -> None:
+def test_the_short_way_tells_whether_messages_meet(roles: str, separate: bool) -> None:
     usual = plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
 
     assert usual is not None
-    assert usual.apart is apart
-    assert ([*chain(message_boundaries(usual.texts))] == []) is apart
+    assert usual.apart is separate
+    assert ([*chain(message_boundaries(usual.texts))] == []) is separate
 
 
 def test_a_finding_over_many_messages_is_judged_in_linear_time() -> None:
@@ -370,8 +379,8 @@ def test_a_finding_over_many_messages_is_judged_in_linear_time() -> None:
         joined = next(message_boundaries(request_texts(body(*"a" * count)).texts))
         return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]
 
-    def judged(given: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
-        joined, pieces = given
+    def judged(values: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
+        joined, pieces = values
         joined.continued(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
 
     assert grown(judged, case(500), case(4000)) < LINEAR

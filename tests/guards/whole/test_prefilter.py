@@ -76,14 +76,14 @@ class Unprepared:
 class UnpreparedValues(Unprepared):
     """One that tells whether values were cut where messages meet."""
 
-    def is_cut(self, text: str, found: Finding, ends: Sequence[tuple[int, int]]) -> bool:
+    def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         assert is_cuttable(self.detector)
-        return self.detector.is_cut(text, found, ends)
+        return self.detector.is_cut(text, finding, ends)
 
 
 def unprepared(detector: Detector) -> Detector:
-    made = UnpreparedValues if hasattr(detector, "is_cut") else Unprepared
-    return made(detector)
+    result = UnpreparedValues if hasattr(detector, "is_cut") else Unprepared
+    return result(detector)
 
 
 def ruled(name: str, detector: Detector) -> GuardRule:
@@ -113,8 +113,8 @@ def test_a_rule_that_may_find_nothing_in_lines_finds_nothing_in_a_text(texts: li
 
     for rule, result in zip(PLAIN, results, strict=True):
         if result is not None:
-            shown = [text if rule.cased else text.lower() for text in texts]
-            assert all(not finds(rule, text) for text in shown)
+            outputs = [text if rule.cased else text.lower() for text in texts]
+            assert all(not finds(rule, text) for text in outputs)
 
 
 @for_each("edge", [*PIECES, "ab"])
@@ -132,19 +132,21 @@ def finds(rule: GuardRule, text: str) -> Sequence[Finding]:
 
 
 def read(*texts: str) -> Texts:
-    placed = (Text(("messages", at, "content"), text, "content") for at, text in enumerate(texts))
+    placed = (
+        Text(("messages", index, "content"), text, "content") for index, text in enumerate(texts)
+    )
     return Texts(tuple(placed), apart=True)
 
 
 def test_clean_texts_pass_all_rules_at_a_glance() -> None:
     results = prefilter_rules(RULES, read("Where is my order?", "It left today."), ABOVE, Ticks())
 
-    left = [rule.name for rule, result in zip(RULES, results, strict=True) if result is None]
-    assert left == [r"(?-m)^emu", r"\Qa.b\E$"]  # which know the edges of a text alone
-    passed = [each for each in results if each is not None]
-    assert {(each.verdict, each.bytes, each.fields) for each in passed} == {("passed", 32, 2)}
-    assert [GuardResult(**each._asdict()) for each in passed] == passed
-    assert {len(each) for each in passed} == {len(GuardResult._fields)}
+    remaining = [rule.name for rule, result in zip(RULES, results, strict=True) if result is None]
+    assert remaining == [r"(?-m)^emu", r"\Qa.b\E$"]  # which know the edges of a text alone
+    passed_value = [item for item in results if item is not None]
+    assert {(item.verdict, item.bytes, item.fields) for item in passed_value} == {("passed", 32, 2)}
+    assert [GuardResult(**item._asdict()) for item in passed_value] == passed_value
+    assert {len(item) for item in passed_value} == {len(GuardResult._fields)}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_each_rule_is_told_its_own_time() -> None:
 
     results = prefilter_rules([rhino, words], read("rhino"), ABOVE, Ticks(step=1.0))
 
-    assert [each and each.seconds for each in results] == [None, 1.0]
+    assert [result and result.seconds for result in results] == [None, 1.0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +233,8 @@ class Noting:
         return b"gnu" in lines
 
 
-@pytest.mark.parametrize(("text", "shown"), [("hello", "hello"), ("gnu", "[WORD]")])
-async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> None:
+@pytest.mark.parametrize(("text", "output"), [("hello", "hello"), ("gnu", "[WORD]")])
+async def test_an_answer_is_looked_at_together_once(text: str, output: str) -> None:
     noting = Noting()
     rules = StageRules.of((GuardRule("words", noting, "mask"),))
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
@@ -245,6 +247,6 @@ async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> No
     [safe] = answer.try_inspect(frame) or await answer.inspect(frame)
 
     assert safe.doc is not None
-    assert safe.doc["choices"][0]["message"]["content"] == shown
+    assert safe.doc["choices"][0]["message"]["content"] == output
     assert noting.asked == [text.encode()]
     assert [result.guard for _, result in record.guards] == ["words"]

@@ -49,15 +49,18 @@ def field(written: str) -> Text:
     return Text(("prompt",), written, "prompt", "user")
 
 
-def at_once(one: GuardRule, written: str) -> Found:
-    found = find_matches(RuleTally(one, Ticks()), 0, variants(written))
-    return [(match.start, match.end, match.kind) for match in found]
+def at_once(single_rule: GuardRule, written: str) -> Found:
+    matches = find_matches(RuleTally(single_rule, Ticks()), 0, variants(written))
+    return [(match.start, match.end, match.kind) for match in matches]
 
 
 def sheet_by_sheet(
     rules: tuple[GuardRule, ...], written: str, size: int = SHEET
 ) -> list[RuleInspection]:
-    looks = [RuleInspection(RuleTally(one, Ticks()), number) for number, one in enumerate(rules)]
+    looks = [
+        RuleInspection(RuleTally(single_rule, Ticks()), number)
+        for number, single_rule in enumerate(rules)
+    ]
     for sheet in batches([field(written)], looks, size):
         for look in looks:
             look.see(sheet)
@@ -75,21 +78,23 @@ def places(look: RuleInspection) -> Found:
 def test_pieces_show_what_the_whole_shows(
     written: str, size: int, rules: tuple[GuardRule, ...]
 ) -> None:
-    for one in rules:
-        if one.detector.lookback is not None:  # type: ignore[union-attr]
-            (look,) = sheet_by_sheet((one,), written, size)
-            assert places(look) == at_once(one, written)
+    for single_rule in rules:
+        if single_rule.detector.lookback is not None:  # type: ignore[union-attr]
+            (look,) = sheet_by_sheet((single_rule,), written, size)
+            assert places(look) == at_once(single_rule, written)
             assert look.tally.bytes == len(written.encode("utf-8", "surrogatepass"))
 
 
-@for_each("one", OWN, ids=lambda one: one.name)
+@for_each("single_rule", OWN, ids=lambda one: one.name)
 @for_each("shift", range(0, 400, 37))
-def test_every_guard_finds_the_same_across_the_edges_of_pieces(one: GuardRule, shift: int) -> None:
+def test_every_guard_finds_the_same_across_the_edges_of_pieces(
+    single_rule: GuardRule, shift: int
+) -> None:
     written = "-" * shift + (SAYS + "and so on, as one says. " * 30) * 8
 
-    (look,) = sheet_by_sheet((one,), written, 1500)
+    (look,) = sheet_by_sheet((single_rule,), written, 1500)
 
-    assert places(look) == at_once(one, written)
+    assert places(look) == at_once(single_rule, written)
 
 
 def test_a_long_run_of_base64_is_read_to_its_end() -> None:
@@ -137,17 +142,17 @@ def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
 
 async def test_of_data_in_its_place_what_judges_a_whole_text_sees_the_text_alone() -> None:
     written = "data:text/plain;base64," + base64.b64encode(b"a secret").decode()
-    here = {"messages": [{"content": [{"file": {"file_data": written}}]}]}
+    local_value = {"messages": [{"content": [{"file": {"file_data": written}}]}]}
     rules = (
         rule("a secret", unbounded=True),
         rule(written, unbounded=True, cased=True),
         rule("plain;base64"),
     )
 
-    for body, found in ((here, (1, 0, 1)), ({"prompt": written}, (1, 1, 1))):
-        looked = await Engine(Ticks()).inspect(rules, request_texts(body))
+    for body, matches in ((local_value, (1, 0, 1)), ({"prompt": written}, (1, 1, 1))):
+        inspection = await Engine(Ticks()).inspect(rules, request_texts(body))
 
-        assert tuple(result.findings.get("word", 0) for result in looked.results) == found
+        assert tuple(result.findings.get("word", 0) for result in inspection.results) == matches
 
 
 @pytest.mark.parametrize("size", [SHEET, 4 * SHEET])
@@ -155,6 +160,8 @@ async def test_what_data_says_is_found_once(size: int) -> None:
     text = f"{'all is well. ' * (size // 13)}a secret, it is"
     written = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()
 
-    looked = await Engine(Ticks()).inspect((rule("secret"),), request_texts({"prompt": written}))
+    inspection = await Engine(Ticks()).inspect(
+        (rule("secret"),), request_texts({"prompt": written})
+    )
 
-    assert looked.results[0].findings == {"word": 1}
+    assert inspection.results[0].findings == {"word": 1}

@@ -36,42 +36,42 @@ class Counting:
 
 async def test_a_late_rule_looks_at_no_more_and_others_go_on() -> None:
     clock = Ticks()
-    late, patient = Counting(clock, seconds=0.4), Counting(clock)
+    counting, patient = Counting(clock, seconds=0.4), Counting(clock)
     rules = [
-        GuardRule("late", late, deadline_s=1.0),
+        GuardRule("late", counting, deadline_s=1.0),
         GuardRule("patient", patient, deadline_s=1000.0),
     ]
 
     with ThreadPoolExecutor(2) as pool:
-        found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+        inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
 
-    assert [each.error for each in found.results] == ["deadline", None]
-    assert len(late.sizes) <= 4
+    assert [result.error for result in inspection.results] == ["deadline", None]
+    assert len(counting.sizes) <= 4
     assert len(patient.sizes) >= TIMES
 
 
 async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
     clock = Ticks()
-    late = Counting(clock, seconds=0.7)
+    counting = Counting(clock, seconds=0.7)
 
     with ThreadPoolExecutor(2) as pool:
-        rules = [GuardRule("late", late), GuardRule("later", late)]
-        found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+        rules = [GuardRule("late", counting), GuardRule("later", counting)]
+        inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
 
-    assert [each.error for each in found.results] == ["deadline", "deadline"]
-    assert len(late.sizes) <= 4
-    assert max(late.sizes) <= 2 * SHEET
+    assert [result.error for result in inspection.results] == ["deadline", "deadline"]
+    assert len(counting.sizes) <= 4
+    assert max(counting.sizes) <= 2 * SHEET
 
 
 async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
     """No deadline is spent while others work, and no call waits for ever."""
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(Ticks(), pool, turns=Turns(0), most_wait_s=0.01)
-        one = rule("word", deadline_s=0.01)
-        found = await engine.inspect([one], request_texts(BODY).texts)
+        single_rule = rule("word", deadline_s=0.01)
+        inspection = await engine.inspect([single_rule], request_texts(BODY).texts)
 
-    assert [each.error for each in found.results] == ["busy"]
-    assert isinstance(found.blocked, GuardUnavailable)
+    assert [result.error for result in inspection.results] == ["busy"]
+    assert isinstance(inspection.blocked, GuardUnavailable)
 
 
 async def test_a_turn_is_given_back_by_who_is_late() -> None:
@@ -80,9 +80,9 @@ async def test_a_turn_is_given_back_by_who_is_late() -> None:
         engine = Engine(clock, pool, turns=Turns(1))
         texts = request_texts(BODY).texts
         await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
-        found = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
+        inspection = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
 
-    assert found.results[0].verdict == "flagged"
+    assert inspection.results[0].verdict == "flagged"
 
 
 async def test_one_key_with_many_long_texts_keeps_no_other_waiting() -> None:
@@ -109,6 +109,6 @@ async def test_to_wait_for_a_slower_rule_does_not_make_another_late() -> None:
     rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
 
     with ThreadPoolExecutor(1) as pool:  # one after the other, the quick one first
-        found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
+        inspection = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
 
-    assert [each.error for each in found.results] == [None, None]
+    assert [result.error for result in inspection.results] == [None, None]

@@ -30,9 +30,9 @@ class SlowWire:
         self.let_go()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection("127.0.0.1", self._port)
+        context = await asyncio.open_connection("127.0.0.1", self._port)
         with suppress(OSError):
-            await asyncio.gather(self._carry(reader, there[1]), self._carry(there[0], writer))
+            await asyncio.gather(self._carry(reader, context[1]), self._carry(context[0], writer))
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -47,8 +47,8 @@ class SlowWire:
 async def slow_wire(port: int) -> AsyncIterator[SlowWire]:
     wire = SlowWire(port)
     server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
-    host, there = server.sockets[0].getsockname()
-    wire.at = redis_at(f"redis://{host}:{there}")
+    host, address = server.sockets[0].getsockname()
+    wire.at = redis_at(f"redis://{host}:{address}")
     try:
         yield wire
     finally:

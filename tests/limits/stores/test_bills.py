@@ -29,26 +29,26 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
             return [(admin.get(key), admin.ttl(key) > LEASE_S) for key in keys]
 
     prefix, dead = uuid4().hex, [""]
-    first, other = LedgerRun("id", "a1"), LedgerRun("other", "b2", lambda: tuple(dead))
+    first_run, other_run = LedgerRun("id", "a1"), LedgerRun("other", "b2", lambda: tuple(dead))
     async with (
-        shared(server, prefix=prefix, ledger=first) as one,
-        shared(server, prefix=prefix, ledger=other) as two,
-        shared(server, prefix=prefix) as without,
+        shared(server, prefix=prefix, ledger=first_run) as store,
+        shared(server, prefix=prefix, ledger=other_run) as two,
+        shared(server, prefix=prefix) as excluded,
     ):
         for name in ("booked", "charged"):
-            assert await one.bill_once(name, "call-1")
-            assert await one.bill_once(name, "call-1")  # it asks again
-        await one.book("booked")
+            assert await store.bill_once(name, "call-1")
+            assert await store.bill_once(name, "call-1")  # it asks again
+        await store.book("booked")
         assert bills() == [(b"booked a1 call-1", True), (b"charged a1 call-1", False)]
         for name in ("booked", "charged"):
             assert not await two.bill_once(name, "call-2")
-            assert not await without.bill_once(name, "call-3")
+            assert not await excluded.bill_once(name, "call-3")
 
         dead.append("a1")
         assert not await two.bill_once("booked", "call-2")
         assert await two.bill_once("charged", "call-2")
-        await one.renew()  # it was taken for dead
-        await one.book("charged")
+        await store.renew()  # it was taken for dead
+        await store.book("charged")
         assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
     assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
 
@@ -58,21 +58,21 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
 async def test_concurrent_bookings_of_a_bill_all_succeed(
     verbs: tuple[str, str], answered_first: int, shared_server: Server
 ) -> None:
-    held = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
+    server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
-    async with RedisStore(held, time.time, prefix, ledger=ledger) as store:
+    async with RedisStore(server, time.time, prefix, ledger=ledger) as store:
         assert await store.bill_once("one", "call-1")
-        held.is_holding = True
+        server.is_holding = True
         async with asyncio.TaskGroup() as group:
             tasks = []
             for number, verb in enumerate(verbs, 1):
                 work = store.book("one") if verb == "book" else store.renew()
                 tasks.append(group.create_task(work))
-                await held.wait(number)
-            held.gates[answered_first].set()
+                await server.wait(number)
+            server.gates[answered_first].set()
             await asyncio.wait([tasks[answered_first]])
-            held.gates[1 - answered_first].set()
-        held.is_holding = False
+            server.gates[1 - answered_first].set()
+        server.is_holding = False
         await store.book("one")
     with shared_server.admin as admin:
         assert admin.get(f"{prefix}:billed:one") == b"booked a1 call-1"

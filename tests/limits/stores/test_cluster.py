@@ -31,10 +31,10 @@ async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) ->
         await store.read(call_claims)
         trips_before = {member.port: member.trips() for member in shared_cluster.members}
         await asyncio.gather(*(store.admit(f"call-{n}", call_claims) for n in range(128)))
-        made = {m.port: m.trips() - trips_before[m.port] for m in shared_cluster.members}
+        document = {m.port: m.trips() - trips_before[m.port] for m in shared_cluster.members}
 
-    assert made.pop(owner(shared_cluster).port) <= 4
-    assert set(made.values()) == {0}
+    assert document.pop(owner(shared_cluster).port) <= 4
+    assert set(document.values()) == {0}
 
 
 async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -> None:
@@ -47,29 +47,29 @@ async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -
 
     async with instance(cluster) as node:
         moving = asyncio.ensure_future(asyncio.to_thread(cluster.move, _key(), to))
-        made = 0
-        while made < CALLS or not moving.done():
-            await asyncio.gather(*(call(node.store, made + n) for n in range(50)))
-            made += 50
+        result = 0
+        while result < CALLS or not moving.done():
+            await asyncio.gather(*(call(node.store, result + n) for n in range(50)))
+            result += 50
         await moving
         await node.recovered()
 
         assert owner(cluster) is to
         standings = await node.store.read(call_claims)
-        assert [standing.used for standing in standings] == [3 * made, 0]
+        assert [standing.used for standing in standings] == [3 * result, 0]
         assert (node.store.in_flight, node.remote.in_flight, node.store.dropped) == (0, 0, 0)
 
 
 async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
     call_claims, prefix = claims((MONTH, 1), (PLACES, 1)), uuid4().hex
-    first = owner(cluster)
-    replica = cluster.replica(first)
+    first_member = owner(cluster)
+    replica = cluster.replica(first_member)
     async with instance(cluster, prefix, replicas=2) as node, instance(cluster, prefix, 2) as two:
         for number in range(10):
             await node.store.admit(f"call-{number}", call_claims)
         await asyncio.gather(*(node.store.settle(f"call-{n}", [1, 0]) for n in range(5)))
-        cluster.replicated(first, replica)
-        first.signal(signal.SIGSTOP)
+        cluster.replicated(first_member, replica)
+        first_member.signal(signal.SIGSTOP)
         await asyncio.gather(*(node.store.settle(f"call-{n}", [1, 0]) for n in range(5, 10)))
         await node.degrade()
         await two.degrade()
@@ -80,7 +80,7 @@ async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
 
         standings = await two.store.read(call_claims)
         assert [standing.used for standing in standings] == [11, 0]
-        first.signal(signal.SIGCONT)
+        first_member.signal(signal.SIGCONT)
 
 
 def _key() -> str:
@@ -88,5 +88,5 @@ def _key() -> str:
 
 
 def _other(cluster: Cluster) -> Member:
-    first = owner(cluster)
-    return next(member for member in cluster.members if member is not first)
+    first_member = owner(cluster)
+    return next(member for member in cluster.members if member is not first_member)

@@ -42,14 +42,14 @@ def wait_ms(outcome: LimitDecision) -> int:
 def test_retry_after_is_exact(amount: int, window: int, burst: int, asked: list[int]) -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("team", KINDS["tokens"], amount, window, burst)
-    for number, one in enumerate(asked):
-        outcome = admit(store, f"call-{number}", limit, min(one, burst))
+    for number, count in enumerate(asked):
+        outcome = admit(store, f"call-{number}", limit, min(count, burst))
         if outcome.admitted:
             continue
         clock.ms += wait_ms(outcome) - 1
-        assert not admit(store, f"call-{number}", limit, min(one, burst)).admitted
+        assert not admit(store, f"call-{number}", limit, min(count, burst)).admitted
         clock.ms += 1
-        assert admit(store, f"call-{number}", limit, min(one, burst)).admitted
+        assert admit(store, f"call-{number}", limit, min(count, burst)).admitted
 
 
 @settings(deadline=None)
@@ -62,11 +62,11 @@ def test_no_interval_exceeds_burst_and_rate(steps: list[tuple[int, int]]) -> Non
         if admit(store, f"call-{number}", limit, amount).admitted:
             admitted_count.append((clock.ms, amount))
 
-    for first, (begin, _) in enumerate(admitted_count):
+    for first_count, (begin, _) in enumerate(admitted_count):
         total = 0
-        for at, amount in admitted_count[first:]:
+        for position, amount in admitted_count[first_count:]:
             total += amount
-            assert total * 1000 <= 11 * 1000 + 7 * (at - begin)
+            assert total * 1000 <= 11 * 1000 + 7 * (position - begin)
 
 
 @pytest.mark.parametrize("limit", [TOKENS, MONTH, PLACES], ids=lambda limit: limit.kind.name)
@@ -160,14 +160,14 @@ def test_a_budget_never_grants_a_window_twice() -> None:
 def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
     clock = Clock()
     store, limit = clock.memory(), replace(MONTH, warn_at=0.8)
-    told = [
+    states = [
         admit(store, f"call-{n}", limit, part).standings[0] for n, part in enumerate([79, 1, 1])
     ]
     clock.ms += 31 * DAY_MS
-    told.append(admit(store, "next", limit, 80).standings[0])
+    states.append(admit(store, "next", limit, 80).standings[0])
 
-    assert [standing.is_warned for standing in told] == [False, True, False, True]
-    assert [standing.is_fresh for standing in told] == [True, False, False, True]
+    assert [standing.is_warned for standing in states] == [False, True, False, True]
+    assert [standing.is_fresh for standing in states] == [True, False, False, True]
 
 
 def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
@@ -219,20 +219,20 @@ def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
     late=st.integers(0, 5),
 )
 def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late: int) -> None:
-    store, spent, held = Clock().memory(), 0, []
+    store, spend, pending = Clock().memory(), 0, []
     for number, (estimate, actual) in enumerate(parts):
         if store.admit_sync(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:
-            held.append((f"call-{number}", actual))
-        if len(held) > late:
-            name, cost = held.pop(0)
+            pending.append((f"call-{number}", actual))
+        if len(pending) > late:
+            name, cost = pending.pop(0)
             store.settle_sync(name, [cost])
             store.settle_sync(name, [cost])
-            spent += cost
-    for name, cost in held:
+            spend += cost
+    for name, cost in pending:
         store.settle_sync(name, [cost])
-        spent += cost
+        spend += cost
 
-    assert used(store, MONTH) == spent
+    assert used(store, MONTH) == spend
     assert store.in_flight == 0
 
 

@@ -81,8 +81,8 @@ async def instance(
         await asyncio.sleep(min(seconds, 0.05))
 
     ids = (f"{uuid4().hex}-{n}" for n in count())
-    own = prefix or uuid4().hex
-    async with shared(server, prefix=own, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
+    own_text = prefix or uuid4().hex
+    async with shared(server, prefix=own_text, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
         store = FailoverStore(
             remote,
@@ -153,16 +153,16 @@ async def test_a_budget_is_told_what_it_counted_and_no_more(
             await node.store.settle(name, [10])
             charged.extend(charge.cost for charge in budget_charges(decided, [10]))
 
-    async with instance(server) as one:
-        await call(one, "before")
+    async with instance(server) as single_instance:
+        await call(single_instance, "before")
         come_back = await _stop(server)
         for number in range(8):
-            await call(one, f"away-{number}")
+            await call(single_instance, f"away-{number}")
         come_back()
-        await one.recovered()
-        await call(one, "after")
+        await single_instance.recovered()
+        await call(single_instance, "after")
 
-        [standing] = await one.store.read(claims((limit, 0)))
+        [standing] = await single_instance.store.read(claims((limit, 0)))
         assert standing.used == sum(charged)
 
 
@@ -201,7 +201,7 @@ async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
 
 
 async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) -> None:
-    other = replace(BUDGET, name="other")
+    other_limit = replace(BUDGET, name="other")
     async with instance(server) as node:
         for number in range(3):
             await node.store.admit(f"before-{number}", claims((BUDGET, 100), (REQUESTS, 1)))
@@ -209,7 +209,7 @@ async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) 
         with server.admin as admin:
             admin.flushall()
 
-        await node.store.admit("after", claims((BUDGET, 100), (other, 100), (REQUESTS, 1)))
+        await node.store.admit("after", claims((BUDGET, 100), (other_limit, 100), (REQUESTS, 1)))
         await node.store.admit("next", claims((BUDGET, 100)))
 
     assert [claim.limit for claim in node.lost] == [BUDGET]
@@ -390,17 +390,17 @@ async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) 
 
 
 async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: Server) -> None:
-    async with instance(server) as here:
-        await here.store.probe_at_start()
-        assert (here.told, here.store.is_degraded) == ([], False)
+    async with instance(server) as local_value:
+        await local_value.store.probe_at_start()
+        assert (local_value.told, local_value.store.is_degraded) == ([], False)
 
     server.kill()
-    async with instance(server) as here:
-        await here.store.probe_at_start()
-        assert (here.told, here.store.is_degraded) == (["degraded"], True)
+    async with instance(server) as local_value:
+        await local_value.store.probe_at_start()
+        assert (local_value.told, local_value.store.is_degraded) == (["degraded"], True)
         server.start()
-        await here.recovered()
-        assert here.told == ["degraded", "recovered"]
+        await local_value.recovered()
+        assert local_value.told == ["degraded", "recovered"]
 
 
 class Flaky:
@@ -408,7 +408,7 @@ class Flaky:
         self.asked = 0
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[bool]]:
-        async def ask(*asked: object, **how: object) -> bool:
+        async def ask(*requests: object, **how: object) -> bool:
             self.asked += 1
             if self.asked % 2:
                 raise StoreUnavailable("away", trip=object())
@@ -417,8 +417,8 @@ class Flaky:
         return ask
 
 
-@for_each("what", ["bill_once", "charge", "read", "renew"])
-async def test_whatever_it_answers_it_is_there(what: str) -> None:
+@for_each("description", ["bill_once", "charge", "read", "renew"])
+async def test_whatever_it_answers_it_is_there(description: str) -> None:
     transitions: list[str] = []
     alone = LocalFallback(time.monotonic, time.time, 1)
     remote: Any = Flaky()
@@ -440,6 +440,6 @@ async def test_whatever_it_answers_it_is_there(what: str) -> None:
     }
 
     for number in range(2 * store.max_failures):
-        await asking[what](number)
+        await asking[description](number)
 
     assert (transitions, remote.asked) == ([], 2 * store.max_failures)

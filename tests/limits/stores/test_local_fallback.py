@@ -48,12 +48,12 @@ def test_it_bears_its_share_of_what_all_have_used() -> None:
 
 def test_what_has_drained_or_ended_since_is_not_borne() -> None:
     clock = Clock()
-    for limit, later, left in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
+    for limit, later, remaining in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
         fallback = alone(clock)
         fallback.observe(seen(clock, limit, 90))
         clock.ms += later
 
-        assert admitted(fallback, limit, 200) == left
+        assert admitted(fallback, limit, 200) == remaining
 
 
 def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
@@ -88,11 +88,11 @@ def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
 
 def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
     fallback, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
-    before = claims((REQUESTS, 1), (limit, 1))
-    fallback.restore_leases("before", before)
+    claims_before = claims((REQUESTS, 1), (limit, 1))
+    fallback.restore_leases("before", claims_before)
 
     assert admitted(fallback, limit, 5) == 1
-    fallback.settle("before", before, [1, 1])
+    fallback.settle("before", claims_before, [1, 1])
     assert admitted(fallback, limit, 5) == 2
 
 

@@ -64,8 +64,8 @@ def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
     assert store.in_flight == 100
 
 
-@pytest.mark.parametrize(("hours", "kept"), [(1, 10), (30, 0)])
-def test_money_is_forgotten_long_after_its_window_only(hours: int, kept: int) -> None:
+@pytest.mark.parametrize(("hours", "stored_count"), [(1, 10), (30, 0)])
+def test_money_is_forgotten_long_after_its_window_only(hours: int, stored_count: int) -> None:
     clock, hour = Clock(), Limit("hour", KINDS["usd"], 100, Calendar("hour"))
     store = clock.memory()
     store.admit_sync("call", claims((hour, 10)))
@@ -77,7 +77,7 @@ def test_money_is_forgotten_long_after_its_window_only(hours: int, kept: int) ->
 
     clock.ms -= hours * HOUR_MS
 
-    assert store.check(claims((hour, 0))).standings[0].used == kept
+    assert store.check(claims((hour, 0))).standings[0].used == stored_count
 
 
 def test_asking_twice_for_a_call_charges_it_once() -> None:

@@ -68,27 +68,27 @@ class Walk:
         name = f"call-{number}"
         if verb == "admit":
             return await self._admit(name, eighths)
-        asked = self.under_way.pop(name, [])
+        requests = self.under_way.pop(name, [])
         if verb == "settle":
-            actuals = [_part(claim.limit, n) for claim, n in zip(asked, eighths, strict=False)]
+            actuals = [_part(claim.limit, n) for claim, n in zip(requests, eighths, strict=False)]
             await self.store.settle(name, actuals)
         else:
             await self.store.release(name)
         return None
 
     async def _admit(self, name: str, eighths: list[int]) -> object:
-        asked = [
+        requests = [
             Claim(limit, "key:support-widget", _part(limit, n))
             for limit, n in zip(self.limits, eighths, strict=False)
         ]
-        outcome = await self.store.admit(name, asked)
+        outcome = await self.store.admit(name, requests)
         if outcome.admitted:
-            self.under_way.setdefault(name, asked)
+            self.under_way.setdefault(name, requests)
         return outcome.admitted, list(outcome.readings)
 
     async def standings(self) -> object:
-        one = [Claim(limit, "key:support-widget", 1) for limit in self.limits]
-        return await self.store.read(one)
+        single_claims = [Claim(limit, "key:support-widget", 1) for limit in self.limits]
+        return await self.store.read(single_claims)
 
 
 def _part(limit: Limit, eighths: int) -> int:
@@ -114,16 +114,16 @@ def test_memory_and_redis_agree_on_any_sequence(
     async def run() -> None:
         clock = Clock()
         async with shared(somewhere, clock) as store:
-            here, there = Walk(clock.memory(), list(limits)), Walk(store, list(limits))
+            walk, context = Walk(clock.memory(), list(limits)), Walk(store, list(limits))
             for verb, number, eighths in steps:
                 if verb == "pass":
                     clock.ms += number
                 elif verb == "change":
-                    here.limits = there.limits = [CHANGED[limit.key] for limit in limits]
+                    walk.limits = context.limits = [CHANGED[limit.key] for limit in limits]
                 else:
                     step = (verb, number, eighths)
-                    assert await here.step(*step) == await there.step(*step)
-                assert await here.standings() == await there.standings()
+                    assert await walk.step(*step) == await context.step(*step)
+                assert await walk.standings() == await context.standings()
 
     asyncio.run(run())
 
@@ -157,7 +157,7 @@ async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: 
 async def test_the_servers_clock_counts(shared_server: Server) -> None:
     limit = Limit("fast", KINDS["requests"], 10, 1)
     async with shared(shared_server) as store:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         await store.admit("first", claims((limit, 10)))
         wait = None
         for number in count():
@@ -167,7 +167,7 @@ async def test_the_servers_clock_counts(shared_server: Server) -> None:
             wait = wait or outcome.refusal.retry_after_s
 
         assert wait is not None
-        assert 0 < wait <= 0.5 <= time.monotonic() - begun + 0.002
+        assert 0 < wait <= 0.5 <= time.monotonic() - started_at + 0.002
 
 
 async def test_cancelled_admission_is_released(shared_server: Server) -> None:
@@ -220,8 +220,8 @@ async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> Non
 
         standings = await store.read(call_claims)
         assert [standing.used for standing in standings] == [7, 0, 0]
-        after = await store.admit("after", call_claims)
-        assert after.standings[0].is_fresh
+        decision_after = await store.admit("after", call_claims)
+        assert decision_after.standings[0].is_fresh
         await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
         await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
         assert (await store.read(call_claims))[0].used == 25
@@ -253,11 +253,11 @@ async def test_spend_of_an_outage_is_counted_once(
         rows[ledger] += amount
 
     async with (
-        RedisStore(server, time.time, prefix, ledger=LedgerRun("one")) as one,
+        RedisStore(server, time.time, prefix, ledger=LedgerRun("one")) as single_store,
         shared(shared_server, prefix=prefix, ledger=LedgerRun("two")) as two,
     ):
         if is_begun:
-            await spend(one, 3)
+            await spend(single_store, 3)
             await spend(two, 2)
         if is_lost:
             with shared_server.admin as admin:
@@ -269,16 +269,16 @@ async def test_spend_of_an_outage_is_counted_once(
         if is_asked:
             server.is_away = True
             with pytest.raises(StoreUnavailable):
-                await one.admit("outage", claims((MONTH, 12)))
+                await single_store.admit("outage", claims((MONTH, 12)))
             server.is_away = False
-            await one.settle("outage", [10])
+            await single_store.settle("outage", [10])
         else:
-            await one.charge("outage", claims((MONTH, 10)))
-        await spend(one, 1)
+            await single_store.charge("outage", claims((MONTH, 10)))
+        await spend(single_store, 1)
         await spend(two, 1)
 
         missing = unsent if is_begun and not is_lost else 0
-        [standing] = await one.read(claims((MONTH, 0)))
+        [standing] = await single_store.read(claims((MONTH, 0)))
         assert standing.used == sum(rows.values()) - missing
 
 
@@ -302,8 +302,10 @@ async def test_the_url_names_a_user_and_no_error_names_the_password(server: Serv
     warned = replace(MONTH, warn_at=0.01)
     call_claims = claims((REQUESTS, 2), (TOKENS, 2), (warned, 2), (PLACES, 1))
     for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
-        at = redis_at(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
-        async with RedisStore(connect(at.urls, 5, cluster=at.cluster), time.time) as store:
+        position = redis_at(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
+        async with RedisStore(
+            connect(position.urls, 5, cluster=position.cluster), time.time
+        ) as store:
             if works:
                 for name in ("first", "second"):
                     assert (await store.admit(name, call_claims)).admitted

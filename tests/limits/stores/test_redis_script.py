@@ -49,12 +49,12 @@ def ask(batcher: Batcher, *texts: str) -> list[asyncio.Future[Sequence[int]]]:
 async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_answer() -> None:
     trips = Trips()
     async with Batcher(trips.trip) as batcher:
-        first = ask(batcher, "1")
+        first_futures = ask(batcher, "1")
         await trips.begun.wait()
-        rest = ask(batcher, "2", "3", "4")
+        remainder = ask(batcher, "2", "3", "4")
         trips.go.set()
 
-        assert await asyncio.gather(*first, *rest) == [[1], [2], [3], [4]]
+        assert await asyncio.gather(*first_futures, *remainder) == [[1], [2], [3], [4]]
 
     assert trips.asked == [["1"], ["2", "3", "4"]]
 
@@ -63,12 +63,12 @@ async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it(
     trips = Trips()
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
-        heard: list[Reply] = []
+        replies: list[Reply] = []
         for text in "12":
-            batcher.piggyback(ScriptCall(("key",), text), heard.append)
+            batcher.piggyback(ScriptCall(("key",), text), replies.append)
 
         assert await ask(batcher, "3")[0] == [3]
-        assert heard == [[1], [2]]
+        assert replies == [[1], [2]]
 
     assert trips.asked == [["1", "2", "3"]]
 
@@ -77,25 +77,25 @@ async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -
     trips = Trips()
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
-        heard: list[Reply] = []
-        batcher.piggyback(ScriptCall(("key",), "1"), heard.append)
-        await eventually(lambda: heard == [[1]])
-        batcher.piggyback(ScriptCall(("key",), "2"), heard.append)
+        replies: list[Reply] = []
+        batcher.piggyback(ScriptCall(("key",), "1"), replies.append)
+        await eventually(lambda: replies == [[1]])
+        batcher.piggyback(ScriptCall(("key",), "2"), replies.append)
 
-    assert heard == [[1], [2]]
+    assert replies == [[1], [2]]
     assert trips.asked == [["1"], ["2"]]
 
 
 async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:
     trips = Trips(failing=True)
     async with Batcher(trips.trip) as batcher:
-        first = ask(batcher, "1")
+        first_futures = ask(batcher, "1")
         await trips.begun.wait()
-        behind = ask(batcher, "2")
+        futures = ask(batcher, "2")
         trips.go.set()
-        done = await asyncio.gather(*first, *behind, return_exceptions=True)
+        result = await asyncio.gather(*first_futures, *futures, return_exceptions=True)
 
-        assert [type(item) for item in done] == [StoreUnavailable] * 2
+        assert [type(item) for item in result] == [StoreUnavailable] * 2
         trips.failing = False
         assert await ask(batcher, "3")[0] == [3]
 
@@ -105,8 +105,8 @@ async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:
 async def test_one_who_leaves_takes_no_answer_from_the_others() -> None:
     trips = Trips()
     async with Batcher(trips.trip) as batcher:
-        gone, stays = ask(batcher, "1", "2")
-        gone.cancel()
+        future, stays = ask(batcher, "1", "2")
+        future.cancel()
         trips.go.set()
 
         assert await stays == [2]
@@ -116,9 +116,9 @@ async def test_leaving_asks_what_still_waits_and_takes_no_more() -> None:
     trips = Trips()
     trips.go.set()
     async with Batcher(trips.trip) as batcher:
-        last = ask(batcher, "1")
+        last_futures = ask(batcher, "1")
 
-    assert await last[0] == [1]
+    assert await last_futures[0] == [1]
     with pytest.raises(StoreUnavailable):
         ask(batcher, "2")
 
@@ -151,12 +151,12 @@ def test_claims_are_numbers_alone() -> None:
 def test_the_windows_of_a_budget_are_told_anew_when_one_ends() -> None:
     clock = Clock()
     encoder = ClaimEncoder(clock.seconds)
-    before = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
-    clock.ms = before[2]
+    value_before = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
+    clock.ms = value_before[2]
 
-    after = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
+    value_after = json.loads(encoder.claims(claims((MONTH, 1))))[0][5:]
 
-    assert after[:3] == before[1:]
+    assert value_after[:3] == value_before[1:]
 
 
 def test_a_limit_that_the_policy_changed_is_told_as_it_is_now() -> None:

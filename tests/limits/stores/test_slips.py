@@ -84,7 +84,7 @@ async def test_single_failures_fit(limit: Limit, replicas: int, slow: Slow, cloc
 
 
 async def test_local_use_counts_until_next_reading(slow: Slow, clock: Clock) -> None:
-    store, other = sheltered(slow, clock), claims((HOURLY, 1))
+    store, other_claims = sheltered(slow, clock), claims((HOURLY, 1))
     slow.admit_sync("others", claims((MONTH, 90)))
     assert await call(store, "first", claims((MONTH, 0)), 0)
     admitted_count = 0
@@ -92,23 +92,23 @@ async def test_local_use_counts_until_next_reading(slow: Slow, clock: Clock) -> 
         slow.fails = object()
         admitted_count += await call(store, f"alone-{number}", claims((MONTH, 2)), 2)
         slow.fails = None
-        await call(store, f"other-{number}", other, 1)
+        await call(store, f"other-{number}", other_claims, 1)
 
     assert admitted_count == 5
 
 
 async def test_failed_trip_keeps_leases_of_running_calls(slow: Slow, clock: Clock) -> None:
-    store, one = sheltered(slow, clock), claims((replace(PLACES, amount=10), 1))
+    store, single_claims = sheltered(slow, clock), claims((replace(PLACES, amount=10), 1))
     for number in range(6):
-        assert (await store.admit(f"shared-{number}", one)).admitted
+        assert (await store.admit(f"shared-{number}", single_claims)).admitted
     slow.fails = object()
-    alone = [(await store.admit(f"alone-{number}", one)).admitted for number in range(6)]
+    alone = [(await store.admit(f"alone-{number}", single_claims)).admitted for number in range(6)]
     slow.fails = None
     await store.settle("shared-0", [0])
     await store.settle("alone-0", [0])
     await store.admit("heard", claims((HOURLY, 1)))
     slow.fails = object()
-    later = [(await store.admit(f"later-{number}", one)).admitted for number in range(4)]
+    later = [(await store.admit(f"later-{number}", single_claims)).admitted for number in range(4)]
 
     assert alone == [True] * 4 + [False] * 2
     assert later == [True] * 2 + [False] * 2
@@ -123,8 +123,8 @@ async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, cloc
     slow.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 
-    here = store.fallback.check(claims((MONTH, 0), (shadow, 0))).standings
-    assert [standing.used for standing in here] == [6, 100]
+    states = store.fallback.check(claims((MONTH, 0), (shadow, 0))).standings
+    assert [standing.used for standing in states] == [6, 100]
 
 
 async def test_earlier_window_is_not_refunded_here(slow: Slow, clock: Clock) -> None:

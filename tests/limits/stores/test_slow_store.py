@@ -145,8 +145,8 @@ async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
             await eventually(lambda: store.pending == 20)
             asyncio.get_running_loop().call_later(PAUSE_S, wire.let_go)
 
-        async with sheltered(wire, [], prefix) as other:
-            assert await used(other) == [0, 60]
+        async with sheltered(wire, [], prefix) as other_store:
+            assert await used(other_store) == [0, 60]
 
 
 async def test_leases_of_killed_instance_expire(server: Server) -> None:
@@ -162,8 +162,8 @@ async def test_leases_of_killed_instance_expire(server: Server) -> None:
         await killed.admit("killed", short)
         assert await used(living, short) == [2]
 
-        begun = time.monotonic()
-        while time.monotonic() < begun + 1.2:
+        started_at = time.monotonic()
+        while time.monotonic() < started_at + 1.2:
             await living.renew()
             await wire.pause(PAUSE_S)
 
@@ -175,12 +175,12 @@ async def test_leases_of_killed_instance_expire(server: Server) -> None:
 
 
 async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None:
-    spent = replace(MONTH, amount=10, on_store_error="closed")
-    bounds = (ScopedLimit(spent), ScopedLimit(replace(ROOMY, on_store_error="closed")))
+    limit = replace(MONTH, amount=10, on_store_error="closed")
+    bounds = (ScopedLimit(limit), ScopedLimit(replace(ROOMY, on_store_error="closed")))
     head = RequestHead("openai", "completions", "/v1/completions", "r", call_id="one-call")
     plan = Plan("r", "widget", "chat", {}, (), limits=bounds, cache=CacheRule(60))
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
-        [claim] = [item for item in estimate_claims(plan, Call(head, {})) if item.limit is spent]
+        [claim] = [item for item in estimate_claims(plan, Call(head, {})) if item.limit is limit]
         await store.charge("before", [replace(claim, amount=50)])
         admission = Limiter(store, lambda standing: None)
         pause = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))

@@ -134,12 +134,14 @@ async def test_settling_counts_once_and_only_what_was_admitted(instances: Instan
     assert (money.used, places.used) == (60, 0)
 
 
-@pytest.mark.parametrize(("others", "used"), [((), 0), (("others",), 5)], ids=["alone", "shared"])
+@pytest.mark.parametrize(
+    ("other_values", "used"), [((), 0), (("other_values",), 5)], ids=["alone", "shared"]
+)
 async def test_refund_is_at_most_the_claim(
-    others: tuple[str, ...], used: int, instances: Instances
+    other_values: tuple[str, ...], used: int, instances: Instances
 ) -> None:
     store, call_claims = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
-    for name in (*others, "call"):
+    for name in (*other_values, "call"):
         await store.admit(name, call_claims)
     await store.settle("call", [-1000, -1000])
 
@@ -207,9 +209,9 @@ async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Inst
         return await asyncio.gather(*asking)
 
     for name in ("one", "two"):
-        first = await bill(name)
-        assert sum(first) == 1
-        assert await bill(name) == first  # who asks again is still the one
+        first_item = await bill(name)
+        assert sum(first_item) == 1
+        assert await bill(name) == first_item  # who asks again is still the one
 
 
 @pytest.mark.parametrize("limit", [MONTH, TOKENS], ids=lambda limit: limit.kind.name)
@@ -238,16 +240,16 @@ async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
     clock, call_claims = Clock(), claims((Limit("at-once", KINDS["concurrency"], 1), 1))
     store = clock.memory()
     await store.admit("long", call_claims)
-    passed = asyncio.Event()
+    event = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         clock.ms += int(seconds * 1000)
         if clock.seconds() > Clock().seconds() + 10 * LEASE_S:
-            passed.set()
+            event.set()
         await asyncio.sleep(0)
 
     task = asyncio.ensure_future(renew_leases(store, sleep))
-    await passed.wait()
+    await event.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -75,11 +75,13 @@ def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
 
 def test_a_price_is_the_targets_own_or_the_tables_or_unknown(snapshot: Snapshot) -> None:
     [key] = snapshot.keys.values()
-    exact, prefix, own, nobody, gateway = key.deployments["support-chat"].deployment.routes.targets
+    exact, prefix, own_target, nobody, gateway = key.deployments[
+        "support-chat"
+    ].deployment.routes.targets
 
     assert [price.input for price in exact.prices] == [Decimal("0.15")]
     assert [price.input for price in prefix.prices] == [2, 1]
-    assert [price.input for price in own.prices] == [3]
+    assert [price.input for price in own_target.prices] == [3]
     assert nobody.prices == gateway.prices == ()
 
 

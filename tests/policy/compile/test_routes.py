@@ -98,11 +98,14 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
 
     models = {name, "unknown", *(word for item in targets for word in target_of(item).names)}
     routes = compile_routes([(target_of(item), item.get("weight")) for item in targets], False)
-    named = Deployment(name=name, names=frozenset({name}), tags={}, routes=routes, fallback=())
+    deployment_item = Deployment(
+        name=name, names=frozenset({name}), tags={}, routes=routes, fallback=()
+    )
     reached = {
         id(target)
         for model in models
-        for target in named.candidates(model).order or named.candidates(model).active
+        for target in deployment_item.candidates(model).order
+        or deployment_item.candidates(model).active
     }
     assert placed == {
         f"deployments.{name}.targets[{index}]"

@@ -175,10 +175,12 @@ def test_the_first_refusal_is_the_one_that_is_told() -> None:
 
 
 def test_each_policy_ends_its_own_rules_only() -> None:
-    own = PolicyRules("own", (rule("own/a", model="a"), rule("own/b", model="b")), first_only=True)
+    own_rules = PolicyRules(
+        "own", (rule("own/a", model="a"), rule("own/b", model="b")), first_only=True
+    )
     base = PolicyRules("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
 
-    effects = ruled(own, base)
+    effects = ruled(own_rules, base)
 
     assert effects.rules == ("own/a", "base/c", "base/d")
     assert (effects.model, effects.routes) == ("a", HERE)

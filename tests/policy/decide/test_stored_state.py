@@ -51,8 +51,8 @@ def decided(
         "openai", "responses", "/", "r", digest=Secret(KEY).digest, deployment=header
     )
     head = replace(head, alternatives=other_items)
-    own = pin.deployment if header is None else None
-    call = Call(head, {}, requested_models=(model,), deployment=own, state_ref=pin)
+    own_text = pin.deployment if header is None else None
+    call = Call(head, {}, requested_models=(model,), deployment=own_text, state_ref=pin)
     return ActivePolicy(read_folder(folder, {})).identify(head).decide(call)
 
 

@@ -40,7 +40,7 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
 
 
 @for_each(
-    ("own", "expected"),
+    ("own_text", "expected"),
     [
         ("prices: {openai: {gpt-4o-mini: {input: 1, output: 2}}}", [Price(Decimal(1), Decimal(2))]),
         ("prices: {openai: {gpt-4o: {input: 1, output: 2}}}", []),
@@ -48,8 +48,10 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
         ("price_table: {as_of: 2026-01-31}", []),
     ],
 )
-def test_own_table_replaces_packaged_one(own: str, expected: list[Price], tmp_path: Path) -> None:
-    assert list(prices(read(tmp_path, own))) == expected
+def test_own_table_replaces_packaged_one(
+    own_text: str, expected: list[Price], tmp_path: Path
+) -> None:
+    assert list(prices(read(tmp_path, own_text))) == expected
 
 
 def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) -> None:

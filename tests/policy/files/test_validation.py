@@ -237,6 +237,6 @@ def test_a_part_of_a_wrong_type_is_all_that_is_told(example: str, tmp_path: Path
         file.write_text(json.dumps(changed))
         local, removed = path_text(path), json.dumps(at(data, path))
         for item in problems(tmp_path):
-            near = item.path.startswith(local) or local.startswith(item.path)
+            nearby = item.path.startswith(local) or local.startswith(item.path)
             names = re.findall(r"['\"](.*?)['\"]", item.message)
-            assert near or any(f'"{name}"' in removed for name in names), (local, str(item))
+            assert nearby or any(f'"{name}"' in removed for name in names), (local, str(item))

@@ -27,8 +27,8 @@ VALUES = st.recursive(
 SECTIONS = st.dictionaries(WORDS, st.dictionaries(WORDS, VALUES, max_size=4), max_size=4)
 
 
-def read(text: str | bytes, folder: Path, name: str = "p.yaml", into: Any = None) -> Document:
-    document = Document() if into is None else into
+def read(text: str | bytes, folder: Path, name: str = "p.yaml", target: Any = None) -> Document:
+    document = Document() if target is None else target
     (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     read_file(folder / name, name, document)
     return document
@@ -80,7 +80,7 @@ def test_a_path_is_told_as_it_is_written(folder: Path) -> None:
     ("first_item", "second"), [("tags:", "tags: {a: [b]}"), ("tags: {a: [b]}", "tags:")]
 )
 def test_empty_section_keeps_the_other(first_item: str, second: str, folder: Path) -> None:
-    document = read(second, folder, into=read(first_item, folder))
+    document = read(second, folder, target=read(first_item, folder))
 
     assert document.problems == []
     assert document.data == {"tags": {"a": ["b"]}}
@@ -90,7 +90,7 @@ def test_empty_section_keeps_the_other(first_item: str, second: str, folder: Pat
 def test_a_section_that_is_no_mapping_keeps_those_of_other_files(
     other_item: str, folder: Path
 ) -> None:
-    document = read("tags: {a: [b]}", folder, into=read(f"tags: {other_item}", folder))
+    document = read("tags: {a: [b]}", folder, target=read(f"tags: {other_item}", folder))
 
     assert document.data == {"tags": {"a": ["b"]}}
     assert document.problems != []

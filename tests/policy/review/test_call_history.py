@@ -59,17 +59,17 @@ def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str =
     return record
 
 
-def result(guard: str, verdict: Verdict, **more: Any) -> GuardResult:
+def result(guard: str, verdict: Verdict, **options: Any) -> GuardResult:
     return GuardResult(
         guard=guard,
         verdict=verdict,
-        findings=more.pop("findings", {}),
-        shadow=more.pop("shadow", False),
+        findings=options.pop("findings", {}),
+        shadow=options.pop("shadow", False),
         score=1.0,
         bytes=9,
         fields=1,
         seconds=0.0,
-        **more,
+        **options,
     )
 
 

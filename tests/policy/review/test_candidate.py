@@ -185,7 +185,7 @@ async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedU
         ):
             assert response.status == 200
         await proxy.sink.wait(1)
-        shown = await told(proxy, "/candidate")
+        output = await told(proxy, "/candidate")
 
     assert [request.json["model"] for request in upstream.requests] == ["x"]
-    assert "differs for" not in shown
+    assert "differs for" not in output

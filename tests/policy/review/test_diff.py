@@ -328,10 +328,10 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
     folders = [str(folder) for folder in pair(tmp_path, POLICIES, other_item)]
     (tmp_path / "calls.jsonl").write_bytes(b"[]\n")
 
-    same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
+    result = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
     changed = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
 
-    assert same.output == "no changes\n"
+    assert result.output == "no changes\n"
     assert changed.output.splitlines() == [
         "deployment spare",
         '    targets.one/s: {"upstream":"one","model":"s"} (removed)',
@@ -340,4 +340,4 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
         "1 line is not a call",
         f"Error: {tmp_path / 'calls.jsonl'} contains no calls; it must be a call log in JSON lines",
     ]
-    assert (same.exit_code, changed.exit_code) == (0, 1)
+    assert (result.exit_code, changed.exit_code) == (0, 1)

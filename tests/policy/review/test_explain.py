@@ -162,8 +162,8 @@ WHOLE = "rejected with 429 by limit l (this call exceeds the whole limit"
     ],
 )
 def test_impossible_call_is_refused(limit: str, fields: str, decided: str, tmp_path: Path) -> None:
-    own = f"policies:\n  own: {{{fields}limits: [{{name: l, {limit}}}]}}\n"
-    text = POLICIES.replace("policies:\n", own, 1).replace("policy: public", "policy: own", 1)
+    own_text = f"policies:\n  own: {{{fields}limits: [{{name: l, {limit}}}]}}\n"
+    text = POLICIES.replace("policies:\n", own_text, 1).replace("policy: public", "policy: own", 1)
     text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})

@@ -121,8 +121,8 @@ def explained(snapshot: Snapshot, call: Call) -> dict[str, str]:
     assert key is not None
     reasons = explain(snapshot, key, call).decisions
     parts = [part for reason in reasons for part in reason.parts if part.subject == "parameter"]
-    shown = (part.result.partition(": ") for part in parts)
-    return {name: value for name, _, value in shown}
+    outputs = (part.result.partition(": ") for part in parts)
+    return {name: value for name, _, value in outputs}
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)

@@ -133,9 +133,9 @@ def test_warns_of_unbounded_cost(single: str, policy: str, times: int, tmp_path:
 
 
 def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> None:
-    bound, below = (f"{{path: {RERANK}, most_usd: {item}}}" for item in (5.01, 5))
+    bound, lower = (f"{{path: {RERANK}, most_usd: {item}}}" for item in (5.01, 5))
 
-    [message] = warned(tmp_path, bound, below, BUDGET)
+    [message] = warned(tmp_path, bound, lower, BUDGET)
 
     assert message.endswith('most_usd of /v1/rerank exceeds limit "day", so every call is rejected')
 

@@ -81,7 +81,7 @@ def test_warns_of_guards_that_call_themselves(
 
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])
 def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) -> None:
-    near = "https://guard" if kind == "webhook" else "http://localhost:3000"
-    [text] = found(tmp_path, (near, "http://guard" if kind == "webhook" else "http://p.test"))
+    nearby = "https://guard" if kind == "webhook" else "http://localhost:3000"
+    [text] = found(tmp_path, (nearby, "http://guard" if kind == "webhook" else "http://p.test"))
 
     assert text.endswith(".url: does not use https: all texts are sent unencrypted")

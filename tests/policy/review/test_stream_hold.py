@@ -70,12 +70,12 @@ def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
 
     lines = [line for line in delay_notes(snapshot) if line.startswith("search-answers:")]
 
-    told = CASES[guard]
-    assert lines == ([f"search-answers: {each}" for each in _said(*told)] if told else [])
+    events = CASES[guard]
+    assert lines == ([f"search-answers: {name}" for name in _said(*events)] if events else [])
 
 
-def _said(holds: str, shown: str) -> tuple[str, str]:
-    return f"output guard {holds}", f"streamed responses are {shown}"
+def _said(holds: str, output: str) -> tuple[str, str]:
+    return f"output guard {holds}", f"streamed responses are {output}"
 
 
 WORDS = st.lists(st.text("abcdefg", min_size=2, max_size=30), max_size=60).map(" ".join)
@@ -113,5 +113,5 @@ def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: Guar
         base64 = len(fed) - open_run(
             fed, torn=False, max_size=None
         )  # held whatever a guard reaches
-        most = max(reach or 0, base64) + 2  # a letter that is cut off may stand apart
-        assert reach is None or window.held_size <= most
+        maximum = max(reach or 0, base64) + 2  # a letter that is cut off may stand apart
+        assert reach is None or window.held_size <= maximum

@@ -188,8 +188,8 @@ def models() -> dict[str, type[BaseModel]]:
 @pytest.mark.parametrize("name", sorted(json_schema()["$defs"]))
 def test_what_an_editor_accepts_is_refused_for_the_folder_alone(name: str) -> None:
     schema = json_schema()
-    wanted = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": f"#/$defs/{name}"}
-    fits = jsonschema_rs.validator_for(wanted, validate_formats=True).is_valid
+    expected = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": f"#/$defs/{name}"}
+    fits = jsonschema_rs.validator_for(expected, validate_formats=True).is_valid
     maker, accepted = Maker(schema["$defs"], 1), 0
 
     for _ in range(600):

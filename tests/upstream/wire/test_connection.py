@@ -113,20 +113,20 @@ async def test_a_connection_is_used_again_when_nothing_speaks_against_it(
     upstream.then(script)
     upstream.answer_with(sends(OK))
 
-    first = await ask(http, upstream.url)
+    first_data = await ask(http, upstream.url)
     second = await ask(http, upstream.url)
 
-    assert first in (b"ok", b"")
+    assert first_data in (b"ok", b"")
     assert second == b"ok"
     assert upstream.connections == connections
 
 
 async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    more, ended = asyncio.Event(), asyncio.Event()
+    extra, ended = asyncio.Event(), asyncio.Event()
 
     async def answer_then_speak(request: Asked, wire: Wire) -> None:
         await wire.send(OK)
-        await more.wait()
+        await extra.wait()
         await wire.send(OK.replace(b"ok", b"no"))
         await request.closed.wait()
         ended.set()
@@ -135,7 +135,7 @@ async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUps
     upstream.answer_with(sends(OK))
 
     await ask(http, upstream.url)
-    more.set()
+    extra.set()
     async with asyncio.timeout(PATIENCE_S):
         await ended.wait()
 
@@ -302,28 +302,28 @@ async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUps
 
 
 async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    sent, block = 0, b"x" * 65536
+    sent_value, block = 0, b"x" * 65536
 
     async def endless(request: Asked, wire: Wire) -> None:
-        nonlocal sent
+        nonlocal sent_value
         await wire.send(STREAM)
         while not request.closed.is_set():
             await wire.send(piece(block))
-            sent += len(block)
+            sent_value += len(block)
 
     upstream.answer_with(endless)
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        before = -1
-        while before < sent:  # until both sockets are full and nothing moves any more
-            before = sent
+        value_before = -1
+        while value_before < sent_value:  # until both sockets are full and nothing moves any more
+            value_before = sent_value
             await asyncio.sleep(0.1)
-        first = await reply.read() or b""
-        read = len(first)
-        while read < before + 2**20:  # and on it goes
+        first_data = await reply.read() or b""
+        read = len(first_data)
+        while read < value_before + 2**20:  # and on it goes
             read += len(await reply.read() or b"")
 
-    assert len(first) < MAX_BUFFER_BYTES + 2**20
-    assert set(first) == {ord("x")}
+    assert len(first_data) < MAX_BUFFER_BYTES + 2**20
+    assert set(first_data) == {ord("x")}
 
 
 async def test_buffered_bytes_outlive_connection(upstream: ScriptedUpstream) -> None:

@@ -38,8 +38,8 @@ class Clock:
 
     def pass_until(self, moment: float) -> None:
         """Let time pass, and make the calls that are due."""
-        while due := [item for item in self.timers if not item.is_over and item.when <= moment]:
-            timer = min(due, key=lambda item: item.when)
+        while timers := [item for item in self.timers if not item.is_over and item.when <= moment]:
+            timer = min(timers, key=lambda item: item.when)
             timer.is_over = True
             self.now = max(self.now, timer.when)
             timer.callback()
@@ -59,11 +59,11 @@ def test_rings_once_at_the_last_moment_set(
     expected: tuple[float, ...], ends: bool, rings: list[float]
 ) -> None:
     clock, rung = Clock(), list[float]()
-    made = alarm(clock, rung)
+    timer = alarm(clock, rung)
     for moment in expected:
-        made.set(moment)
+        timer.set(moment)
     if ends:
-        made.close()
+        timer.close()
 
     clock.pass_until(100)
 
@@ -72,10 +72,10 @@ def test_rings_once_at_the_last_moment_set(
 
 def test_what_is_expected_later_and_later_takes_one_timer_until_that_rings() -> None:
     clock, rung = Clock(), list[float]()
-    made = alarm(clock, rung)
+    timer = alarm(clock, rung)
     for second in range(9):
         clock.pass_until(second)
-        made.set(second + 10.0)
+        timer.set(second + 10.0)
 
     assert clock.made == 1
     clock.pass_until(100)
@@ -84,13 +84,13 @@ def test_what_is_expected_later_and_later_takes_one_timer_until_that_rings() -> 
 
 def test_it_may_be_expected_sooner() -> None:
     clock, rung = Clock(), list[float]()
-    made = alarm(clock, rung)
-    made.set(10)
-    made.set(1)
+    timer = alarm(clock, rung)
+    timer.set(10)
+    timer.set(1)
 
     clock.pass_until(2)
     assert rung == [1.0]
 
-    made.set(5)
+    timer.set(5)
     clock.pass_until(100)
     assert rung == [1.0, 5.0]

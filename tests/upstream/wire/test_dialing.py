@@ -105,11 +105,11 @@ async def test_dead_address_gets_only_its_share_of_time(upstream: ScriptedUpstre
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for localhost alone, that nobody trusts who is not told to, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "cert.pem", folder / "key.pem"
-    asked = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test \
-        -addext subjectAltName=DNS:localhost -keyout {key} -out {made}"
-    subprocess.run([program("openssl"), *asked.split()], check=True, capture_output=True)
-    return made, key
+    path, key = folder / "cert.pem", folder / "key.pem"
+    prompt = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test \
+        -addext subjectAltName=DNS:localhost -keyout {key} -out {path}"
+    subprocess.run([program("openssl"), *prompt.split()], check=True, capture_output=True)
+    return path, key
 
 
 @asynccontextmanager
@@ -142,13 +142,13 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
     assert (greeted, upstream.connections) == (["localhost"], 1)
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["nobody trusts it", "it names another host"])
-async def test_rejects_invalid_certificate(told: bool, certificate: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("event", [False, True], ids=["nobody trusts it", "it names another host"])
+async def test_rejects_invalid_certificate(event: bool, certificate: tuple[Path, Path]) -> None:
     trust = system_context()
-    if told:
+    if event:
         trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
-        url = upstream.url.replace("localhost", "127.0.0.1") if told else upstream.url
+        url = upstream.url.replace("localhost", "127.0.0.1") if event else upstream.url
         with pytest.raises(UpstreamUnavailable, match="certificate is invalid"):
             await http.post(url, {}, b"", TIMEOUTS)
 
@@ -172,9 +172,9 @@ async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> 
     trust = system_context()
     trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
-        soon = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
+        timeouts = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
         upstream.answer_with(hang_after_head())
-        async with await http.post(upstream.url, {}, b"", soon) as reply:
+        async with await http.post(upstream.url, {}, b"", timeouts) as reply:
             with pytest.raises(UpstreamTimeout):
                 await reply.read()
         async with asyncio.timeout(PATIENCE_S):
@@ -190,7 +190,7 @@ def hang_after_head() -> Any:
 
 
 async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> None:
-    trust, given = Trust(None), system_context()
+    trust, context = Trust(None), system_context()
     turns = 0
 
     async def others() -> None:
@@ -200,10 +200,10 @@ async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> N
             await asyncio.sleep(0)
 
     others_at_work = asyncio.create_task(others())
-    first, *more = await asyncio.gather(*(trust.context() for _ in range(3)))
+    first_context, *extra = await asyncio.gather(*(trust.context() for _ in range(3)))
     others_at_work.cancel()
 
     assert turns > 1
-    assert all(item is first for item in more)
-    assert first.verify_mode is ssl.CERT_REQUIRED
-    assert await Trust(given).context() is given
+    assert all(item is first_context for item in extra)
+    assert first_context.verify_mode is ssl.CERT_REQUIRED
+    assert await Trust(context).context() is context

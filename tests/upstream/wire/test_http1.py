@@ -133,9 +133,12 @@ values = st.sampled_from(["", "1", "a b", "a\tb", ": c", "\u00e9"])
 def test_fields_are_read_as_if_one_by_one(lines: list[tuple[str, str, str, str]]) -> None:
     plain: dict[str, str] = {}
     for name, _, value, _ in lines:
-        known = name.lower()
-        plain[known] = f"{plain[known]}, {value}" if known in plain else value
-    text = "".join(f"{name}:{before}{value}{after}\r\n" for name, before, value, after in lines)
+        known_text = name.lower()
+        plain[known_text] = f"{plain[known_text]}, {value}" if known_text in plain else value
+    text = "".join(
+        f"{name}:{text_before}{value}{text_after}\r\n"
+        for name, text_before, value, text_after in lines
+    )
 
     assert read_fields(text) == plain
     assert read_head(written() + text.encode("latin-1")).headers == plain
@@ -240,8 +243,8 @@ def read(pieces: list[bytes]) -> Read:
         except UpstreamInvalid:
             fault = True
             break
-    said = (response.head, b"".join(body), fault, response.ended, response.can_reuse_connection)
-    return Read(*said, whole=not fault and response.close())
+    values = (response.head, b"".join(body), fault, response.ended, response.can_reuse_connection)
+    return Read(*values, whole=not fault and response.close())
 
 
 def in_chunks(parts: list[bytes], extension: str, trailers: str) -> bytes:
@@ -275,12 +278,12 @@ def cut(raw: bytes, places: list[int]) -> list[bytes]:
 
 @given(interim, whole, surplus, st.lists(st.integers(0, 400), max_size=12))
 def test_cuts_change_nothing(before: bytes, raw: bytes, after: bytes, places: list[int]) -> None:
-    sent = before + raw + after
+    sent_data = before + raw + after
 
-    at_once = read([sent])
+    at_once = read([sent_data])
 
-    assert read(cut(sent, places)) == at_once
-    assert read([sent[n : n + 1] for n in range(len(sent))]) == at_once
+    assert read(cut(sent_data, places)) == at_once
+    assert read([sent_data[n : n + 1] for n in range(len(sent_data))]) == at_once
     assert at_once.head is not None
     assert not at_once.fault
     assert at_once.keeps == (at_once.ended and not after)
@@ -298,9 +301,9 @@ def test_any_cut_of_damaged_bytes_gives_the_same_good_part(raw: bytes, places: l
 def test_a_response_that_is_broken_off_is_not_whole(raw: bytes, at: int) -> None:
     end = raw.find(b"\r\n\r\n") + 4
     until_the_end = b"chunked" not in raw[:end] and b"content-length" not in raw[:end]
-    kept = at % max(len(raw), 1)
+    stored_count = at % max(len(raw), 1)
 
-    assert read([raw[:kept]]).whole is (until_the_end and kept >= end)
+    assert read([raw[:stored_count]]).whole is (until_the_end and stored_count >= end)
 
 
 @for_each(

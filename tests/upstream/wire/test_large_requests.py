@@ -20,7 +20,7 @@ from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends, whole
 @asynccontextmanager
 async def early(answer: bytes, read_bytes: int) -> AsyncIterator[tuple[str, asyncio.Future[int]]]:
     """A provider that answers once so much of a request has come, and counts what it gets."""
-    got: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(read_bytes)
@@ -28,13 +28,13 @@ async def early(answer: bytes, read_bytes: int) -> AsyncIterator[tuple[str, asyn
         count = read_bytes
         while data := await reader.read(2**16):
             count += len(data)
-        got.set_result(count)
+        future.set_result(count)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
-        yield f"http://127.0.0.1:{port}", got
+        yield f"http://127.0.0.1:{port}", future
 
 
 async def test_a_large_body_goes_out_whole(http: HttpClient, upstream: ScriptedUpstream) -> None:
@@ -76,11 +76,11 @@ def no_descriptor_left() -> Iterator[None]:
 
 async def test_early_response_ends_the_connection(http: HttpClient) -> None:
     body = b"x" * 2**26
-    async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, got):
+    async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, future):
         async with await http.post(url, {}, body, PATIENT) as reply:
             assert (reply.status, await whole(reply)) == (413, b"ok")
         async with asyncio.timeout(PATIENCE_S):
-            assert await got < len(body)
+            assert await future < len(body)
 
 
 REFUSAL = b'{"error": {"message": "too large"}}'
@@ -96,10 +96,10 @@ def refusing(answer: bytes, times: int) -> Iterator[str]:
 
     def serve() -> None:
         for _ in range(times):
-            taken, _ = listening.accept()
-            with taken:
-                taken.recv(1000)
-                taken.sendall(answer)
+            taken_items, _ = listening.accept()
+            with taken_items:
+                taken_items.recv(1000)
+                taken_items.sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve, daemon=True)
@@ -111,10 +111,10 @@ def refusing(answer: bytes, times: int) -> Iterator[str]:
 @pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS.keys())
 @pytest.mark.parametrize("size", [2**14, 2**18, 2**24])
 async def test_reads_early_refusal(answer: bytes, size: int, http: HttpClient) -> None:
-    got = []
+    results = []
     with refusing(answer, 30) as url:
         for _ in range(30):
             async with await http.post(url, {}, b"x" * size, PATIENT, fresh=True) as reply:
-                got.append(reply.status)
+                results.append(reply.status)
 
-    assert got == [413] * 30
+    assert results == [413] * 30

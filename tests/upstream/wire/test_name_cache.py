@@ -80,9 +80,9 @@ async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
     await asyncio.sleep(0)
 
     lookup.set_exception(UNKNOWN)
-    for asked in (names.addresses("openai.test", 443), waiting):
+    for request in (names.addresses("openai.test", 443), waiting):
         with pytest.raises(socket.gaierror):
-            await asked
+            await request
 
 
 @for_each("host", ["127.0.0.1", "::1"])
@@ -179,8 +179,8 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
     async with HttpClient(TRUST, getaddrinfo=hanging) as http:
         for _ in range(3):
             calls = [http.post(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)]
-            late = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(item) for item in late} == {UpstreamTimeout}
+            delayed = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(item) for item in delayed} == {UpstreamTimeout}
         patient = Timeouts(connect=5, total=5)
         async with await http.post(f"http://openai.test:{port}/", {}, b"", patient) as reply:
             assert await reply.body(9) == b"ok"

@@ -55,12 +55,12 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_the_connection_that_rested_last_is_taken_first(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(5), origin_of(upstream)
-    first, second = await pool.take(origin, 1), await pool.take(origin, 1)
-    for connection in (first, second):
+    first_connection, second = await pool.take(origin, 1), await pool.take(origin, 1)
+    for connection in (first_connection, second):
         await used(connection)
         pool.give_back(origin, connection)
 
-    assert [await pool.take(origin, 1), await pool.take(origin, 1)] == [second, first]
+    assert [await pool.take(origin, 1), await pool.take(origin, 1)] == [second, first_connection]
     pool.close()
 
 
@@ -87,16 +87,16 @@ async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> N
 
 async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
     async with (
-        scripted_upstream() as one,
-        scripted_upstream() as other,
+        scripted_upstream() as upstream,
+        scripted_upstream() as other_upstream,
         HttpClient(TRUST, connections=2) as http,
     ):
-        one.answer_with(sends(OK))
-        other.answer_with(hang())
-        assert await ask(http, one.url) == b"ok"
-        asking = [asyncio.create_task(ask(http, other.url)) for _ in range(2)]
+        upstream.answer_with(sends(OK))
+        other_upstream.answer_with(hang())
+        assert await ask(http, upstream.url) == b"ok"
+        asking = [asyncio.create_task(ask(http, other_upstream.url)) for _ in range(2)]
         async with asyncio.timeout(PATIENCE_S):
-            await one.requests[0].closed.wait()
+            await upstream.requests[0].closed.wait()
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
@@ -127,11 +127,11 @@ async def test_a_connection_is_given_back_once(upstream: ScriptedUpstream) -> No
     pool.give_back(origin, lent)
     pool.give_back(origin, lent)
 
-    again = await pool.take(origin, 1)
+    connection = await pool.take(origin, 1)
     with pytest.raises(UpstreamTimeout):
         await pool.take(origin, 0.05)
 
-    assert again is not lent
+    assert connection is not lent
     pool.close()
 
 
@@ -151,8 +151,8 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
     pool.close()
 
 
-@for_each("late", [OK, b""], ids=["an answer to nothing", "the end"])
-async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(late: bytes) -> None:
+@for_each("delayed", [OK, b""], ids=["an answer to nothing", "the end"])
+async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(delayed: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         pool = pool_of(5)
         origin = Origin("127.0.0.1", int(listening.getsockname()[1]), tls=False)
@@ -162,8 +162,8 @@ async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(late
             peer.sendall(OK)
             await used(lent)
             pool.give_back(origin, lent)
-            peer.sendall(late)
-            if not late:
+            peer.sendall(delayed)
+            if not delayed:
                 peer.shutdown(socket.SHUT_WR)
 
             assert await pool.take(origin, 1) is not lent
@@ -245,11 +245,11 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
 
 
 @pytest.mark.parametrize(
-    "rest", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
+    "remainder", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
 )
-async def test_endless_response_is_cut(rest: bytes, upstream: ScriptedUpstream) -> None:
+async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstream) -> None:
     async def endless(request: Asked, wire: Wire) -> None:
-        await wire.send(STREAM, piece(b"[DONE]"), rest)
+        await wire.send(STREAM, piece(b"[DONE]"), remainder)
         await request.closed.wait()
 
     upstream.answer_with(endless)

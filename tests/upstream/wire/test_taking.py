@@ -153,15 +153,15 @@ async def test_error_in_taking_is_raised(http: HttpClient, upstream: ScriptedUps
 
 
 async def test_next_response_is_independent(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    first, second, taker = Paced(), Paced(), Taker(b"wake")
-    upstream.then(first, second)
+    first_paced, second, taker = Paced(), Paced(), Taker(b"wake")
+    upstream.then(first_paced, second)
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
-        first.say(piece(b"wake"))
+        first_paced.say(piece(b"wake"))
         await taker.until(1)
         reading.cancel()
         await asyncio.wait([reading])
-        first.say(None)
+        first_paced.say(None)
         assert await reply.read() == b""
     second.say(piece(b"b"), None)
     async with await opened(http, upstream.url) as reply:
@@ -180,7 +180,7 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
 async def test_any_cut_same_body(data: list[bytes], cuts: list[int], wakes: set[int]) -> None:
     body_bytes = b"".join(map(piece, data)) + END
     ends = sorted({min(cut, len(body_bytes)) for cut in cuts} | {len(body_bytes)})
-    parts = [body_bytes[at:end] for at, end in zip([0, *ends[:-1]], ends, strict=True)]
+    parts = [body_bytes[index:end] for index, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     async def script(request: Asked, wire: Wire) -> None:
         await wire.send(STREAM)
@@ -190,14 +190,14 @@ async def test_any_cut_same_body(data: list[bytes], cuts: list[int], wakes: set[
 
     read: list[bytes] = []
 
-    def take(taken: bytes) -> bool:
-        read.append(taken)
-        return taken[0] not in wakes
+    def take(taken_items: bytes) -> bool:
+        read.append(taken_items)
+        return taken_items[0] not in wakes
 
     async with scripted_upstream() as upstream, HttpClient(TRUST) as client:
         upstream.answer_with(script)
         async with await opened(client, upstream.url) as reply:
-            while (got := await reply.read(take)) != b"":
-                read.append(got or b"")
+            while (response := await reply.read(take)) != b"":
+                read.append(response or b"")
 
     assert b"".join(read) == b"".join(data)

@@ -72,16 +72,16 @@ class Store:
             }
         )
         await response.prepare(request)
-        sent = 0
+        sent_value = 0
         try:
             async for piece in pieces(SIZE):
-                if self.cut_at is not None and sent >= self.cut_at:
+                if self.cut_at is not None and sent_value >= self.cut_at:
                     assert request.transport is not None
                     request.transport.abort()
                     break
                 await response.write(piece)
-                sent += len(piece)
-                self.read = sent
+                sent_value += len(piece)
+                self.read = sent_value
         except (ConnectionError, asyncio.CancelledError):
             self.gone += 1
             raise
@@ -109,14 +109,14 @@ async def test_a_large_upload_passes_in_bounded_memory(
 ) -> None:
     expected = hashlib.sha256(PIECE * (SIZE // len(PIECE))).hexdigest()
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
-        before = resident()
+        count_before = resident()
         headers = {**BEARER, "content-type": "application/octet-stream"}
         if not chunked:
             headers["content-length"] = str(SIZE)
         async with client.post("/v1/files", headers=headers, data=pieces(SIZE)) as response:
             assert response.status == 200, await response.text()
             assert await response.json() == {"id": "file-1", "bytes": SIZE}
-        assert resident() - before < 24 * MIB
+        assert resident() - count_before < 24 * MIB
         [record] = await proxy.sink.wait()
 
     kind = "application/octet-stream"
@@ -127,7 +127,7 @@ async def test_a_large_upload_passes_in_bounded_memory(
 
 async def test_bounds_memory(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (_, proxy, client):
-        before, size = resident(), 0
+        count_before, size = resident(), 0
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
             assert response.status == 200
             assert response.headers["content-length"] == str(SIZE)
@@ -138,7 +138,7 @@ async def test_bounds_memory(tmp_path: Path, aiohttp_raw_server: AiohttpRawServe
             async for piece in response.content.iter_any():
                 size += len(piece)
         assert size == SIZE
-        assert resident() - before < 24 * MIB
+        assert resident() - count_before < 24 * MIB
         [record] = await proxy.sink.wait()
     assert record.outcome == "success"
 
@@ -147,9 +147,9 @@ async def test_slow_client_waits(tmp_path: Path, aiohttp_raw_server: AiohttpRawS
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
             await response.content.readany()
-            before = -1
-            while store.read != before:  # until nothing moves any more
-                before = store.read
+            value_before = -1
+            while store.read != value_before:  # until nothing moves any more
+                value_before = store.read
                 await asyncio.sleep(0.2)
             assert store.read < SIZE // 2
         [record] = await proxy.sink.wait()
@@ -218,8 +218,8 @@ async def test_cut_response(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
 class Transport:
     """A transport of a socket, or of one over TLS."""
 
-    def __init__(self, own: socket.socket, tls: object = None) -> None:
-        self._info = {"socket": own, "ssl_object": tls}
+    def __init__(self, own_value: socket.socket, tls: object = None) -> None:
+        self._info = {"socket": own_value, "ssl_object": tls}
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         return self._info.get(name, default)
