@@ -68,10 +68,7 @@ class Tokens:
         return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
     def billed(self) -> tuple[int, ...]:
-        """Return the billed counts in the order of ``BILLED_COUNTS``. Counts of extras are left off
-        if they are zero."""
-        if not (self.cache_write_1h or self.web_searches):
-            return self.counts()
+        """Return the billed counts in the order of ``BILLED_COUNTS``."""
         short_lived = replace(self, cache_write=self.cache_write - self.cache_write_1h)
         return (*short_lived.counts(), self.cache_write_1h, self.web_searches)
 
@@ -275,7 +272,9 @@ class Price:
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a used type has no price."""
         price, total = self._for_prompt(tokens) if self.tier_prices else self, 0
-        for rate, count in zip(price.rates, tokens.billed(), strict=False):
+        has_extras = tokens.cache_write_1h or tokens.web_searches
+        counts = tokens.billed() if has_extras else tokens.counts()
+        for rate, count in zip(price.rates, counts, strict=False):
             if count:
                 if rate is None:
                     return None
@@ -298,10 +297,12 @@ class Price:
         price = self._for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
-        for kind, rate, count in zip(_KINDS, price.rates, tokens.billed(), strict=False):
+        has_extras = tokens.cache_write_1h or tokens.web_searches
+        counts = tokens.billed() if has_extras else tokens.counts()
+        for kind, rate, count in zip(_KINDS, price.rates, counts, strict=False):
             if count and rate:
                 total += count * rate
-                cost = _divide(total, price.unit)
+                cost = total if price.unit == 1 else _divide(total, price.unit)
                 if cost > running_cost:
                     parts[kind] = parts.get(kind, 0) + cost - running_cost
                     running_cost = cost
