@@ -1,4 +1,4 @@
-"""Settings of the process: flags win over the environment. Nobody else reads the environment."""
+"""Settings of the process, from flags and environment variables. Flags have precedence."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class BadSetting(ValueError):
 
 @frozen
 class Address:
-    """Where to listen. Port 0 asks the system for a free one."""
+    """Listening address. Port 0 asks the system for a free port."""
 
     host: str
     port: int
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach the address."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Address:
 
 @frozen
 class LedgerAt:
-    """Where rows are kept: the kind of store, and its file; for how many days, or for good."""
+    """Kind and file of the ledger, and its retention in days (None: unlimited)."""
 
     kind: str
     path: Path
@@ -89,8 +89,7 @@ class RedisAt:
 
 @frozen
 class LogAs:
-    """How lines are written: under whose names, from which level on, and what share of the calls
-    that went well. ``decisions`` is the file of the decision log, where one is kept."""
+    """Log settings. ``decisions`` is the file of the decision log, if there is one."""
 
     schema: str = "native"
     level: str = "info"
@@ -100,23 +99,23 @@ class LogAs:
 
 @frozen
 class Settings:
-    """Everything that configures a process beside its policies.
+    """Settings of the process, apart from its policies.
 
-    ``candidate`` is a second policy folder, evaluated without effect. ``otlp_endpoint`` is the base
-    URL of a collector; without it the exporters in ``otel`` read their own variables.
-    ``trace_ratio`` is the traced share of successful calls, ``trace_profiles`` add attributes for
-    other backends. ``admin_token`` opens the admin port, and is required if that is reachable from
-    other machines; ``admin_hosts`` are its host names beside addresses and localhost.
-    ``drain_seconds`` is how long calls may continue after a signal to stop; for
-    ``drain_grace_seconds`` new ones are accepted and idle connections kept. ``body_bytes`` and
-    ``body_values`` bound one request, ``bodies_bytes`` all active ones, ``answers_bytes`` all
-    buffered responses, ``upstream_connections`` those to all upstreams, ``cache_bytes`` each cache
-    store. A store in a file or Redis requires ``cache_secret``, from which cache keys are derived.
-    ``replicas`` processes share ``redis``: each enforces its share of limits while that is away.
-    ``id_secrets`` decrypt the ids of provider state; the first one also encrypts them and derives
-    the key of placeholders. A changed policy folder is read after ``settle_seconds`` without
-    another change. After ``keepalive_seconds`` without a byte a stream sends a keepalive event; 0
-    disables that.
+    - ``candidate``: a second policy folder, evaluated without effect.
+    - ``otlp_endpoint``: base URL of a collector. Without it exporters read their own variables.
+    - ``trace_ratio``: traced share of successful calls. ``trace_profiles`` add attributes.
+    - ``admin_token``: required if the admin listener is reachable from other machines.
+    - ``admin_hosts``: accepted host names of the admin listener, besides addresses and localhost.
+    - ``drain_seconds``, ``drain_grace_seconds``: time for calls in progress after a stop signal,
+      and the first part of it in which new calls are accepted.
+    - ``body_bytes``, ``body_values``: bounds of one request. ``bodies_bytes`` bounds all active
+      ones, ``answers_bytes`` all buffered responses, ``cache_bytes`` each cache store.
+    - ``cache_secret``: derives cache keys. Required for stores in a file or Redis.
+    - ``replicas``: number of processes that share ``redis``. Each enforces its share of the limits
+      while Redis is unavailable.
+    - ``id_secrets``: decrypt ids of provider state. The first one also encrypts them.
+    - ``settle_seconds``: a changed policy folder is read after this time without another change.
+    - ``keepalive_seconds``: maximum silence of a stream; 0 disables keepalives.
     """
 
     policies: Path
@@ -189,9 +188,8 @@ def environment() -> Mapping[str, str]:
 
 @contextmanager
 def without_certificates() -> Iterator[None]:
-    """Let OpenSSL find no certificates meanwhile. aiohttp reads all of the system's twice when it
-    is imported, for a client that nobody here uses: a tenth of a start. Ours read them later; see
-    ``restore_certificates`` for code of others."""
+    """Hide the system's certificates while aiohttp is imported, which reads them for an unused
+    client."""
     before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(before, os.devnull))
     try:

@@ -31,7 +31,7 @@ EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 
 def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
-    """Return the sink of spans. An exporter that cannot be created is logged and left out."""
+    """Return the sink of spans. An exporter that cannot be created is logged and skipped."""
     queues = [
         _queue(context, exporter, otel)
         for exporter in _exporters(context, "traces", otel.exporters)

@@ -130,8 +130,8 @@ LossReason = Literal[
 class AttemptResult(NamedTuple):
     """Result of an attempt, and the use of its cost.
 
-    ``served`` is True if the client got its response. ``loss`` is the reason why nobody received
-    the response completely, or None.
+    ``served`` is True if the client got its response. ``loss`` is None if some client received the
+    complete response, otherwise the reason.
     """
 
     served: bool
@@ -165,9 +165,9 @@ def spend_use(
 ) -> SpendUse:
     """Return the use of the cost of the attempt with this index.
 
-    ``useful``: the client received the response completely. ``blocked``: a guard blocked or
-    replaced the response. ``retried``: the attempt failed and another one followed. ``abandoned``:
-    nobody received the response completely.
+    ``useful``: the client received the complete response. ``blocked``: a guard blocked or replaced
+    the response. ``retried``: the attempt failed and another one followed. ``abandoned``: any other
+    case.
     """
     attempt = attempts[index]
     if attempt.is_replaced:
@@ -186,10 +186,10 @@ def spend_use(
 
 
 def loss_reason(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossReason | None:
-    """Return why nobody received the response of an attempt completely.
+    """Return the reason why no client received the complete response of an attempt.
 
-    None if somebody did, or if the request was invalid and nothing was used. ``retry``: another
-    attempt followed. ``stopped``: the proxy ended it. ``refused``: the request was invalid.
+    None if one did, or if the request was invalid and nothing was used. ``retry``: another attempt
+    followed. ``stopped``: the proxy ended it. ``refused``: the request was invalid.
     """
     if use != "abandoned":
         return LOSS_OF_USE.get(use)

@@ -78,7 +78,7 @@ class Billing:
 
     @property
     def lost_cost(self) -> int | None:
-        """Cost of responses that nobody received completely."""
+        """Cost of responses that no client received completely."""
         return lost_cost(self.attempts)
 
     @property
@@ -90,7 +90,8 @@ class Billing:
 
 
 def lost_cost(attempts: Sequence[BilledAttempt]) -> int | None:
-    """Return the cost of responses that nobody received completely. None if a price is unknown."""
+    """Return the cost of responses that no client received completely. None if a price is
+    unknown."""
     total = 0
     for _, fate, bill in attempts:
         if bill is not None and fate.loss is not None:

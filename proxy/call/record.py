@@ -304,7 +304,7 @@ class Record:
 
     @property
     def outcome(self) -> CallOutcome:
-        """How the call ended."""
+        """Outcome of the call."""
         if self.is_internal_error:
             return "proxy_error"
         if self.error is None:

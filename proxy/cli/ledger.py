@@ -28,10 +28,10 @@ def usage_command(
 ) -> None:
     """Show usage and cost from LEDGER.
 
-    Dimensions: tag.NAME, key, deployment, endpoint, model, provider, upstream, day, money (what the
-    tokens were used for: useful, retried, abandoned, blocked, shadow, cached) and loss (why no
-    client got the whole response: client_left, refused, upstream_broke, guard, retry, hedge,
-    stopped).
+    Dimensions: tag.NAME, key, deployment, endpoint, model, provider, upstream, day, money and loss.
+    Money is the use of the tokens: useful, retried, abandoned, blocked, shadow, cached. Loss is the
+    reason for an incomplete response: client_left, refused, upstream_broke, guard, retry, hedge,
+    stopped.
 
     Groups are sorted by day, if that is a dimension, then by cost. Attempts are the requests to
     upstreams that used tokens; unpriced and estimated are shares of them.

@@ -47,7 +47,7 @@ class PolicyName(click.ParamType[str]):
 
 
 class Folder(click.Path):
-    """An existing folder of policies. If it is missing, the error says what to do."""
+    """An existing folder of policies. If it is missing, the error contains advice."""
 
     def __init__(self, advice: str = "Create it with `headrace init {}`.") -> None:
         super().__init__(exists=True, file_okay=False, path_type=Path)

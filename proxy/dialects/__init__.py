@@ -88,7 +88,7 @@ def _sharing(dialect: Dialect) -> dict[str, Dialect]:
 
 
 def _routes() -> dict[tuple[str, str], tuple[str, Endpoint]]:
-    """Return who has each route first, but for dialects that are told by their headers alone."""
+    """Return the dialect of each route. Dialects recognized only by headers are excluded."""
     routes: dict[tuple[str, str], tuple[str, Endpoint]] = {}
     for dialect in _BY_PATH:
         for route, endpoint in dialect.client.routes.items():
@@ -97,7 +97,7 @@ def _routes() -> dict[tuple[str, str], tuple[str, Endpoint]]:
 
 
 def _owners() -> dict[str, tuple[str, ...]]:
-    """Return who has each path, but for dialects that are told by their headers alone."""
+    """Return the dialect of each path. Dialects recognized only by headers are excluded."""
     owners: dict[str, tuple[str, ...]] = {}
     for dialect in _BY_PATH:
         for path in {path: None for _, path in dialect.client.routes}:
@@ -161,9 +161,8 @@ def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
 
 
 def _owner(path: str, headers: Headers) -> str:
-    """Return the dialect of a path that several may have, or nobody. One that is not served is of
-    the dialect of the path it stands under, or of a header that all clients of one dialect send: it
-    says so in its own words."""
+    """Return the dialect for errors on a path: by its prefix, or by a header of one dialect's
+    clients."""
     routes = (route for route, pattern in PATTERNS.items() if pattern.fullmatch(path))
     names = OWNERS.get(path) or OWNERS.get(next(routes, ""))
     if names is not None:
@@ -176,8 +175,10 @@ def _owner(path: str, headers: Headers) -> str:
 
 
 def _speaking(names: tuple[str, ...], headers: Headers) -> str:
-    """Return which of some dialects a request is in: one whose header it has, or that alone finds a
-    credential in it, else the first."""
+    """Return the dialect of a request among several with the same route.
+
+    Its header decides, then a credential that only one dialect reads, then the order of the table.
+    """
     first_client = DIALECTS[names[0]].client
     for name in names[1:]:
         client = DIALECTS[name].client
@@ -202,8 +203,11 @@ def no_passthrough() -> None:
 
 @frozen
 class Received:
-    """What we note of a request ourselves: see ``RequestHead``; its ``query`` as it was sent; what
-    ``spoken_by`` has found, where it was asked before; and which paths policy has ``passed``."""
+    """Facts about a request that the server determines.
+
+    ``query`` is undecoded. ``spoken_by`` caches the dialects of the path, ``passed`` are the active
+    passthrough paths. The other fields are those of ``RequestHead``.
+    """
 
     request_id: str
     nonce: str = ""
@@ -214,7 +218,7 @@ class Received:
 
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
-    """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
+    """Parse the head of a request. Raises ``RequestError``."""
     route: str = path
     parameters: Parameters = ()
     if (method, path) in PLAIN_ROUTES:
@@ -311,10 +315,9 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Check each field of a body and put it into OpenAI's form. Raises ``InvalidField``.
+    """Validate a body and convert it to OpenAI's form. Raises ``InvalidField``.
 
-    ``size`` is that of the body in bytes, ``scheduling_key`` in whose turns the call is served. A
-    large body is estimated here, as its estimate is asked for more than once and takes long.
+    ``size`` is in bytes. ``scheduling_key`` identifies the client in the fair queue.
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     fields = CHECKED_FIELDS[head.dialect][endpoint]

@@ -1,8 +1,7 @@
-"""The shape of a dialect: what a wire format says, both ways, as tables and pure functions.
+"""Records of a dialect: tables and pure functions for clients and for upstreams.
 
-A client's dialect reads a request into OpenAI's form and writes an answer out of it; an upstream's
-writes the request and reads the answer. So each dialect needs one reader and one writer, never a
-translator for each pair.
+A client dialect converts requests to OpenAI's form and writes responses. An upstream dialect
+converts requests from that form and reads responses. No pair of dialects needs code of its own.
 """
 
 from __future__ import annotations
@@ -55,35 +54,24 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
 
 @frozen
 class ClientDialect:
-    """How clients of the dialect ask and are answered.
+    """Client side of a dialect.
 
-    A request: ``header_prefix`` begins the names of the dialect's own headers. Each may come once;
-    where a dialect has the very routes of another one, any of them makes a call one of this
-    dialect. ``read_headers`` adds to the head what they say, if that is more than our own do.
-    ``rules`` say which fields do not fit each other, of bodies that have one of ``ruled``.
-    ``to_chat`` puts a checked body into OpenAI's form; ``named`` finds a model and a deployment in
-    one name.
-    ``aliases`` are other names of fields: where a field stands under both, ``to_chat`` keeps the
-    field and leaves the alias out. ``filtered`` are the fields of which only a part may pass.
+    Requests: ``header_prefix`` is the prefix of the dialect's headers; on a route that two dialects
+    share, such a header selects this one. ``read_headers`` adds their values to the request head.
+    ``rules`` check combinations of fields in bodies that have one of ``ruled``. ``to_chat``
+    converts a validated body to OpenAI's form. ``named`` splits a name into model and deployment.
+    ``aliases`` are other names of fields; the field has precedence. ``filtered`` are fields of
+    which only a part is accepted. ``user`` reads the end user from ``metadata``. ``known_by`` is a
+    header that all clients of the dialect send, which selects it on unknown paths.
 
-    A response: ``whole`` returns the document of a whole answer by those of its model calls; None
-    if it is the only one. ``add_verdicts`` adds the verdicts of our guards and the upstream's to a
-    whole answer and to an error, with ``streams_verdicts`` also to the chunk that finishes a
-    choice. ``status`` returns the status, which guards may change, as may an upstream that has
-    ``flagged`` the answer. ``headers`` returns headers by the document (None for a stream), the
-    number of attempts and the verdict of the cache. ``done`` is true if a stream ends with
-    ``[DONE]``, ``always_usage`` if its last chunk carries usage unasked.
-
-    ``reads_error_events`` is true if clients take an error event for the failure of a stream, which
-    then ends cleanly; for all others the connection is cut. ``reads_any_logprobs`` is true if those
-    of legacy completions may have chat's form, ``reads_times`` if an answer tells the time that its
-    model took.
-
-    ``known_by`` is a header that its clients send with each request, by which they are known on a
-    path that is not served.
-
-    ``user`` finds the end user in the ``metadata`` of a body without ``user``. ``endpoints`` are
-    the clients of endpoints with other responses.
+    Responses: ``whole`` merges the documents of several model calls. ``add_verdicts`` adds guard
+    results to a response or an error, with ``streams_verdicts`` also to the last chunk of a choice.
+    ``status`` returns the status, which guards and a flagged response may change. ``headers``
+    returns extra headers. ``done`` is True if streams end with ``[DONE]``, ``always_usage`` if
+    their last chunk always has usage. ``reads_error_events`` is True if clients handle error
+    events; for others the connection is closed. ``reads_any_logprobs`` accepts chat's
+    log-probabilities in legacy completions. ``reads_times`` adds the model's latency. ``endpoints``
+    are the clients of endpoints with other responses.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
@@ -114,18 +102,16 @@ class ClientDialect:
 
 @frozen
 class UpstreamDialect:
-    """How an upstream of the dialect is asked, and how its answers differ from those of the family.
+    """Upstream side of a dialect, and the differences of its responses from those of the family.
 
-    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``to_chat`` puts a
-    document into the form of its family. ``finishes`` are finish reasons that only clients of the
-    dialect know, with OpenAI's words. ``shown`` are the response headers (or prefixes ending in
-    ``-``) that a client of the same dialect may see.
-    ``usage_option`` is true if usage in streams must be requested. ``statuses`` has the meanings of
-    response statuses, ``denials`` the words of an error by which its guards deny a call.
-    ``implied`` has the upstream's behavior without a field, as a value of that field.
-    ``required_headers`` are those that it refuses a request without, and that only a policy can
-    name. It gets the headers of its own clients whose names begin with ``forwarded_prefix``, and
-    ``usual_headers`` if they have none.
+    ``prefix`` precedes ``paths`` if a ``base_url`` has no path. ``to_chat`` converts a document to
+    its family's form. ``finishes`` maps finish reasons of the vendor to OpenAI's. ``shown`` are
+    response headers (or prefixes ending in ``-``) that clients of the same dialect receive.
+    ``usage_option`` is True if usage in streams must be requested. ``statuses`` maps response
+    statuses, ``denials`` are the words of errors by which its guards deny a call. ``implied`` has
+    the default behavior of absent fields. ``required_headers`` must be set in the policy. Client
+    headers with ``forwarded_prefix`` are forwarded; ``usual_headers`` are sent if the client has
+    none.
     """
 
     prefix: str
@@ -147,10 +133,10 @@ class UpstreamDialect:
 
 @frozen
 class TableCells:
-    """What the tables of ``docs/dialects.md`` say of a dialect in words, in Markdown.
+    """Texts for the tables of ``docs/dialects.md``, in Markdown.
 
-    Where a client names its ``credential``, ``deployment`` and ``tags``, and what a policy should
-    know of an ``upstream`` besides.
+    ``credential``, ``deployment`` and ``tags`` tell where clients send them. ``upstream`` has notes
+    for policies.
     """
 
     credential: str = "`Authorization: Bearer`"
@@ -161,16 +147,12 @@ class TableCells:
 
 @frozen
 class Dialect:
-    """One wire format. ``fields`` are the request fields that it knows, by endpoint.
+    """A wire format. ``fields`` are its request fields by endpoint.
 
-    ``name`` is its word in policies and metrics. ``provider`` is whose prices count where a policy
-    names no provider: None where many providers speak the dialect.
-
-    ``types`` are the same without their ranges, where its servers differ in those: then a client's
-    values are held to them on arrival, and to the ranges of the upstream that they go to.
-
-    ``families`` are the API families of the endpoints whose requests are neither chats nor legacy
-    completions.
+    ``name`` is its name in policies and metrics. ``provider`` is the default provider for prices,
+    None if many providers use the dialect. ``types`` are the fields without ranges, if the ranges
+    differ between servers: values are then checked against the ranges of the upstream. ``families``
+    are the API families of endpoints other than chat and legacy completions.
     """
 
     name: str

@@ -19,7 +19,7 @@ COUNT: Final = "input_tokens"
 
 
 class Content(NamedTuple):
-    """What a document tells the meter. `quarters` is the estimate of its output in 1/4 tokens."""
+    """Facts about a document for the meter. `quarters` is the estimated output in 1/4 tokens."""
 
     usage: UsageReport | None = None
     quarters: int | None = None

@@ -46,6 +46,8 @@ def client_family(call: Call) -> FamilyName:
 
 
 def crosses(client: FamilyName, upstream: FamilyName) -> bool:
-    """Return True if a client of one family gets an answer of another by its events alone.
-    Documents of chat and of legacy completions are converted into each other."""
+    """Return True if only events pass between two families.
+
+    Documents of chat and of legacy completions are converted into each other.
+    """
     return client != upstream and not KIN.issuperset((client, upstream))

@@ -17,15 +17,15 @@ from proxy.types.guard import GuardResults
 
 @frozen
 class ReadOptions:
-    """How to read one response.
+    """Options for reading one response.
 
     Attributes:
-        call: The call to which it responds.
-        whole: The document is a whole response, which becomes one frame.
-        stream: The client requested a stream, so a whole response becomes the frames of one.
-        inspect: Guards read the response: members without an event yield `Native`.
-        crossing: The client gets the events but not the documents.
-        finishes: Finish reasons of the vendor and their equivalents in chat.
+    - call: The call that it answers.
+    - whole: The document is a whole response and becomes one frame.
+    - stream: The client requested a stream, so a whole response becomes the frames of one.
+    - inspect: Guards read the response: members without an event yield `Native`.
+    - crossing: The client gets the events but not the documents.
+    - finishes: Finish reasons of the vendor and their equivalents in chat.
     """
 
     call: Call
@@ -64,12 +64,12 @@ class FamilyReader(Protocol):
 
 @frozen
 class WriteOptions:
-    """How to write one response.
+    """Options for writing one response.
 
     Attributes:
-        whole: Write one document.
-        verdicts: Returns the guard results so far.
-        complete: Write everything, but no members that only one vendor adds.
+    - whole: Write one document.
+    - verdicts: Returns the guard results so far.
+    - complete: Write all members except those that only one vendor adds.
     """
 
     call: Call
@@ -98,7 +98,7 @@ class FamilyWriter(Protocol):
 
 
 class RequestToChat(Protocol):
-    """Returns a request as a chat, and the names of fields left out.
+    """Returns a request as a chat, and the names of removed fields.
 
     Raises `InvalidField` for a part without a counterpart. `keeps_thoughts`: the upstream requires
     the reasoning of earlier turns.

@@ -58,12 +58,12 @@ def compile_route(route: str) -> re.Pattern[str]:
 
 
 def path_parameters(match: re.Match[str]) -> Parameters:
-    """Return what a path says in the parts that its route names."""
+    """Return the values of a route's parameters in a path."""
     return tuple((name, unquote(value)) for name, value in match.groupdict().items())
 
 
 def query_parameters(query: str, names: frozenset[str]) -> Parameters:
-    """Return what a query says under the names that are ``known``, in its order."""
+    """Return the query parameters that are ``known``, in the order of the query."""
     if not query or not names:
         return ()
     pairs = parse_qsl(query, keep_blank_values=True)
@@ -71,8 +71,10 @@ def query_parameters(query: str, names: frozenset[str]) -> Parameters:
 
 
 def dropped_parameters(query: str, known_names: frozenset[str]) -> tuple[str, ...]:
-    """Return a warning that names what a query says under other names, if it does. A name that may
-    be a secret is not shown: what is no plain word, or has no value."""
+    """Return a warning that names the dropped query parameters, or None.
+
+    Names that may be secrets are not shown: those that are no plain words or have no value.
+    """
     pairs = parse_qsl(query, keep_blank_values=True)
     names = [
         name if value and _PLAIN_NAME.fullmatch(name) else "?"
@@ -89,7 +91,7 @@ def azure_deployment(path: str) -> Parameters:
 
 
 def openai_path(path: str, parameters: Parameters) -> str:
-    """Return OpenAI's path for one of Azure's whose deployment was read; another as it is."""
+    """Return OpenAI's path for an Azure path with a deployment. Other paths are unchanged."""
     return _AZURE.sub(r"/v1\2", path) if parameters else path
 
 

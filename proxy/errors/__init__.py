@@ -31,8 +31,8 @@ class ProxyError(Exception):
 
     ``summary`` is the message if none is given, ``code`` a stable metric label, ``param`` the field
     at fault. ``should_retry`` corrects SDKs that decide by the status. ``upstream_message`` is None
-    if ``message`` is ours. ``usage`` is what the upstream charges for the failed call, in OpenAI's
-    form, ``headers`` are the upstream's. Operators alone get ``cause`` and ``system_text``.
+    if ``message`` is ours. ``usage`` is the upstream's charge for the failed call, in OpenAI's
+    form. ``headers`` are the upstream's. Only operators see ``cause`` and ``system_text``.
     """
 
     summary = "The proxy failed"

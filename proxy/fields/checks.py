@@ -25,12 +25,11 @@ MAX_TOKENS = 2**53
 
 @frozen
 class FieldType:
-    """What a field may be. ``says`` describes what ``check`` accepts; ``default`` is what null
-    means.
+    """Type of a field. ``says`` describes the values that ``check`` accepts. ``default``
+    replaces null.
 
-    ``check`` returns None for a good value, else the problem, never the value itself. It need not
-    be called for a value of the class ``good``. ``open`` is the same type without its range, None
-    if there is none.
+    ``check`` returns None for a valid value, otherwise the problem, without the value. Values of
+    the class ``good`` need no check. ``open`` is the type without its range, None if it has none.
     """
 
     says: str

@@ -40,8 +40,7 @@ def to_api(body: Json, api: str, conversions: Conversions) -> Json:
 
 
 def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[str]]:
-    """Return the fields of a chat that a request of another API has, and the names of the fields of
-    which members are left out."""
+    """Return the chat fields of a request of another API, and the fields with removed members."""
     chat: Json = {}
     members_by_field: dict[str, set[str]] = {}
     for name, field, member in PATHS[api]:
@@ -59,6 +58,6 @@ def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[
 
 
 def has_other(value: Any, members: set[str]) -> bool:
-    """Return True if an object says something in other members than these."""
+    """Return True if an object has values in other members than these."""
     other_members = value.keys() - members if isinstance(value, dict) else ()
     return any(value[name] not in (None, [], {}) for name in other_members)

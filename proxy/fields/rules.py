@@ -17,9 +17,11 @@ VERDICTS: tuple[Verdict, ...] = ("drop", "accept", "refuse", "limit")
 
 
 class FieldRule(NamedTuple):
-    """What happens to the fields of a name. ``steps`` are the squeezed names of its path, the
-    innermost first. An anchored rule applies at the top of a request and in groups of options. An
-    ``is_text`` rule applies to texts alone."""
+    """Rule for the fields of one name.
+
+    ``steps`` are the normalized names of its path, innermost first. An anchored rule applies at the
+    top level of a request and in groups of options. With ``is_text`` only texts match.
+    """
 
     name: str
     steps: tuple[str, ...]

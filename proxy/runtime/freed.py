@@ -1,7 +1,7 @@
 """Keeps long-lived objects out of garbage collection and returns free memory to the system.
 
-A full collection stops all threads, for about a second with a million objects, so objects that live
-long are frozen. They are freed by reference counting unless they are part of a cycle.
+A full collection stops all threads, for about a second with a million objects, so long-lived
+objects are frozen. They are freed by reference counting unless they are part of a cycle.
 ``malloc_trim`` returns memory that glibc keeps after large temporary allocations.
 """
 

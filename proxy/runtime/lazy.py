@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LazyTable(Mapping[str, T]):
-    """Maps names to values at ``module:name``, imported on access. Access may raise
+    """Maps names to values at ``module:name``, imported on access, which may raise
     ``ImportError``.
 
     ``beside`` is a module that is imported together with any value.

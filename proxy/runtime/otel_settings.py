@@ -55,7 +55,7 @@ class BatchBounds:
 
 @frozen
 class OtelSettings:
-    """How spans are sampled and exported, and metrics exported.
+    """Settings for sampling and exporting spans and metrics.
 
     Exporters and ``sampler`` are entry points of the SDK. Without exporters there are no spans or
     no metrics; without a sampler the default one is used. ``warnings`` name the variables that have

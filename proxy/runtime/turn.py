@@ -51,7 +51,7 @@ class LoopTurns:
 
 
 class LoopTurn:
-    """Time slice of one call. ``turns`` schedules its pauses as those of ``caller``."""
+    """Time slice of one call. ``turns`` schedules its pauses by ``caller``."""
 
     __slots__ = ("_began", "_caller", "_now", "_turns", "_worked")
 

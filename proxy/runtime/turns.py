@@ -43,7 +43,7 @@ class Turns:
         return CallerTurn(self, caller)
 
     def take_free(self) -> bool:
-        """Take a turn if one is free and nobody waits. Return True if it was taken."""
+        """Take a turn if one is free and no caller waits. Return True if it was taken."""
         if not self._free:
             return False
         self._free -= 1

@@ -56,7 +56,7 @@ def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
 
 
 def of_limits(admission: LimitDecision) -> dict[str, str]:
-    """Return the rate limit headers: for each kind, those of the tightest rate."""
+    """Return the rate limit headers of the tightest rate of each kind."""
     tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
     for index, claim in enumerate(admission.claims):
         limit = claim.limit

@@ -28,7 +28,7 @@ BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
 
 
 class Answered(web.StreamResponse):
-    """Stand-in for a response that was already sent. ``kept`` keeps the connection open."""
+    """Placeholder for a response that was already sent. ``kept`` keeps the connection open."""
 
     def __init__(self, *, kept: bool) -> None:
         super().__init__()

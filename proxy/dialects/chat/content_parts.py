@@ -66,9 +66,9 @@ def _append(text: Any, addition: str) -> str:
 
 
 def without_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
-    """Return a request without reasoning of the assistant, and the names of what was removed.
+    """Return a request without the assistant's reasoning, and the names of what was removed.
 
-    The body is the same object if it has none. Messages without other content are left out.
+    The body is the same object if it has none. Messages without other content are removed.
     """
     removed: set[str] = set()
     messages = [_without_thoughts(message, removed) for message in body.get("messages") or ()]

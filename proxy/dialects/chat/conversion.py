@@ -1,7 +1,8 @@
-"""Converts documents between chat completions and legacy completions, with their log-probabilities.
+"""Converts documents between chat completions and legacy completions, with their
+log-probabilities.
 
 Legacy completions have lists of tokens, chat has a list of objects. Scale's servers and llama.cpp
-write chat's form into legacy completions too. An invalid form is kept or left out.
+write chat's form into legacy completions too. An invalid form is kept or removed.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def legacy_form(logprobs: Any, begin: int) -> Json | None:
 
 
 def chat_form(logprobs: Any) -> Any:
-    """Return legacy lists as chat's form. Any other value stays as it is."""
+    """Return legacy lists in chat's form. Any other value is unchanged."""
     if not isinstance(logprobs, dict) or "content" in logprobs:
         return logprobs
     tokens, chosen, tops = (

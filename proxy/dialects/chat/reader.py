@@ -286,7 +286,7 @@ class _Shape:
 
 
 def _has_more(doc: Json) -> bool:
-    """Return True if a document makes events besides those of its choices."""
+    """Return True if a document yields events other than those of its choices."""
     return ("usage" in doc and doc["usage"] is not None) or DETECTIONS in doc or HOOKS in doc
 
 
@@ -310,7 +310,8 @@ def _events_of(choices: list[Choice]) -> list[Event]:
 
 
 def _needs_split(choices: list[Choice]) -> bool:
-    """Return True for several texts, a text beside an end, or a tool call with another number."""
+    """Return True for several texts, a text together with an end, or a tool call with another
+    number."""
     texts = sum(len(unit.texts) for choice in choices for unit in choice.units)
     ends = sum(choice.finish is not None for choice in choices)
     if texts > 1 or ends > 1 or (texts and ends):
@@ -330,7 +331,7 @@ def _is_placeholder(unit: Unit) -> bool:
 def _with_chat_finishes(
     doc: Json, raw: bytes | None, finishes: dict[str, str]
 ) -> tuple[Json, bytes | None]:
-    """Return a document whose finish reasons are those of chat; without its bytes if changed."""
+    """Return a document with chat's finish reasons; without its bytes if it changed."""
     listed = doc.get("choices")
     choices: list[Any] = []
     for choice in listed if type(listed) is list else ():

@@ -22,8 +22,10 @@ _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
 
 
 def logprobs_as_count(body: Json) -> Json:
-    """Return a request with `logprobs` as legacy completions has it: the number of alternatives.
-    `true` alone is 0, the chosen token only."""
+    """Return a request with `logprobs` as a number of alternatives, as in legacy completions.
+
+    `true` without a number becomes 0: the chosen token only.
+    """
     logprobs = body.get("logprobs")
     if type(logprobs) is not bool:
         return body
@@ -85,7 +87,7 @@ def legacy_request(body: Json) -> Json:
 
 
 def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
-    """Return a chat as a provider takes it, and the names of what is left out of its messages."""
+    """Return a chat as the provider accepts it, and the names of removed parts of messages."""
     chat, dropped = dict(body), set[str]()
     for renamed in traits.renamed:
         name, provider_name = renamed

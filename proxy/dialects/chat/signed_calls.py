@@ -1,8 +1,8 @@
-"""Thought signatures of tool calls, which Gemini wants back with each call.
+"""Thought signatures of tool calls, which Gemini requires with each call.
 
-A chat has them beside a call. Messages and Responses have no place for them, so a client of those
-gets the signature within the id of the call, which it sends back with the call and its result. A
-request is read without them: guards, rules and other upstreams see the id that Gemini gave.
+In a chat the signature is a member of the call. Messages and Responses lack such a member, so the
+signature becomes part of the call id, which the client sends back with the call and its result.
+Guards, rules and other upstreams see the original id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ID_MEMBERS: Mapping[str, tuple[str, ...]] = {
 
 
 def signature_of(call: Json) -> str | None:
-    """Return the signature beside a call of a chat."""
+    """Return the signature of a tool call in a chat."""
     value: Any = call
     for name in (BESIDE, VENDOR, SIGNATURE):
         value = value.get(name) if isinstance(value, dict) else None

@@ -1,7 +1,8 @@
 """Splits a document with several texts into documents with one text each.
 
 A client that merges the documents gets the original. The first document of a choice keeps the
-members without a text, the first of a tool call its id and name. The finish reason comes last.
+members without a text, and the first one of a tool call its id and name. The last one has the
+finish reason.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _IN_STRING = re.compile(r'["\\]')
 
 
 class ObjectEnd:
-    """Finds where the JSON object ends that comes piece by piece, in time linear in its text."""
+    """Finds the end of a JSON object that arrives in pieces, in linear time."""
 
     __slots__ = ("_begun", "_broken", "_depth", "_escaped", "_in_string")
 
@@ -54,7 +54,7 @@ class ObjectEnd:
         return self._begun and self._depth == 0 and not self._broken
 
     def feed(self, name: str, text: str) -> None:
-        """Take the next piece of what a call says under a name: an ``input`` is no JSON."""
+        """Read the next piece of a member of a call. An ``input`` is not JSON."""
         position = 0
         self._broken = self._broken or name != "arguments"
         while position < len(text) and not self._broken:
@@ -161,7 +161,7 @@ class Sequencer:
         return out
 
     def end(self) -> list[Frame]:
-        """Return all frames that wait: no more come."""
+        """Return all waiting frames at the end of the response."""
         self._drain(self._ready)
         out, self._ready = self._ready, []
         return out

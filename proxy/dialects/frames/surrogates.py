@@ -1,7 +1,7 @@
 """Joins surrogate pairs that an upstream has split over two deltas.
 
-A server that cuts its text by UTF-16 units writes each half of a character as an escape of its own
-event. Neither half is valid JSON for a strict parser, and no client could use it.
+A server that cuts text into UTF-16 units escapes each half of a character in a separate event.
+Strict JSON parsers reject a single half.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class SurrogateJoiner:
         self._halves: dict[Part, str] = {}
 
     def feed(self, frame: Frame) -> Frame:
-        """Return a frame whose texts have whole pairs.
+        """Return a frame whose texts have complete pairs.
 
-        Raises `UpstreamInvalid` for a half that stays alone, and for one in another string.
+        Raises `UpstreamInvalid` for a half that never gets its counterpart, or is in another
+        string.
         """
         events, doc = list(frame.events), frame.doc
         is_changed = False

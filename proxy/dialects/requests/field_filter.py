@@ -87,7 +87,7 @@ def check_fields(body: Json, upstream: Upstream, model: str) -> None:
 
 
 def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
-    """Yield the fields that a rule drops or refuses, those of outer objects first."""
+    """Yield the fields that a rule drops or refuses, outer objects first."""
     rules_by_name: dict[str, tuple[FieldRule, ...]] = {}
     places = [Place(None, "", is_group=True, values=[body])]
     for place in places:
@@ -220,7 +220,7 @@ def _refusal(listed: ListedField, model: str) -> InvalidField:
 
 
 def _path(listed: ListedField) -> str:
-    """Return the path of a field, of which the last steps are those of its rule."""
+    """Return the path of a field that ends with the steps of its rule."""
     names = [listed.rule.name]
     place: Place | None = listed.place
     for _ in listed.rule.steps[1:]:

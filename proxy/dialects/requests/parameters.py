@@ -1,7 +1,7 @@
-"""Applies the rules of a policy to the parameters of a request, in OpenAI's form.
+"""Applies parameter rules of a policy to a request in OpenAI's form.
 
-A parameter that the endpoint lacks is left out. The bound of an answer has many names: a cap lowers
-all of them, and a value that a rule sets replaces all of them.
+Parameters that the endpoint lacks are skipped. The output bound has several names: a cap lowers
+each of them, and a value that a rule sets replaces each of them.
 """
 
 from __future__ import annotations
@@ -142,8 +142,10 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
 
 
 def _lowest(endpoint: Endpoint, body: Json, maximum: float) -> float:
-    """Return the bound to add for a target that may not obey those of the request: at most the
-    lowest of them and the endpoint's own default, and at least 1."""
+    """Return the bound to add for a target that may ignore those of the request.
+
+    It is the lowest of them and of the endpoint's default, at least 1.
+    """
     lowest = min(maximum, LEGACY_DEFAULT) if endpoint == "completions" else maximum
     for path, group in groups(body):
         for name in BOUNDS.keys() & group.keys():

@@ -1,5 +1,4 @@
-"""What an upstream is asked about a response that it keeps: a method, a path and a query; about a
-conversation also what is written into it."""
+"""Builds requests about stored responses and conversations: method, path, query and new items."""
 
 from __future__ import annotations
 

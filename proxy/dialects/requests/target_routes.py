@@ -1,7 +1,7 @@
-"""The short way of most requests: those of which each field goes on as it came.
+"""Fast path for requests whose fields are forwarded unchanged, the usual case.
 
-``translation`` says what becomes of any request. Here is what is the same of all that go one way,
-and what becomes of those that say nothing that the policy, the rules or the upstream look at.
+``translation`` handles all requests. A route precomputes what all requests of a client's endpoint
+to a target share.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MOST_KEPT = 256  # of what requests have said on one way: a client may say any n
 def way_of(
     endpoint: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
 ) -> TargetRoute:
-    """Return the way of a request for an endpoint of a dialect to a target. Raises ``InvalidField``
-    where there is none."""
+    """Return the route from a client's endpoint to a target. Raises ``InvalidField`` if there is
+    none."""
     ways = target.upstream.ways
     key = from_dialect.name, endpoint, target.endpoint
     if key not in ways:
@@ -104,7 +104,7 @@ def target_endpoint(client_endpoint: Endpoint, target: Target, upstream: Dialect
 
 
 def _served(target: Target, dialect: Dialect) -> frozenset[Endpoint]:
-    """Return the endpoints that a target has of those of its dialect."""
+    """Return the endpoints of the dialect that a target supports."""
     missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
     return frozenset(dialect.server.paths) - missing
 
@@ -157,8 +157,7 @@ def changed_fields(
 
 
 def _asked_numbers(body: Json, model: str, changes: ParameterOverrides) -> AskedNumbers | None:
-    """Return what a body says in the fields that decide what becomes of it, for a target's model.
-    None where that is more than whole numbers."""
+    """Return the values of the fields that decide on changes, or None if one is not an integer."""
     names = READ.intersection(body)
     if changes.set:
         names |= changes.set.keys() & body.keys()
@@ -176,8 +175,8 @@ def _asked_numbers(body: Json, model: str, changes: ParameterOverrides) -> Asked
 def _changed_numbers(
     way: TargetRoute, numbers: AskedNumbers, changes: ParameterOverrides
 ) -> ChangedFields | None:
-    """Return what becomes of the fields that a request says. None where one goes to another place
-    among them, or is out of the range of the upstream."""
+    """Return the changed fields, or None if one moves to another name or exceeds the upstream's
+    range."""
     model, fields = numbers[0], dict(numbers[1])
     result = apply_parameters(
         way.endpoint, {"model": model, **fields}, changes, way.obeyed, takes_zero=way.takes_zero

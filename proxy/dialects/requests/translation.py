@@ -1,8 +1,8 @@
 """Translates the fields of a request for an upstream of another dialect.
 
 A field is *passed* if the upstream's dialect has it, or if neither side has; *mapped* if it has
-another name or form there; *dropped* with a warning if it only tunes the answer; and *refused* if
-the answer would be another one. The tables in ``docs/dialects.md`` are results of this module.
+another name or form there; *dropped* with a warning if it only tunes the response; and *refused* if
+the response would differ. The tables in ``docs/dialects.md`` are generated from this module.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def translate(
     target: Target,
     changes: ParameterOverrides = UNCHANGED,
 ) -> TranslatedRequest:
-    """Return a body in the form of a target, as changed by rules.
+    """Return a body in the format of a target, changed by rules.
 
-    ``endpoints`` are the client's and the target's. Raises ``InvalidField`` for a field that the
-    upstream cannot express, that is out of its range, or that the policy refuses.
+    ``endpoints`` are those of the client and of the target. Raises ``InvalidField`` for a field
+    that the upstream lacks, that exceeds its range, or that the policy refuses.
     """
     from_endpoint, to_endpoint = endpoints
     upstream = target.upstream
@@ -92,8 +92,11 @@ def translate(
 def _fitting(
     body: Json, client_fields: Fields, target_fields: Fields, target: Target, to_dialect: Dialect
 ) -> tuple[Json, list[str]]:
-    """Return the fields that an upstream gets, and the names of those that it lacks. ``here`` are
-    the fields of the client's dialect, ``there`` those of the upstream. Raises ``InvalidField``."""
+    """Return the fields that an upstream supports, and the names of the others.
+
+    ``here`` are the fields of the client's dialect, ``there`` those of the upstream. Raises
+    ``InvalidField``.
+    """
     upstream, implied = target.upstream, to_dialect.server.implied
     result: Json = {}
     dropped: list[str] = []
@@ -128,8 +131,10 @@ Families = tuple[FamilyName | None, FamilyName | None]
 def _crossed(
     families: Families, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of the other endpoint, or as a chat if the families differ, and the
-    names of the fields that are left out."""
+    """Return a body in the form of the other endpoint, or as a chat for another family.
+
+    Also return the names of removed fields.
+    """
     client_family, target_family = families
     if client_family is not None and client_family == target_family:
         return body, ()
@@ -241,8 +246,7 @@ def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
 
 
 def _is_nothing(value: object, *nothing: object) -> bool:
-    """Return True if a value asks for no more than leaving the field out does. A count of 0 is not
-    False."""
+    """Return True if a value means the same as an absent field. A count of 0 is not False."""
     return value is None or any(
         value == default and isinstance(value, bool) is isinstance(default, bool)
         for default in nothing

@@ -1,4 +1,4 @@
-"""The question to an upstream: path, headers and body, made from what policy saw and no more."""
+"""Builds the request to an upstream: path, headers and body."""
 
 from __future__ import annotations
 
@@ -42,10 +42,12 @@ MODEL = "{model}"  # its place in an address
 
 @frozen
 class UpstreamRequest:
-    """One request as an upstream of its dialect wants it. ``endpoint`` is the target's, ``headers``
-    are those of all requests that go this way, which nobody changes; ``max_output_tokens`` are the
-    tokens that all answers to it may have. Where there is an ``upload``, that is its body.
-    ``fresh`` asks for a connection of its own, on which nothing can have been taken unnoticed."""
+    """A request to an upstream.
+
+    ``endpoint`` is the target's. ``headers`` are shared by all requests of a route and must not be
+    modified. ``max_output_tokens`` is the bound of all choices. ``upload`` is a streamed body.
+    ``fresh`` requires a new connection, because the upstream may have processed an earlier request.
+    """
 
     url: str
     headers: dict[str, str]
@@ -66,10 +68,11 @@ def translate_request(
     to_dialect: Dialect,
     changes: ParameterOverrides = UNCHANGED,
 ) -> TranslatedRequest:
-    """Return the body for one target, as rules have changed it: it is what limits claim by, and
-    what is sent, and kept with the call unless that is large. The dialects are those of the call
-    and of the target. Raises ``InvalidField``, by the client's own name, when it cannot be
-    expressed."""
+    """Return the body for one target, changed by rules, for limit claims and for sending.
+
+    It is cached with the call unless it is large. Raises ``InvalidField`` with the client's field
+    name.
+    """
     way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
     return _translated(way, call, target, from_dialect, to_dialect, changes)
 
@@ -193,9 +196,10 @@ def build_request(
 
 
 def _leaning(body: Json, call: Call, pin: StateRef | None, way: TargetRoute) -> Json:
-    """Return a body that leans on what its upstream keeps, with the upstream's own ids. Raises
-    ``NotFound`` for a target that speaks no Responses any more. The policy has not looked at the
-    name of a response: the id is one that was given for this target."""
+    """Return a body that refers to stored state, with the upstream's own ids.
+
+    Raises ``NotFound`` if the target no longer supports Responses.
+    """
     if way.endpoint != "responses":
         from proxy.dialects.responses.state_refs import unknown_id  # noqa: PLC0415  # few calls lean
 
@@ -220,8 +224,7 @@ def _without_usage(body: Json) -> Json:
 
 
 def _too_deep(body: Json, call: Call) -> InvalidField:
-    """Return the error for a body that a translation has made too deep to be written: a schema of
-    Messages, say, stands a level deeper in a chat."""
+    """Return the error for a body that translation has nested too deeply to be serialized."""
     for name, value in body.items():
         try:
             check_pieces({name: value})
@@ -234,8 +237,8 @@ def _too_deep(body: Json, call: Call) -> InvalidField:
 def _headers(
     call: Call, target: Target, way: TargetRoute, from_dialect: Dialect, to_dialect: Dialect
 ) -> dict[str, str]:
-    """Return the headers of a request: those of its way, and the client's own that pass by name to
-    an upstream of the same dialect, or what it is told instead. A policy's own count first."""
+    """Return the headers of the route and the forwarded headers of the client. The policy's have
+    priority."""
     server = to_dialect.server
     if server.forwarded_prefix is None:
         return way.headers

@@ -1,5 +1,7 @@
-"""How many values a JSON document holds, names not counted: in its bytes, before the first of them
-is made, and once it is read. A document that has more of them in its bytes repeats a name."""
+"""Counts the values of a JSON document, in its bytes or after parsing.
+
+A document with more values in its bytes than after parsing repeats a name.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,9 @@ def _write(document: Any) -> bytes:
 
 
 def count_values(raw: bytes, maximum: int, size: int = PIECE) -> int:
-    """Return how many values JSON has; of more than ``most`` no more than that it has more.
+    """Return the number of values in JSON bytes. Counting stops above ``most``.
 
-    Each value is the first of an object or a list that is not empty, or follows a comma. What
-    stands in texts does not count, so texts are told apart, piece by piece.
+    A value follows a comma, or is the first one of an object or a list. Strings are skipped.
     """
     inside, values, position, previous = False, 1, 0, b""
     while (

@@ -1,8 +1,7 @@
-"""JSON of many megabytes, read and written in pieces.
+"""Reads and writes JSON of many megabytes in pieces.
 
-The parsers in C read or write a whole document in one call, and no other thread has its turn
-meanwhile, the event loop's neither. Here no call is given more than a piece. What is read, refused
-and written is the same as there, to the byte.
+The C parsers hold the interpreter lock for a whole document, which would block the event loop.
+Results and errors are the same as theirs.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def decode_pieces(raw: bytes, size: int = PIECE) -> str:
 
 
 class Allowance(Protocol):
-    """How many values a document may have."""
+    """Number of values that a document may have."""
 
     def take(self) -> None:
         """Take one. Raises what ends the reading."""
@@ -54,11 +53,10 @@ class Allowance(Protocol):
 
 @frozen
 class PieceReader:
-    """Reads one JSON document as ``decoder`` does, whose hooks it uses. Raises ``ValueError`` for
-    what is no JSON, and ``RecursionError`` for what is too deep.
+    """Reads one JSON document with the hooks of ``decoder``.
 
-    With ``allowance`` a list of numbers alone is not made but kept as it is written; each other
-    value takes from it.
+    Raises ``ValueError`` for malformed JSON, and ``RecursionError`` for deep nesting. With
+    ``allowance`` a list of numbers is kept as text; each other value reduces it.
     """
 
     text: str
@@ -102,7 +100,7 @@ class PieceReader:
         return self._numbers(position) if mark == "[" else None
 
     def _numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
-        """Return a list of numbers as it is written; None for any other, and for a fault."""
+        """Return a list of numbers as text, or None for any other list."""
         begin, size = position + 1, min(SHORT, self.size)
         while True:
             part = self.text[begin : begin + size]
@@ -175,7 +173,7 @@ class PieceReader:
         return self._skip(position)
 
     def _mark(self, position: int) -> tuple[str, int]:
-        """Return the next character that is no white space, and where the text goes on."""
+        """Return the next character that is not white space, and the position after it."""
         position = self._skip(position)
         return self.text[position : position + 1], position + 1
 
@@ -185,8 +183,10 @@ class PieceReader:
         return self._skip(position)
 
     def _string(self, position: int) -> tuple[str, int]:
-        """Return a text, whose opening quote is read already. A quote is put behind each piece:
-        where the scanner comes to that one, the text goes on."""
+        """Return a string after its opening quote.
+
+        A quote is appended to each piece; if the scanner stops at that quote, the string continues.
+        """
         parts: list[str] = []
         size = min(SHORT, self.size)
         while True:
@@ -201,7 +201,7 @@ class PieceReader:
 
 
 def _is_numbers(part: str) -> bool:
-    """True if a part of a list holds numbers alone, one at the least."""
+    """Return True if part of a list has only numbers, at least one."""
     if any(mark in part for mark in _NOT_IN_NUMBERS):
         return False
     try:
@@ -211,8 +211,8 @@ def _is_numbers(part: str) -> bool:
 
 
 def whole_escapes(piece: str) -> str:
-    """Return a piece of a JSON text, which begins with no half of an escape, without what may be
-    the beginning of one at its end; two that stand for one character belong together."""
+    """Return a piece of a JSON string without an incomplete escape, or half a surrogate pair, at
+    its end."""
     position = max(0, len(piece) - LONGEST_CUT)
     while cut := _CUT_ESCAPE.search(piece, position):
         prefix = piece[: cut.start()]

@@ -89,8 +89,10 @@ def _read_large(raw: bytes) -> Any:
 
 
 def counted(raw: bytes, max_values: int) -> int:
-    """Return how many values a body holds; of a small one, how many at the most, as that is told
-    sooner. Raises ``BadRequest`` for more than ``most``."""
+    """Return the number of values of a body, for a small one an upper bound.
+
+    Raises ``BadRequest`` for more than ``most``.
+    """
     if len(raw) <= SMALL:
         values = 1 + len(raw.translate(None, _NOT_A_VALUE))
         if values <= max_values:
@@ -102,12 +104,12 @@ def counted(raw: bytes, max_values: int) -> int:
 
 
 def read_json(raw: bytes, most_values: int | None = None) -> Json:
-    """Read one JSON object in UTF-8. Raises ``BadRequest``.
+    """Parse one JSON object in UTF-8. Raises ``BadRequest``.
 
-    Refused are duplicate names, NaN and infinities, lone surrogates, other encodings, integers
-    beyond 64 bits, nesting so deep that it could not be written again, and more values than
-    ``most_values``: they are counted before the first of them is made. A large one is read in
-    pieces. What is written as we would write it is read by the faster reader: see ``_read_small``.
+    Rejected are duplicate names, NaN and infinities, lone surrogates, other encodings, integers
+    beyond 64 bits, nesting that cannot be serialized again, and more than ``most_values`` values,
+    which are counted before parsing. Large bodies are parsed in pieces; ``_read_small`` is faster
+    for others.
     """
     if most_values is not None:
         counted(raw, most_values)

@@ -1,4 +1,4 @@
-"""Server-sent events, read as the standard says and written as every SDK can read them.
+"""Server-sent events, read by the standard and written in a form that all SDKs accept.
 
 Source of the format: WHATWG HTML, section 9.2 "Server-sent events".
 """
@@ -18,16 +18,16 @@ def event(payload: bytes) -> bytes:
 
 
 def named_event(kind: str, document: bytes) -> bytes:
-    """Return the bytes of one event of an API whose clients tell events by their names."""
+    """Return the bytes of an event with a name."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 
 class EventReader:
-    """Feed it bytes however they were cut; it returns the data of each event that is complete.
+    """Parses a byte stream, and returns the data of each complete event.
 
-    Line ends may be LF, CR or CRLF; a byte order mark, comments, ``id`` and ``retry`` are skipped;
-    the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes as
-    they come, empty lines of data too, and raises ``ResponseTooLarge``. No byte is looked at twice.
+    Line ends may be LF, CR or CRLF. A byte order mark, comments, ``id`` and ``retry`` are skipped.
+    Data lines of one event are joined by a newline. Raises ``ResponseTooLarge`` for an event of
+    more than ``limit`` bytes, empty lines included. Takes linear time.
     """
 
     __slots__ = ("_begun", "_data", "_limit", "_line", "_size", "_skip_lf")

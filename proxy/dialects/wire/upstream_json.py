@@ -99,8 +99,8 @@ _decoder = json.JSONDecoder(
 class Documents:
     """Parses documents with at most `most_values` values.
 
-    Ten times as many are allowed if the others are in log-probabilities. With `vectors`, lists of
-    numbers do not count; in a large document they are kept as text.
+    Documents may have ten times as many if the others are in log-probabilities. With `vectors`,
+    lists of numbers do not count; in a large document they are kept as text.
     """
 
     most_values: int = MOST_VALUES

@@ -208,8 +208,7 @@ def _shape(rule: SecretRule) -> Shape:
 
 
 def _merge_places(places: Sequence[Place], reach: int) -> list[Place]:
-    """Merge overlapping places. The kind is that of the highest score, then of the longest
-    place."""
+    """Merge overlapping places. The highest score decides the kind, then the length."""
     result: list[Place] = []
     for place in sorted(set(places)):
         if not result or place[0] >= result[-1][1]:

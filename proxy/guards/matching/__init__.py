@@ -1,1 +1,1 @@
-"""What guards match texts with: pattern sets, word lists, checksums, learned weights."""
+"""Matching for guards: pattern sets, word lists, checksums, learned weights."""
