@@ -190,12 +190,12 @@ def environment() -> Mapping[str, str]:
 def without_certificates() -> Iterator[None]:
     """Hide the system's certificates while aiohttp is imported, which reads them for an unused
     client."""
-    before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
-    os.environ.update(dict.fromkeys(before, os.devnull))
+    hidden = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    os.environ.update(dict.fromkeys(hidden, os.devnull))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in hidden.items():
             if value is None:
                 del os.environ[name]
             else:
@@ -332,7 +332,7 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
         return None
     kind, _, path = text.partition(":")
     if kind not in LEDGERS or not path:
-        forms = " or ".join(f"{each}:PATH" for each in LEDGERS)
+        forms = " or ".join(f"{value}:PATH" for value in LEDGERS)
         raise BadSetting(f"HEADRACE_LEDGER must be off, {forms}, not {text!r}")
     if not keep:
         return LedgerAt(kind, Path(path))

@@ -184,7 +184,7 @@ def metrics_command(folder: Path) -> None:
     The maximum depends on the policies in FOLDER.
     """
     try:
-        known = list_labels(read_folder(folder, None))
+        labels = list_labels(read_folder(folder, None))
     except PolicyError as error:
         raise click.ClickException(str(error)) from None
-    click.echo("\n".join(catalog.bounds(known)))
+    click.echo("\n".join(catalog.bounds(labels)))

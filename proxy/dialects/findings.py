@@ -44,7 +44,7 @@ def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding
         if key in merged or len(merged) < MAX_FINDINGS:
             merged[key] = merged.get(key, False) or finding.found
     return tuple(
-        UpstreamFinding(stage, detector, found) for (stage, detector), found in merged.items()
+        UpstreamFinding(stage, detector, is_found) for (stage, detector), is_found in merged.items()
     )
 
 
@@ -58,8 +58,8 @@ def _from_detections(data: Json) -> Iterator[UpstreamFinding]:
         summary = _mapping(_mapping(_mapping(data, DETECTIONS), name), "summary")
         for detector, value in islice(summary.items(), MAX_NAMES):
             if _NAME.fullmatch(detector):
-                found = not value if detector in LOW_IS_BAD else bool(value)
-                yield UpstreamFinding(stage, detector, found)
+                is_found = not value if detector in LOW_IS_BAD else bool(value)
+                yield UpstreamFinding(stage, detector, is_found)
 
 
 def _from_hooks(data: Json) -> Iterator[UpstreamFinding]:
@@ -228,10 +228,10 @@ def _stage_detections(results: Iterable[GuardResult]) -> Json:
     return {"summary": summary, "details": details}
 
 
-def _merge(first: DetectorFindings | None, second: DetectorFindings) -> DetectorFindings:
-    if first is None:
+def _merge(first_findings: DetectorFindings | None, second: DetectorFindings) -> DetectorFindings:
+    if first_findings is None:
         return second
-    merged = dict(first.findings)
+    merged = dict(first_findings.findings)
     for kind, count in second.findings.items():
         merged[kind] = merged.get(kind, 0) + count
-    return DetectorFindings(merged, max(first.score, second.score))
+    return DetectorFindings(merged, max(first_findings.score, second.score))

@@ -51,10 +51,12 @@ def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
     if frame.family == "messages":
         pairs = zip((frame.doc or {})["content"], doc["content"], strict=True)
         content = [
-            {**after, "signature": ""}
-            if after != before and isinstance(after, dict) and "signature" in after
-            else after
-            for before, after in pairs
+            {**value_after, "signature": ""}
+            if value_after != value_before
+            and isinstance(value_after, dict)
+            and "signature" in value_after
+            else value_after
+            for value_before, value_after in pairs
         ]
         doc = {**doc, "content": content}
     options = ReadOptions(
@@ -70,12 +72,12 @@ def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
 
 def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
     """Return the frame of a whole response with the values of its placeholders."""
-    before = document_of(frame)
-    if before is None:
+    document_before = document_of(frame)
+    if document_before is None:
         return frame
-    texts = collect_texts(native_walk(before, frame.family, cut=False))
-    doc = masks.unmasked(before, texts)
-    return frame if doc is before else with_document(frame, doc, call)
+    texts = collect_texts(native_walk(document_before, frame.family, cut=False))
+    doc = masks.unmasked(document_before, texts)
+    return frame if doc is document_before else with_document(frame, doc, call)
 
 
 def _join_runs(read: Texts, frame: Frame) -> Texts:
@@ -199,17 +201,17 @@ class WholeResponseInspector:
         if None in results:
             self._prefiltered = document, read, results
             return None
-        self.record.guards += [("output", each) for each in results if each is not None]
+        self.record.guards += [("output", result) for result in results if result is not None]
         return (frame,)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Return a frame as the rules leave it, without a second prefilter after
         ``try_inspect``."""
-        before = document_of(frame)
-        if before is None:
+        document_before = document_of(frame)
+        if document_before is None:
             return (frame,)
         read, results = None, NO_RESULTS
-        if self._prefiltered is not None and self._prefiltered[0] is before:
+        if self._prefiltered is not None and self._prefiltered[0] is document_before:
             _, read, results = self._prefiltered
         self._prefiltered = None
         inspector = DocumentInspector(
@@ -221,5 +223,5 @@ class WholeResponseInspector:
             else self.walk,
             frame=frame,
         )
-        doc = await inspector.inspect(self.rules, before, self.call.body, read, results)
-        return (frame if doc is before else with_document(frame, doc, self.call),)
+        doc = await inspector.inspect(self.rules, document_before, self.call.body, read, results)
+        return (frame if doc is document_before else with_document(frame, doc, self.call),)

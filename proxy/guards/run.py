@@ -108,7 +108,9 @@ class GuardedCall:
         if plain is not None:
             results = prefilter_rules(rules.every, plain, engine.above, engine.clock)
             if None not in results:  # most requests are clean
-                self.record.guards += [("input", each) for each in results if each is not None]
+                self.record.guards += [
+                    ("input", result) for result in results if result is not None
+                ]
                 return self.plan, call
         read = plain or await engine.read(request_walk, call.body, call.size, self.record.key)
         if plain is None and not any(rule.action == "route" for rule in rules.every):

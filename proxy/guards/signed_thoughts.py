@@ -131,18 +131,18 @@ def without_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
     )
 
 
-def without_broken(before: Json, after: Json) -> Json:
+def without_broken(document_before: Json, document_after: Json) -> Json:
     """Return a request without signed and encrypted thoughts that a guard has changed: an upstream
     rejects them, and an encrypted one contains what was masked. Messages that consist of such
     blocks only are removed."""
-    old, new = before.get("input"), after.get("input")
+    old, new = document_before.get("input"), document_after.get("input")
     if old is not new and isinstance(old, list) and isinstance(new, list):
         pairs = zip(old, new, strict=True)
         items = [now for was, now in pairs if now is was or _encrypted(now) == _encrypted(was)]
-        after = {**after, "input": items}
-    old, new = before.get("messages"), after.get("messages")
+        document_after = {**document_after, "input": items}
+    old, new = document_before.get("messages"), document_after.get("messages")
     if old is new or not isinstance(old, list) or not isinstance(new, list):
-        return after
+        return document_after
     messages: list[Any] = []
     for was, now in zip(old, new, strict=True):
         blocks = now.get("content") if isinstance(now, dict) else None
@@ -157,7 +157,7 @@ def without_broken(before: Json, after: Json) -> Json:
             messages.append(now)
         elif intact:
             messages.append({**now, "content": intact})
-    return {**after, "messages": messages}
+    return {**document_after, "messages": messages}
 
 
 def _encrypted(item: Any) -> Any:

@@ -233,5 +233,5 @@ def _violations(file: sqlite3.Connection) -> Iterator[str]:
         rows = file.execute(query).fetchall()
         if rows:
             some = ", ".join(str(name) for (name,) in rows[:MAX_SHOWN])
-            more = ", ..." if len(rows) > MAX_SHOWN else ""
-            yield f"{problem}: {len(rows)} ({some}{more})"
+            extra = ", ..." if len(rows) > MAX_SHOWN else ""
+            yield f"{problem}: {len(rows)} ({some}{extra})"

@@ -52,7 +52,9 @@ def estimate_claims(plan: Plan, call: Call) -> tuple[Claim, ...]:
     if not templates:
         templates[:] = _templates(plan)  # one assignment: threads may do the same concurrently
     amounts = _amounts(plan, call, templates)
-    return tuple([each.claim or _claim(each, amounts, plan, call) for each in templates])
+    return tuple(
+        [template.claim or _claim(template, amounts, plan, call) for template in templates]
+    )
 
 
 def _runs_no_model(call: Call) -> bool:

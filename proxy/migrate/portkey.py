@@ -64,11 +64,11 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
 def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     """Return a target, or skip it and return None if its provider is unknown."""
     overrides = part.part("override_params")
-    given = part.text("provider") or part.text("virtual_key") or ""
+    text = part.text("provider") or part.text("virtual_key") or ""
     model = overrides.text("model") or ""
     if model.startswith("@"):
-        given, _, model = model[1:].partition("/")
-    provider_name = given.removeprefix("@")
+        text, _, model = model[1:].partition("/")
+    provider_name = text.removeprefix("@")
     word = _provider(provider_name)
     base_url = part.text("custom_host") or (BY_WORD[word].base_url if word else None)
     if word is None or base_url is None or not model:
@@ -80,14 +80,14 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     weight = part.number("weight", or_zero=True)
     provider = BY_WORD[word]
     upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
-    given = part.take("api_key")
-    if given is not None or provider.variable:
+    text = part.take("api_key")
+    if text is not None or provider.variable:
         variable = (
             provider.variable
             if provider_name == word and provider.variable
             else variable_of(provider_name)
         )
-        upstream["api_key"] = draft.secret(given, variable, part.at("api_key"))
+        upstream["api_key"] = draft.secret(text, variable, part.at("api_key"))
     if provider.name != price_provider(provider.dialect):
         upstream["provider"] = provider.name
     target: dict[str, Any] = {"upstream": draft.upstream(provider_name, upstream), "model": model}

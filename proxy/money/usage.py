@@ -310,8 +310,8 @@ class Price:
 
     def _for_prompt(self, tokens: Tokens) -> Price:
         prompt = tokens.prompt_total
-        for above, price in self.tier_prices:
-            if prompt > above:
+        for threshold, price in self.tier_prices:
+            if prompt > threshold:
                 return price
         return self
 

@@ -13,14 +13,14 @@ class LazyTable(Mapping[str, T]):
     """Maps names to values at ``module:name``, imported on access, which may raise
     ``ImportError``.
 
-    ``beside`` is a module that is imported together with any value.
+    ``companion`` is a module that is imported together with any value.
     """
 
     __slots__ = ("_beside", "_places")
 
-    def __init__(self, places: Mapping[str, str], beside: str | None = None) -> None:
+    def __init__(self, places: Mapping[str, str], companion: str | None = None) -> None:
         self._places = places
-        self._beside = beside
+        self._beside = companion
 
     def __getitem__(self, word: str) -> T:
         module, _, name = self._places[word].partition(":")

@@ -57,10 +57,10 @@ class Calls:
 
     async def _until_none(self, seconds: float) -> None:
         if self._tasks:
-            self._none = none = asyncio.Event()
+            self._none = no_calls = asyncio.Event()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await none.wait()
+                    await no_calls.wait()
 
 
 @frozen

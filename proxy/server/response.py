@@ -30,13 +30,13 @@ BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
 class Answered(web.StreamResponse):
     """Placeholder for a response that was already sent. ``kept`` keeps the connection open."""
 
-    def __init__(self, *, kept: bool) -> None:
+    def __init__(self, *, keeps_connection: bool) -> None:
         super().__init__()
         self._eof_sent = True
-        self._keep_alive = kept
+        self._keep_alive = keeps_connection
 
 
-KEEP_OPEN, CLOSED = Answered(kept=True), Answered(kept=False)
+KEEP_OPEN, CLOSED = Answered(keeps_connection=True), Answered(keeps_connection=False)
 
 
 class ResponseWriter:

@@ -101,15 +101,15 @@ def model_labels(record: Record, facts: CallSummary) -> dict[str, Value | None]:
 
 def model_attributes(record: Record, facts: CallSummary) -> Attributes:
     """Return the attributes of the span of a model call, which covers all its attempts."""
-    last, tokens = record.attempts[-1], facts.tokens
+    last_attempt, tokens = record.attempts[-1], facts.tokens
     attributes = {
         **model_labels(record, facts),
         "gen_ai.response.finish_reasons": tuple(facts.finish_reasons) or None,
-        "gen_ai.response.id": last.meter.answer_id,
-        "gen_ai.response.model": last.meter.answer_model,
+        "gen_ai.response.id": last_attempt.meter.answer_id,
+        "gen_ai.response.model": last_attempt.meter.answer_model,
         "gen_ai.response.time_to_first_chunk": first_chunk_s(record, facts),
         "error.type": facts.error,
-        **_request_parameters(record, last),
+        **_request_parameters(record, last_attempt),
     }
     if facts.source not in UNCOUNTED:
         attributes |= {
@@ -153,12 +153,12 @@ def _messages(texts: Sequence[CapturedText]) -> str | None:
     return orjson.dumps(messages).decode() if messages else None
 
 
-def _request_parameters(record: Record, last: Attempt) -> Attributes:
+def _request_parameters(record: Record, last_attempt: Attempt) -> Attributes:
     """Return the parameters of the request, after the rules have changed them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
-    changes = record.plan.model_calls[last.model_call].overrides_for(last.target)
-    body = parameters(record.call, last.target, changes)
+    changes = record.plan.model_calls[last_attempt.model_call].overrides_for(last_attempt.target)
+    body = parameters(record.call, last_attempt.target, changes)
     attributes: dict[str, Value | None] = {
         name: value
         for field, name in NUMERIC_PARAMETERS.items()

@@ -64,7 +64,7 @@ class CallMetrics:
         if facts.failure is not None or facts.skips or facts.dropped_tags:
             self._count_failures(deployment, facts)
         if len(facts.attempts) > 1:
-            self._count_fallbacks(deployment, [each.attempt for each in facts.attempts])
+            self._count_fallbacks(deployment, [attempt.attempt for attempt in facts.attempts])
 
     def _count_key(self, facts: CallSummary) -> None:
         """Note the use of a key, or count a call without a valid one."""
@@ -128,10 +128,10 @@ class CallMetrics:
     def _observe_pace(self, deployment: str, attempt: Attempt, tokens: int, trace_id: str) -> None:
         """Observe the mean seconds between the tokens of a stream, and the tokens per second."""
         model, meter = attempt.target.model, attempt.meter
-        first, last = meter.first_token_at, meter.last_token_at
-        if tokens >= 2 and first is not None and last is not None and last > first:
+        first_at, last_at = meter.first_token_at, meter.last_token_at
+        if tokens >= 2 and first_at is not None and last_at is not None and last_at > first_at:
             gaps = self._series["headrace_inter_token_latency_seconds", deployment, model]
-            gaps.observe((last - first) / (tokens - 1), trace_id)
+            gaps.observe((last_at - first_at) / (tokens - 1), trace_id)
         duration = (attempt.ended or attempt.started) - attempt.started
         if tokens and duration > 0:
             speeds = self._series["headrace_output_tokens_per_second", deployment, model]
@@ -176,8 +176,8 @@ class CallMetrics:
             costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
             costs.value += parts[cost_type] / NANO
         if loss is not None:
-            lost = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
-            lost.value += bill.cost / NANO
+            lost_tokens = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
+            lost_tokens.value += bill.cost / NANO
 
     def _count_decisions(self, deployment: str, facts: CallSummary) -> None:
         """Count decisions of limits and guards, and rules in shadow mode."""
@@ -223,9 +223,9 @@ class CallMetrics:
     def _count_fallbacks(self, deployment: str, attempts: list[Attempt]) -> None:
         """Count each fallback, from the attempt of the same model call before it."""
         for number, attempt in enumerate(attempts):
-            before = [
-                other for other in attempts[:number] if other.model_call == attempt.model_call
+            earlier_attempts = [
+                earlier for earlier in attempts[:number] if earlier.model_call == attempt.model_call
             ]
-            if attempt.reason == "fallback" and before:
-                names = (before[-1].target.upstream.name, attempt.target.upstream.name)
+            if attempt.reason == "fallback" and earlier_attempts:
+                names = (earlier_attempts[-1].target.upstream.name, attempt.target.upstream.name)
                 self._series["headrace_fallbacks_total", deployment, *names].value += 1

@@ -52,15 +52,15 @@ def shortened(entry: Entry) -> Entry:
     lists = {name: value for name, value in entry.items() if isinstance(value, list)}
     bare: Entry = {**entry, **{name: [] for name in lists}, "cut": dict.fromkeys(lists, MAX_LINE)}
     room = MAX_LINE - SEAL_BYTES - len(orjson.dumps(bare))
-    kept: dict[str, list[Any]] = {}
+    kept_items: dict[str, list[Any]] = {}
     for name in sorted(lists, key=lambda name: len(lists[name])):
-        share = room // (len(lists) - len(kept))
+        share = room // (len(lists) - len(kept_items))
         ends = list(accumulate(len(orjson.dumps(item)) + 1 for item in lists[name]))
         count = bisect_right(ends, share)
-        kept[name] = lists[name][:count]
+        kept_items[name] = lists[name][:count]
         room -= ends[count - 1] if count else 0
-    cut = {name: len(lists[name]) - len(items) for name, items in kept.items()}
-    return {**entry, **kept, "cut": {name: count for name, count in cut.items() if count}}
+    cut = {name: len(lists[name]) - len(items) for name, items in kept_items.items()}
+    return {**entry, **kept_items, "cut": {name: count for name, count in cut.items() if count}}
 
 
 def _digest(data: bytes) -> str:

@@ -117,19 +117,19 @@ class Decisions:
 
     def _write(self, entries: list[Entry]) -> None:
         """Write entries. The spool passes those that were not taken again."""
-        lost = self._spool.lost - self._counted
-        if lost:
-            entries = [{**entries[0], "missing": lost}, *entries[1:]]
-        done = 0
+        lost_count = self._spool.lost - self._counted
+        if lost_count:
+            entries = [{**entries[0], "missing": lost_count}, *entries[1:]]
+        result = 0
         if self._chain.is_in_place() or self._replace():
-            before = self._chain.seq
-            done = self._chain.append(entries)
-            if self._chain.seq // LOG_EVERY > before // LOG_EVERY:
+            count_before = self._chain.seq
+            result = self._chain.append(entries)
+            if self._chain.seq // LOG_EVERY > count_before // LOG_EVERY:
                 self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
-        self._spool.done(done)
-        if done:
-            self._counted += lost
-        is_failing = done < len(entries)
+        self._spool.done(result)
+        if result:
+            self._counted += lost_count
+        is_failing = result < len(entries)
         if is_failing != self._is_failing:
             self._is_failing = is_failing
             self._log.warning("decisions.failing" if is_failing else "decisions.mended")
@@ -140,10 +140,10 @@ class Decisions:
             chain = ChainFile(self._path)
         except BadChain:
             return False
-        before, self._chain = self._chain, chain
-        before.close()
+        file_before, self._chain = self._chain, chain
+        file_before.close()
         self._replaced()
-        ended = {"seq": before.seq, "hash": before.head}
+        ended = {"seq": file_before.seq, "hash": file_before.head}
         self._log.error("decisions.begun_anew", file=str(self._path), **ended)
         self._log.info("decisions.begin", seq=chain.seq, hash=chain.head)
         return True

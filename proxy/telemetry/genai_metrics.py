@@ -61,9 +61,9 @@ class GenAiMetrics:
         kind = KINDS.get(facts.endpoint or "", INFERENCE)
         labels: dict[str, Any] = model_labels(record, facts)
         error = {} if facts.error is None else {"error.type": facts.error}
-        first, last = record.attempts[0], record.attempts[-1]
-        ended = last.ended or record.ended or last.started
-        self._histograms[f"{kind}.duration"].record(ended - first.started, labels | error)
+        first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
+        ended = last_attempt.ended or record.ended or last_attempt.started
+        self._histograms[f"{kind}.duration"].record(ended - first_attempt.started, labels | error)
         if kind == INFERENCE and (first_s := first_chunk_s(record, facts)) is not None:
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
         if facts.source in UNCOUNTED or kind not in (INFERENCE, EMBEDDINGS):
@@ -81,8 +81,12 @@ class GenAiMetrics:
             ("input", tokens.prompt_total, tokens.audio_input, tokens.image_input),
             ("output", tokens.completion_total, tokens.audio_output, tokens.image_output),
         ):
-            rest = "text" if audio or image else "unknown"
-            counts = {"audio": audio, "image": image, rest: max(0, total - audio - image)}
+            remaining_counts = "text" if audio or image else "unknown"
+            counts = {
+                "audio": audio,
+                "image": image,
+                remaining_counts: max(0, total - audio - image),
+            }
             for modality, count in counts.items():
                 if count:
                     counter = self._counters[f"{INFERENCE}.usage.{side}_tokens"]

@@ -210,6 +210,6 @@ class LineWriter:
             self._spool.done(len(lines))
             return
         end = written + data.startswith(b"\n", written)  # a line that lacks only its end is whole
-        whole = max(0, data.count(b"\n", 0, end) - len(prefix))
-        self._spool.done(whole)
-        self._spool.drop("write_failed", len(lines) - whole)
+        total = max(0, data.count(b"\n", 0, end) - len(prefix))
+        self._spool.done(total)
+        self._spool.drop("write_failed", len(lines) - total)

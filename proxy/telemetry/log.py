@@ -51,7 +51,7 @@ def canonical(record: Record) -> dict[str, Any]:
     target = facts.served.target if facts.served else None
     saved, failure = facts.saved, facts.failure
     is_used = facts.source != "none"
-    cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
+    cost, lost_count, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
     line = {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
         "level": LEVEL_OF[facts.outcome],
@@ -85,7 +85,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "tokens": _counts(facts.tokens) if is_used and facts.source != "unknown" else None,
         "usage_source": facts.source,
         "cost_usd": cost / NANO if is_used and cost is not None else None,
-        "lost_cost_usd": lost / NANO if is_used and lost is not None else None,
+        "lost_cost_usd": lost_count / NANO if is_used and lost_count is not None else None,
         "cache": facts.cache,
         "cache_semantic_match": facts.semantic_match,
         "guards": _verdicts(facts.verdicts) if facts.verdicts else [],

@@ -100,7 +100,9 @@ class Registry:
     def _drop_expired(self) -> None:
         now = self._now()
         current = [
-            each for each in self._admitted if each.expires_at is None or each.expires_at > now
+            admitted
+            for admitted in self._admitted
+            if admitted.expires_at is None or admitted.expires_at > now
         ]
         if len(current) == len(self._admitted):
             return
@@ -120,7 +122,9 @@ class Registry:
 
     def _merge_allowed(self) -> None:
         self._allowed = {
-            label_set: frozenset().union(*(each.values[label_set] for each in self._admitted))
+            label_set: frozenset().union(
+                *(admitted.values[label_set] for admitted in self._admitted)
+            )
             for label_set in LABEL_SETS
         }
 

@@ -136,9 +136,12 @@ class Traces:
             for attempt in record.attempts
         ]
         if record.attempts:
-            first, last = record.attempts[0], record.attempts[-1]
+            first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
             attributes = {**model_attributes(record, facts), **texts}
-            times = (first.started, last.ended or record.ended or last.started)
+            times = (
+                first_attempt.started,
+                last_attempt.ended or record.ended or last_attempt.started,
+            )
             spans.append(self._span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None
         server = self._span(

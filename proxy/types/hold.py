@@ -59,7 +59,7 @@ def _is_holding(detector: object) -> TypeGuard[HasPartialMatcher]:
 class Cuttable(Protocol):
     """A detector of values that may be adjacent: a match across messages may be two values."""
 
-    def is_cut(self, text: str, found: Finding, ends: Sequence[tuple[int, int]]) -> bool:
+    def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         """Return True if a finding in joined messages is one value that was split.
 
         ``ends`` are pairs of the end of a message and the start of the next one, within the

@@ -217,13 +217,13 @@ class StateRef:
         """Return True if a target of the deployment has the state."""
         return self.target == (target.upstream.name if self.is_conversation else target.id)
 
-    def is_beside(self, other: StateRef) -> bool:
+    def is_beside(self, other_ref: StateRef) -> bool:
         """Return True if one target can have both states."""
-        if self.deployment != other.deployment:
+        if self.deployment != other_ref.deployment:
             return False
-        if self.is_conversation == other.is_conversation:
-            return self.target == other.target
-        wide, narrow = (self, other) if self.is_conversation else (other, self)
+        if self.is_conversation == other_ref.is_conversation:
+            return self.target == other_ref.target
+        wide, narrow = (self, other_ref) if self.is_conversation else (other_ref, self)
         return narrow.target.startswith(f"{wide.target}/")
 
 

@@ -332,7 +332,9 @@ class Health:
         if state is None:
             if len(states) >= MAX_TARGETS:
                 self._endpoints.clear()
-                for idle_key in [other for other in states if states[other].is_idle]:
+                for idle_key in [
+                    other_state for other_state in states if states[other_state].is_idle
+                ]:
                     del states[idle_key]
             state = states[key] = new_state()
         return state

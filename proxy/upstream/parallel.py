@@ -141,11 +141,11 @@ async def _wait_for_winner(tasks: list[HedgeTask]) -> HedgeTask | None:
     """Wait for a response. Return None if all fail, or one so that no other may succeed."""
     pending = set(tasks)
     while pending:
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finished, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
-            if task in done and not isinstance(task.result(), ProxyError):
+            if task in finished and not isinstance(task.result(), ProxyError):
                 return task
-        if any(_is_final(task) for task in done):
+        if any(_is_final(task) for task in finished):
             return None
     return None
 

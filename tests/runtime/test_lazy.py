@@ -20,7 +20,7 @@ def test_a_table_knows_its_words_without_importing_what_they_stand_for() -> None
 
 
 def test_what_stands_beside_a_table_is_imported_with_any_of_its_words() -> None:
-    table: LazyTable[object] = LazyTable({"sep": "os.path:sep"}, beside="proxy.is_no_module")
+    table: LazyTable[object] = LazyTable({"sep": "os.path:sep"}, companion="proxy.is_no_module")
 
     assert "sep" in table
     with pytest.raises(ImportError, match="is_no_module"):

@@ -238,15 +238,15 @@ class ChoiceReader:
         """Return True if events represent all members of a choice."""
         holder = self._form.holder
         if holder:
-            rest = {name: member for name, member in value.items() if name != holder}
+            other_members = {name: member for name, member in value.items() if name != holder}
             if type(message) is not dict:
-                return message is None and fits(rest, SILENT_OF_CHOICE)
+                return message is None and fits(other_members, SILENT_OF_CHOICE)
         else:
-            rest = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
+            other_members = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
         text = message.get("content", message.get("text"))
         if text and type(text) is str:  # the text has an event for log-probabilities
-            rest.pop("logprobs", None)
-        return fits(rest, SILENT_OF_CHOICE) and all(
+            other_members.pop("logprobs", None)
+        return fits(other_members, SILENT_OF_CHOICE) and all(
             [self._is_silent_member(name, member, message) for name, member in message.items()]
         )
 

@@ -85,14 +85,14 @@ def _without_thoughts(message: Any, removed: set[str]) -> Any:
     names = {name for name in THOUGHTS & message.keys() if message[name]}
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    others = [part for part in parts if not _is_thought(part)]
-    has_thoughts = len(others) < len(parts)
+    other_parts = [part for part in parts if not _is_thought(part)]
+    has_thoughts = len(other_parts) < len(parts)
     if not (names or has_thoughts):
         return message
     result = {name: value for name, value in message.items() if name not in names}
     if has_thoughts:
         names.add("thinking")
-        result["content"] = others or None
+        result["content"] = other_parts or None
     removed |= names
     return result if any(result.get(name) for name in _CONTENT) else None
 

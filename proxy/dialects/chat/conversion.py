@@ -70,8 +70,8 @@ class ChatToLegacy:
                 "logprobs": legacy_form(choice.get("logprobs"), self._lengths.add(choice, text)),
                 "finish_reason": choice.get("finish_reason"),
             }
-            others = {k: v for k, v in message.items() if k not in ("role", "content") and v}
-            choices.append({**legacy, **others})
+            other_members = {k: v for k, v in message.items() if k not in ("role", "content") and v}
+            choices.append({**legacy, **other_members})
         has_text = any(c["text"] or c["finish_reason"] is not None or len(c) > 4 for c in choices)
         if choices and not has_text and not doc.get("usage"):
             return None

@@ -147,17 +147,19 @@ def _as_parts(value: Any) -> Any:
     return [{"type": "text", "text": text}] if text else []
 
 
-def _continues(last: Any, part: Any) -> bool:
+def _continues(last_value: Any, part: Any) -> bool:
     """Return True if a part of a text or of thoughts continues the one before it."""
-    if not (isinstance(last, dict) and isinstance(part, dict)):
+    if not (isinstance(last_value, dict) and isinstance(part, dict)):
         return False
     kind = part.get("type")
     members = _JOINED_PARTS.get(kind) if isinstance(kind, str) else None
-    if members is None or last.get("type") != kind:
+    if members is None or last_value.get("type") != kind:
         return False
-    if kind not in _PART_LISTS and not (_is_text(last.get(kind)) and _is_text(part.get(kind))):
+    if kind not in _PART_LISTS and not (
+        _is_text(last_value.get(kind)) and _is_text(part.get(kind))
+    ):
         return False
-    return last.keys() <= members and part.keys() <= members
+    return last_value.keys() <= members and part.keys() <= members
 
 
 def _plain(value: Any) -> Any:
@@ -182,8 +184,8 @@ def _whole_choice(choice: Json) -> Json:
             for call in calls
         ]
         message["content"] = message["content"] or None
-    rest = {name: value for name, value in choice.items() if name != "delta"}
-    return {"index": rest.pop("index", 0), "message": message, **rest}
+    other_members = {name: value for name, value in choice.items() if name != "delta"}
+    return {"index": other_members.pop("index", 0), "message": message, **other_members}
 
 
 def as_stream(doc: Json) -> list[Json]:

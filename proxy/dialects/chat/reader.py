@@ -194,34 +194,39 @@ class ChatReader:
         if _is_placeholder(unit):
             self._held[delta.part] = delta.text
             return events[:-1]
-        held = self._held.pop(delta.part, "") if delta.text.strip(SPACE) else ""
-        if held and not delta.text.lstrip(SPACE).startswith("{"):
-            delta = delta._replace(text=held + delta.text)
+        pending = self._held.pop(delta.part, "") if delta.text.strip(SPACE) else ""
+        if pending and not delta.text.lstrip(SPACE).startswith("{"):
+            delta = delta._replace(text=pending + delta.text)
         return (*events[:-1], delta)
 
     def _release_held(self) -> list[Frame]:
-        held, self._held = self._held, {}
-        return [self._frame((Delta(part, text),)) for part, text in held.items()]
+        pending, self._held = self._held, {}
+        return [self._frame((Delta(part, text),)) for part, text in pending.items()]
 
     def _split(
         self, doc: Json, head: list[Event], choices: list[Choice], tail: list[Event]
     ) -> list[Frame]:
         """Return frames with one text each. Usage is in the last one if that ends a choice."""
         natives = tuple(event for event in tail if type(event) is Native)
-        others = tuple(event for event in tail if type(event) is not Native)
+        other_events = tuple(event for event in tail if type(event) is not Native)
         frames: list[Frame] = []
         for events, part in split(doc, choices, self._form):
             frames.append(self._frame((*head, *events, *natives), part))
             head = []
-        if not others:
+        if not other_events:
             return frames
         usage = {"usage": doc["usage"]} if "usage" in doc else {}
-        last = frames[-1]
-        if any(type(event) is Finish for event in last.events):
-            frames[-1] = self._frame((*last.events, *others), {**(last.doc or {}), **usage})
+        last_frame = frames[-1]
+        if any(type(event) is Finish for event in last_frame.events):
+            frames[-1] = self._frame(
+                (*last_frame.events, *other_events), {**(last_frame.doc or {}), **usage}
+            )
             return frames
         identity = {name: doc[name] for name in IDENTITY if name in doc}
-        return [*frames, self._frame((*others, *natives), {**identity, "choices": [], **usage})]
+        return [
+            *frames,
+            self._frame((*other_events, *natives), {**identity, "choices": [], **usage}),
+        ]
 
     def _note_shape(self, doc: Json, choices: list[Choice]) -> None:
         """Keep the shape of a document that is one delta, for the next document."""

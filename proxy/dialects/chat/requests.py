@@ -30,8 +30,8 @@ def logprobs_as_count(body: Json) -> Json:
     if type(logprobs) is not bool:
         return body
     count = (body.get("top_logprobs") or 0) if logprobs else None
-    others = {k: v for k, v in body.items() if k not in ("logprobs", "top_logprobs")}
-    return others if count is None else others | {"logprobs": count}
+    other_fields = {k: v for k, v in body.items() if k not in ("logprobs", "top_logprobs")}
+    return other_fields if count is None else other_fields | {"logprobs": count}
 
 
 def logprobs_as_flag(body: Json) -> Json:
@@ -56,8 +56,8 @@ def chat_request(body: Json) -> Json:
     """Return a legacy request as a chat, whose user message is the prompt. Raises
     `InvalidField`."""
     message = {"role": "user", "content": _one_text(body.get("prompt"))}
-    rest = {k: v for k, v in body.items() if k != "prompt"}
-    return logprobs_as_flag({**rest, "messages": [message]})
+    other_fields = {k: v for k, v in body.items() if k != "prompt"}
+    return logprobs_as_flag({**other_fields, "messages": [message]})
 
 
 def _text(message: Json) -> str:
@@ -80,10 +80,10 @@ def legacy_request(body: Json) -> Json:
     and ends with `assistant:`. Raises `InvalidField` for content that is not text."""
     turns = [f"{message['role']}: {_text(message)}" for message in body.get("messages") or ()]
     prompt = "\n\n".join([*turns, "assistant:"])
-    rest = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}
+    other_fields = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}
     if body.get("max_completion_tokens") is not None:
-        rest["max_tokens"] = body["max_completion_tokens"]
-    return logprobs_as_count({**rest, "prompt": prompt})
+        other_fields["max_tokens"] = body["max_completion_tokens"]
+    return logprobs_as_count({**other_fields, "prompt": prompt})
 
 
 def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:

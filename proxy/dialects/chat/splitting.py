@@ -35,8 +35,8 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
         return
     message = value[holder] if holder else value
     names = {unit.name for unit in choice.units}
-    rest = {name: member for name, member in message.items() if name not in names}
-    base: Json = {**value, holder: rest} if holder else {"text": "", **rest}
+    other_members = {name: member for name, member in message.items() if name not in names}
+    base: Json = {**value, holder: other_members} if holder else {"text": "", **other_members}
     base |= {name: None for name in ("finish_reason", "logprobs") if base.get(name)}
     minimal: Json = {"index": value.get("index", choice.number)}
     minimal[holder or "text"] = {} if holder else ""
@@ -50,10 +50,12 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
             else:
                 content = alone(unit.value, paths[number - 1], _delta(events).text)
             member = {unit.name: content if unit.position is None else [content]}
-            made = {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
+            documents = (
+                {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
+            )
             if any(type(event) is Attach for event in events):
-                made["logprobs"] = value["logprobs"]
-            yield tuple(_moved(event, unit, depth, number) for event in events), made
+                documents["logprobs"] = value["logprobs"]
+            yield tuple(_moved(event, unit, depth, number) for event in events), documents
             base = minimal
     if choice.finish is not None:
         end = {**base, "logprobs": None, "finish_reason": value["finish_reason"]}

@@ -76,8 +76,8 @@ class SurrogateJoiner:
 def without_halves(doc: Json) -> Json:
     """Return a document with a question mark in place of each half."""
     plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
-    made: Json = orjson.loads(plain)
-    return made
+    document: Json = orjson.loads(plain)
+    return document
 
 
 def _plain(value: Any) -> Any:

@@ -206,7 +206,7 @@ def _address(
 
 
 def _headers(
-    own: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
+    policy_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
     """Return the ``own`` headers of the proxy and the allowed headers of the client."""
     server = DIALECTS[upstream.dialect].server
@@ -214,6 +214,6 @@ def _headers(
     forwarded |= {
         name: client[name] for name in FORWARDED_HEADERS if SETTINGS.fullmatch(client.get(name, ""))
     }
-    headers = {**server.usual_headers, **forwarded, **own, "accept": "*/*"}
+    headers = {**server.usual_headers, **forwarded, **policy_headers, "accept": "*/*"}
     del headers["content-type"]
     return headers | ({"content-type": media_type} if media_type else {})

@@ -40,14 +40,16 @@ def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) 
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
     from_dialect = DIALECTS[call.head.dialect]
     with stored.errors_name_items():
-        made = translate_request(as_response, target, from_dialect, to_dialect)
-    body: Json = {name: made.body[name] for name in ("input", "metadata") if name in made.body}
+        request = translate_request(as_response, target, from_dialect, to_dialect)
+    body: Json = {
+        name: request.body[name] for name in ("input", "metadata") if name in request.body
+    }
     if "metadata" in call.body and call.body["metadata"] is None:  # there are to be none any more
         body["metadata"] = None
     if "input" in body:
         body["items"] = restore_item_ids(body.pop("input"), call.item_ids)
     written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
-    return _request(call, target, to_dialect, written, made.dropped_fields)
+    return _request(call, target, to_dialect, written, request.dropped_fields)
 
 
 def _request(

@@ -219,8 +219,8 @@ def _without_usage(body: Json) -> Json:
     """Return a body that asks for no usage: its upstream would refuse it."""
     options = {**(body["stream_options"] or {})}
     options.pop("include_usage", None)
-    others = {name: value for name, value in body.items() if name != "stream_options"}
-    return {**others, "stream_options": options} if options else others
+    other_options = {name: value for name, value in body.items() if name != "stream_options"}
+    return {**other_options, "stream_options": options} if options else other_options
 
 
 def _too_deep(body: Json, call: Call) -> InvalidField:

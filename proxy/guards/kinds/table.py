@@ -38,5 +38,5 @@ KINDS: LazyTable[GuardKind[Any]] = LazyTable(
         "presidio": "proxy.guards.services.presidio:KIND",
         "moderation": "proxy.guards.services.moderation:KIND",
     },
-    beside="proxy.guards.run",
+    companion="proxy.guards.run",
 )

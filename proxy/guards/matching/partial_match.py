@@ -309,9 +309,9 @@ def _sequence_prefix(
             min_length = max(0, min_length - isinstance(part, Character))
             continue
         branches = [prefix]
-        for whole, remaining in _whole_patterns(part, min_length):
+        for full_text, remaining in _whole_patterns(part, min_length):
             tail = _sequence_prefix(parts[index:], remaining, ending, is_followed=is_followed)
-            branches.append(tail and whole + tail)
+            branches.append(tail and full_text + tail)
         pattern = _alternation(branches)
         return pattern and "".join(lead) + pattern
     return None

@@ -159,8 +159,8 @@ def _next_word(text: str, start: int) -> int:
     return start + 1
 
 
-def _joined(first: str, second: str) -> bool:
-    return _in_word(first) and _in_word(second) and not UNSPACED.match(first + second)
+def _joined(first_text: str, second: str) -> bool:
+    return _in_word(first_text) and _in_word(second) and not UNSPACED.match(first_text + second)
 
 
 def _in_word(character: str) -> bool:

@@ -111,7 +111,7 @@ class StreamFilter:
 
     def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return the texts of a frame. `others` are those that no delta has, if already walked."""
-        going = [each for each in delta_texts(frame) if self._concerns(each.text)]
+        going = [delta_text for delta_text in delta_texts(frame) if self._concerns(delta_text.text)]
         complete: list[Text] = []
         for text in (
             collect_texts(other_texts(frame)) if walked_texts is None else walked_texts

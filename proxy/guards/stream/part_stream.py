@@ -155,12 +155,18 @@ class PartStream:
                 out += stream._frames_of(held_text)
             else:
                 out.append(_with_texts(held_text.frame, held_text.group.texts))
-                streams = [other for text in held_text.group.texts if (other := _stream_of(text))]
-                for other in streams:
-                    other._queue.popleft()
+                streams = [
+                    other_stream
+                    for text in held_text.group.texts
+                    if (other_stream := _stream_of(text))
+                ]
+                for other_stream in streams:
+                    other_stream._queue.popleft()
                 blocked_streams += [
                     stream,
-                    *reversed([other for other in streams if other is not stream]),
+                    *reversed(
+                        [other_stream for other_stream in streams if other_stream is not stream]
+                    ),
                 ]
                 stream = blocked_streams.pop()
 

@@ -70,12 +70,12 @@ class View:
         source: View | None = None,
         *,
         normal: bool = False,
-        whole: tuple[int, int] | None = None,
+        full_text: tuple[int, int] | None = None,
         written: bool = False,
     ) -> None:
         self.cased = cased
         self.normal = normal
-        self.whole = whole
+        self.whole = full_text
         self.written = written
         self._edits = edits
         self._below = source
@@ -375,7 +375,7 @@ def _decoded(
 def _layers(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _read(text, escaped=False, torn=False, max_run=None, layers=layers - 1)[0]:
-        yield View(view.cased, view._edits, view._below, normal=view.normal, whole=span)
+        yield View(view.cased, view._edits, view._below, normal=view.normal, full_text=span)
 
 
 def _letters_apart(text: str) -> int:
@@ -394,4 +394,4 @@ def _letters_apart(text: str) -> int:
 
 def _unmasked(view: View, shadow: re.Match[str]) -> View:
     text = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
-    return View(text, whole=view.span(*shadow.span()))
+    return View(text, full_text=view.span(*shadow.span()))

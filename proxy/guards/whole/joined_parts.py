@@ -280,8 +280,8 @@ def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedPar
     cuts = [cut for message in row for cut in message]
     first_text = texts[cuts[0].number]
     ends_in_space = all(
-        left[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
-        for left, next_message in pairwise(row)
+        remaining[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
+        for remaining, next_message in pairwise(row)
     )
     for separator in SEPARATORS[:1] if ends_in_space else SEPARATORS:
         starts: list[int] = []

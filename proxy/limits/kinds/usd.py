@@ -75,7 +75,7 @@ def max_cost(
     price: Price, prompt_tokens: int, output_tokens: int, model: str, body: Mapping[str, Any]
 ) -> int | None:
     """Return the most nano-USD that a call may cost, or None if text has no price."""
-    tiers = [tier for above, tier in price.tier_prices or () if prompt_tokens > above]
+    tiers = [tier for threshold, tier in price.tier_prices or () if prompt_tokens > threshold]
     text_rates = (tiers[0] if tiers else price).rates
     if (prompt_tokens and text_rates[INPUT] is None) or (
         output_tokens and text_rates[OUTPUT] is None

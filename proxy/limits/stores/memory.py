@@ -228,10 +228,10 @@ def _eviction_order(counters: dict[CounterKey, Counter]) -> Iterator[CounterKey]
     First the surplus of the largest owners, then one counter of each owner in turn.
     """
     rates = [key for key, counter in counters.items() if isinstance(counter, Rate)]
-    others = [key for key, counter in counters.items() if not isinstance(counter, Rate)]
+    other_keys = [key for key, counter in counters.items() if not isinstance(counter, Rate)]
     last_rank: dict[str, int] = {}
     keys_by_rank: list[list[CounterKey]] = []
-    for key in chain(reversed(others), reversed(rates)):
+    for key in chain(reversed(other_keys), reversed(rates)):
         limit, scope = key
         first_label, _, _ = scope.partition("|")
         owner = first_label if first_label.startswith("key:") else limit

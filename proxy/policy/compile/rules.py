@@ -201,7 +201,7 @@ class RuleCompiler:
             fallback = self._targets.targets((*path, "fallback"), config.fallback)
         set_values = config.set.model_dump(exclude_none=True) if config.set else {}
         caps = config.cap.model_dump(exclude_none=True) if config.cap else {}
-        when, refuse, without = config.when, config.refuse, config.without
+        when, refuse, removed_guards = config.when, config.refuse, config.without
         return Rule(
             name=name,
             when=self.condition((*path, "when"), when) if when else conditions.ALWAYS,
@@ -214,8 +214,8 @@ class RuleCompiler:
             limits=self.limit_compiler.limits_at((*path, "limits"), config.limits),
             cache=compile_cache(config.cache),
             guards=self.guard_compiler.compile(path, config.input, config.output),
-            without_guards=frozenset((without and without.guards) or ()),
-            without_limits=self._without(path, (without and without.limits) or []),
+            without_guards=frozenset((removed_guards and removed_guards.guards) or ()),
+            without_limits=self._without(path, (removed_guards and removed_guards.limits) or []),
             path=path,
         )
 

@@ -104,14 +104,16 @@ def order_targets(
     return order, candidates.pool_size
 
 
-def merge_rules_by_effect(route: Effects, first: Effects, every: Effects) -> Mapping[str, str]:
+def merge_rules_by_effect(
+    route: Effects, first_effects: Effects, every: Effects
+) -> Mapping[str, str]:
     """Return the rule behind each effect, each from the effects that decide it."""
-    if route is first and first is every:
+    if route is first_effects and first_effects is every:
         return route.rule_by_effect
     parts = (
         (every, PARAMETER_EFFECTS),
         (route, ROUTE_EFFECTS),
-        (first, FIRST_TARGET_EFFECTS),
+        (first_effects, FIRST_TARGET_EFFECTS),
         (every, ANY_TARGET_EFFECTS),
     )
     return {
@@ -269,13 +271,13 @@ class _ByTarget:
     ) -> ModelCall:
         """Return the model call. ``unions`` are the effects on its route, those for the first
         targets, and those for all targets."""
-        route, first, every = unions
+        route, first_effects, every = unions
         overrides_by_target = {
             target_id: self._chain.union(effects).changes
             for target_id, effects in by_target.items()
         }
         overrides = overrides_by_target[targets[0].id]
-        applied = self._chain.union(distinct((route, first)))
+        applied = self._chain.union(distinct((route, first_effects)))
         left_out = {f"left out {target.id}": rule for target, rule in self._left_out}
         return ModelCall(
             model=self._model,
@@ -284,7 +286,7 @@ class _ByTarget:
             overrides=overrides,
             rules=self._applied(applied.rules, every.rules),
             shadow_rules=self._applied(applied.shadow_rules, every.shadow_rules),
-            rule_by_effect={**merge_rules_by_effect(route, first, every), **left_out},
+            rule_by_effect={**merge_rules_by_effect(route, first_effects, every), **left_out},
             target_overrides={
                 target_id: changes
                 for target_id, changes in overrides_by_target.items()

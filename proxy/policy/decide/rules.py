@@ -258,17 +258,19 @@ def rules_by_effect(rules: Sequence[Rule]) -> Mapping[str, str]:
     return by_effect
 
 
-def _merge_changes(first: ParameterOverrides, later: ParameterOverrides) -> ParameterOverrides:
+def _merge_changes(
+    first_overrides: ParameterOverrides, later: ParameterOverrides
+) -> ParameterOverrides:
     """Return the changes of two rules. A value that ``first`` sets wins, by any of its names."""
-    if not first or not later:
-        return first or later
-    caps = dict(first.cap)
+    if not first_overrides or not later:
+        return first_overrides or later
+    caps = dict(first_overrides.cap)
     for name, cap in later.cap.items():
         caps[name] = min(cap, caps.get(name, cap))
     values = later.set
-    if not first.set.keys().isdisjoint(BOUNDS):
+    if not first_overrides.set.keys().isdisjoint(BOUNDS):
         values = {name: value for name, value in values.items() if name not in BOUNDS}
-    return ParameterOverrides({**values, **first.set}, caps)
+    return ParameterOverrides({**values, **first_overrides.set}, caps)
 
 
 def combine_limits(

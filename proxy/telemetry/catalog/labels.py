@@ -74,10 +74,10 @@ def _upstreams(roster: LabelCatalog) -> set[Values]:
 
 def _fallbacks(roster: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
     return {
-        (name, first.upstream.name, second.upstream.name)
+        (name, first_target.upstream.name, second.upstream.name)
         for name, deployment in roster.deployments.items()
-        for first, second in product(deployment.targets, deployment.targets)
-        if to_itself or first.upstream.name != second.upstream.name
+        for first_target, second in product(deployment.targets, deployment.targets)
+        if to_itself or first_target.upstream.name != second.upstream.name
     }
 
 
@@ -130,7 +130,9 @@ def _results(roster: LabelCatalog) -> Iterator[Values]:
 
 
 def _rules(roster: LabelCatalog) -> list[Values]:
-    return [(name, rule) for name, each in roster.deployments.items() for rule in each.rules]
+    return [
+        (name, rule) for name, deployment in roster.deployments.items() for rule in deployment.rules
+    ]
 
 
 def _candidate_rules(roster: LabelCatalog) -> set[Values]:
@@ -138,11 +140,17 @@ def _candidate_rules(roster: LabelCatalog) -> set[Values]:
 
 
 def _guards(roster: LabelCatalog) -> set[Values]:
-    return {(guard, stage) for each in roster.deployments.values() for stage, guard in each.guards}
+    return {
+        (guard, stage)
+        for deployment in roster.deployments.values()
+        for stage, guard in deployment.guards
+    }
 
 
 def _limits(roster: LabelCatalog) -> set[Values]:
-    return {(limit.name,) for each in roster.deployments.values() for limit in each.limits}
+    return {
+        (limit.name,) for deployment in roster.deployments.values() for limit in deployment.limits
+    }
 
 
 def _scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:

@@ -127,7 +127,7 @@ class MetricSpec:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(label for each in self.label_sets for label in each.labels)
+        return tuple(label for label_set in self.label_sets for label in label_set.labels)
 
     @property
     def lines(self) -> int:
@@ -137,14 +137,17 @@ class MetricSpec:
     def max_series(self, roster: LabelCatalog) -> int:
         """Return the largest possible number of Prometheus series."""
         return (
-            prod(len({*each.allowed(roster), each.other}) for each in self.label_sets) * self.lines
+            prod(
+                len({*label_set.allowed(roster), label_set.other}) for label_set in self.label_sets
+            )
+            * self.lines
         )
 
     def initial(self, roster: LabelCatalog) -> Iterator[Values]:
         """Yield the labels of the series that start at zero."""
         if self.lazy or not self.own:
             return
-        for values in product(*(each.initial(roster) for each in self.label_sets)):
+        for values in product(*(label_set.initial(roster) for label_set in self.label_sets)):
             yield tuple(value for part in values for value in part)
 
     def create(self) -> Counter | Gauge | Histogram:

@@ -168,7 +168,9 @@ class NameCache:
         """Try an unreachable address last from now on."""
         entry = self._entries.get(host)
         if entry is not None and address in entry.addresses:
-            entry.addresses = [other for other in entry.addresses if other != address] + [address]
+            entry.addresses = [
+                other_address for other_address in entry.addresses if other_address != address
+            ] + [address]
 
 
 class Origin(NamedTuple):
