@@ -161,13 +161,13 @@ def redis_at(text: str) -> RedisAt:
     """Read ``redis://USER:PASSWORD@HOST:PORT/DATABASE``, ``rediss://`` for TLS, ``unix://PATH``,
     or ``redis+cluster://`` and ``rediss+cluster://``, which may name several servers with commas.
     Raises ``BadSetting``, without a word of the text: there may be a password in it."""
-    found = REDIS_URL.fullmatch(text)
-    if found is None:
+    match = REDIS_URL.fullmatch(text)
+    if match is None:
         forms = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
         raise BadSetting(
             f"HEADRACE_REDIS_URL must be {forms}. Percent-encode / ? @ in the password."
         )
-    scheme, cluster, user, hosts, path, query = (part or "" for part in found.groups())
+    scheme, cluster, user, hosts, path, query = (part or "" for part in match.groups())
     names = hosts.split(",")
     if len(names) > 1 and not cluster:
         raise BadSetting(
@@ -273,10 +273,10 @@ def _check_names(environ: Mapping[str, str]) -> None:
     unknown = []
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in VARIABLES and not KUBERNETES.fullmatch(name):
-            known = [each.removeprefix(PREFIX) for each in VARIABLES]
-            near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
-            meant = f" (did you mean {PREFIX}{near[0]}?)" if near else ""
-            unknown.append(f"{name} is not a known variable{meant}")
+            names = [variable.removeprefix(PREFIX) for variable in VARIABLES]
+            similar = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1)
+            suggestions = f" (did you mean {PREFIX}{similar[0]}?)" if similar else ""
+            unknown.append(f"{name} is not a known variable{suggestions}")
     if unknown:
         ours = f"the prefix {PREFIX} is reserved for Headrace"
         raise BadSetting("; ".join((*unknown, ours)))
@@ -313,8 +313,10 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     shared = environ.get("HEADRACE_SECRET") or None
     cache = environ.get("HEADRACE_CACHE_SECRET") or shared
     current = environ.get("HEADRACE_ID_SECRET") or shared
-    others = (environ.get(f"HEADRACE_{end}", "") for end in ("SECRETS_ACCEPTED", "ID_SECRET_OLD"))
-    accepted = [secret for text in others for secret in text.split(",") if secret]
+    other_secrets = (
+        environ.get(f"HEADRACE_{end}", "") for end in ("SECRETS_ACCEPTED", "ID_SECRET_OLD")
+    )
+    accepted = [secret for text in other_secrets for secret in text.split(",") if secret]
     if accepted and not current:
         raise BadSetting("HEADRACE_SECRETS_ACCEPTED requires HEADRACE_SECRET")
     ids = tuple(dict.fromkeys([current, *accepted])) if current else ()
@@ -351,21 +353,21 @@ def _log(environ: Mapping[str, str]) -> LogAs:
     )
 
 
-def _one_of(environ: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     """Read one word of several; the first where none is said."""
-    word = environ.get(name) or known[0]
-    if word not in known:
-        raise BadSetting(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, not {word!r}")
+    word = environ.get(name) or choices[0]
+    if word not in choices:
+        raise BadSetting(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {word!r}")
     return word
 
 
 def _profiles(text: str) -> tuple[str, ...]:
-    named = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in named:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
         if name not in TRACE_PROFILES:
-            known = ", ".join(TRACE_PROFILES)
-            raise BadSetting(f"HEADRACE_TRACE_PROFILES may contain {known}, not {name!r}")
-    return named
+            choices = ", ".join(TRACE_PROFILES)
+            raise BadSetting(f"HEADRACE_TRACE_PROFILES may contain {choices}, not {name!r}")
+    return names
 
 
 def _whole(environ: Mapping[str, str], name: str, default: int, low: int = 0) -> int:

@@ -129,17 +129,17 @@ def _worst(parts: Iterable[Json]) -> Json:
     return joined
 
 
-def _worse(name: str, first: Any, second: Any) -> Any:
-    if isinstance(first, dict) and isinstance(second, dict):
-        return _worst([first, second])
-    if isinstance(first, list) and isinstance(second, list):
-        return [*first, *(item for item in second if item not in first)]
-    one, two = _number(first), _number(second)
+def _worse(name: str, value: Any, other_value: Any) -> Any:
+    if isinstance(value, dict) and isinstance(other_value, dict):
+        return _worst([value, other_value])
+    if isinstance(value, list) and isinstance(other_value, list):
+        return [*value, *(item for item in other_value if item not in value)]
+    one, two = _number(value), _number(other_value)
     if one is None or two is None:
-        return second or first
+        return other_value or value
     if one == two:
-        return first
-    return first if (one > two) is not (name in LOW_IS_BAD) else second
+        return value
+    return value if (one > two) is not (name in LOW_IS_BAD) else other_value
 
 
 def _number(value: Any) -> float | None:

@@ -99,9 +99,9 @@ class Pruned:
     nano_usd: int = 0
     retained: int = 0
 
-    def __add__(self, other: Pruned) -> Pruned:
-        retained = self.retained + other.retained
-        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd, retained)
+    def __add__(self, addend: Pruned) -> Pruned:
+        retained = self.retained + addend.retained
+        return Pruned(self.calls + addend.calls, self.nano_usd + addend.nano_usd, retained)
 
 
 def prune_limit_ms(before_ms: int, now_ms: int) -> int:

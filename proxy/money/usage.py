@@ -81,8 +81,8 @@ class Tokens:
             output=self.output + max(0, completion - self.completion_total),
         )
 
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
+    def __add__(self, addend: Tokens) -> Tokens:
+        return Tokens(**{name: getattr(self, name) + getattr(addend, name) for name in _COUNTS})
 
 
 _COUNTS = tuple(f.name for f in fields(Tokens))

@@ -63,17 +63,17 @@ def of_limits(admission: LimitDecision) -> dict[str, str]:
         kind = limit.kind
         if kind.headers is not None and not limit.shadow:
             debt = admission.readings[index * READING]
-            left = limit.capacity + -debt // limit.debt_per_unit
-            share = left / limit.capacity if left > 0 else 0.0
+            available = limit.capacity + -debt // limit.debt_per_unit
+            share = available / limit.capacity if available > 0 else 0.0
             if kind not in tightest or share < tightest[kind][0]:
-                tightest[kind] = share, limit, left if left > 0 else 0, debt
+                tightest[kind] = share, limit, available if available > 0 else 0, debt
     headers: dict[str, str] = {}
     for kind in RATES:
         if kind in tightest and kind.headers is not None:
             size, remaining, reset = kind.headers
-            _, limit, left, debt = tightest[kind]
+            _, limit, available, debt = tightest[kind]
             headers[size] = str(limit.capacity)
-            headers[remaining] = str(left)
+            headers[remaining] = str(available)
             headers[reset] = f"{-(-debt // limit.drain_per_ms) / 1000:g}s"
     return headers
 

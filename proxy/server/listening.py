@@ -101,8 +101,8 @@ async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tup
             listener.close()
 
     opened.push_async_callback(stop)
-    for each in bound.sockets:
-        listening = socket.socket(fileno=os.dup(each.fileno()))
+    for bound_socket in bound.sockets:
+        listening = socket.socket(fileno=os.dup(bound_socket.fileno()))
         listening.setblocking(False)
         reception = Reception(server, listening)
         listeners.append(await loop.create_server(reception, sock=listening, backlog=BACKLOG))

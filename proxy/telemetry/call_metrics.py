@@ -98,8 +98,10 @@ class CallMetrics:
             self._count_attempt(attempt, facts.trace_id)
             model = attempt.target.model
             if attempt is facts.served and facts.ttft_s is not None:
-                first = series["headrace_time_to_first_token_seconds", deployment, model]
-                first.observe(facts.ttft_s, facts.trace_id)
+                first_token_histogram = series[
+                    "headrace_time_to_first_token_seconds", deployment, model
+                ]
+                first_token_histogram.observe(facts.ttft_s, facts.trace_id)
             if bill is None:
                 continue
             is_used = True

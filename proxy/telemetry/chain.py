@@ -138,15 +138,15 @@ class ChainFile:
         if error is None:
             with suppress(OSError):
                 os.fsync(self._fd)
-        done = sum(1 for *_, end in states[1:] if written >= end - 1)
-        self.seq, self.head, end = states[done]
-        if done:
+        complete = sum(1 for *_, end in states[1:] if written >= end - 1)
+        self.seq, self.head, end = states[complete]
+        if complete:
             self._torn, self._open_line = data[end:written], written == end - 1
         elif self._open_line:
             self._torn, self._open_line = data[prefix:written], written < prefix
         else:
             self._torn += data[:written]
-        return max(0, done - (len(batch) - len(entries)))
+        return max(0, complete - (len(batch) - len(entries)))
 
     def _resume(self, path: Path) -> None:
         """Find the last complete line. The bytes after it are an incomplete one."""
@@ -245,9 +245,9 @@ class _ChainReader:
         return None
 
 
-def verify(path: Path, known: Iterable[str] = ()) -> Verified:
+def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verified:
     """Check a chain from its first line. It must contain all ``known`` hashes."""
-    reader, missing = _ChainReader(), set(known)
+    reader, missing = _ChainReader(), set(known_hashes)
     broken: tuple[int, str] | None = None
     number = 0
     with path.open("rb") as file:

@@ -121,8 +121,8 @@ def _failure_fields(failure: Failure) -> dict[str, Any]:
 
 def _counts(tokens: Tokens) -> dict[str, int]:
     """Return the counts that are not zero. They do not overlap."""
-    named = zip(TOKEN_TYPES, tokens.counts(), strict=True)
-    counts = {name: count for name, count in named if count}
+    by_type = zip(TOKEN_TYPES, tokens.counts(), strict=True)
+    counts = {name: count for name, count in by_type if count}
     if tokens.cache_write_1h or tokens.web_searches:
         counts |= tokens.extra_counts()
     return counts

@@ -112,7 +112,7 @@ class Metrics:
             amounts: tuple[float, ...] = (standing.remaining / limit.capacity,)
             if limit.is_budget:
                 usd = (limit.capacity, standing.used, standing.remaining)
-                amounts += (*(each / NANO for each in usd), now + (standing.reset_s or 0.0))
+                amounts += (*(nano_usd / NANO for nano_usd in usd), now + (standing.reset_s or 0.0))
             for name, amount in zip(_LIMIT_GAUGES, amounts, strict=False):
                 shown[name][limit.name, standing.scope or "all"] = amount
         for name, values in shown.items():

@@ -75,9 +75,11 @@ class Registry:
         """
         admitted = _Admitted(_allowed(roster), source)
         with self._lock:
-            for other in self._admitted:
-                if other.source == source and not other.is_active:  # it was rejected
-                    other.expires_at = self._now()
+            for admitted_roster in self._admitted:
+                if (
+                    admitted_roster.source == source and not admitted_roster.is_active
+                ):  # it was rejected
+                    admitted_roster.expires_at = self._now()
             self._admitted.append(admitted)
             self._drop_expired()
             self._merge_allowed()
@@ -85,9 +87,13 @@ class Registry:
                 self._start(roster)
 
         def activate() -> None:
-            for other in self._admitted:
-                if other.source == source and other.expires_at is None and other is not admitted:
-                    other.expires_at = self._now() + RETIRED_S
+            for admitted_roster in self._admitted:
+                if (
+                    admitted_roster.source == source
+                    and admitted_roster.expires_at is None
+                    and admitted_roster is not admitted
+                ):
+                    admitted_roster.expires_at = self._now() + RETIRED_S
             admitted.is_active = True
 
         return activate

@@ -173,17 +173,19 @@ class Traces:
         added: dict[str, Any] = {}
         for profile in self._profiles:
             added |= profile(span_of, record, attributes)
-        known, *of_events = exported([{**attributes, **added}, *(values for _, values in events)])
+        span_attributes, *of_events = exported(
+            [{**attributes, **added}, *(values for _, values in events)]
+        )
         own_id, parent_id = ids
         parent = (
             SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED) if parent_id else None
         )
         return ReadableSpan(
-            redact_text(" ".join([f"{attributes[each]}" for each in NAMES[span_of]])),
+            redact_text(" ".join([f"{attributes[key]}" for key in NAMES[span_of]])),
             context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED),
             parent=parent,
             resource=self._resource,
-            attributes=known,
+            attributes=span_attributes,
             events=[
                 Event(event, values, ended_ns)
                 for (event, _), values in zip(events, of_events, strict=True)
@@ -206,13 +208,19 @@ def _is_error(attributes: Attributes) -> bool:
 
 def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
-    known = [
-        {name: value for name, value in each.items() if value is not None} for each in attributes
+    known_attributes = [
+        {name: value for name, value in span_values.items() if value is not None}
+        for span_values in attributes
     ]
-    text = repr(known)  # one search instead of one for each value: nearly always it finds nothing
+    text = repr(
+        known_attributes
+    )  # one search instead of one for each value: nearly always it finds nothing
     if "\\ud" not in text and redact_text(text) == text:
-        return known
-    return [{name: _redacted(value) for name, value in each.items()} for each in known]
+        return known_attributes
+    return [
+        {name: _redacted(value) for name, value in span_values.items()}
+        for span_values in known_attributes
+    ]
 
 
 def _redacted(value: Any) -> Any:

@@ -148,8 +148,8 @@ def _continued(
     if name is None:
         if not (call.is_repeated and text):
             return call, fragment
-        named = {**fragment, "function": {"name": call.name}}
-        return None, _with_text(named, text_of_call(fragment)[1])
+        with_name = {**fragment, "function": {"name": call.name}}
+        return None, _with_text(with_name, text_of_call(fragment)[1])
     if _begins(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_over and isinstance(name, str):

@@ -165,8 +165,8 @@ class FamilyFrameReader:
     def _in_place(self, frames: Iterable[Frame]) -> Sequence[Frame]:
         """Return the frames that follow now, with whole surrogate pairs."""
         for frame in frames:
-            whole = frame if self._joiner is None else self._joiner.feed(frame)
-            self._placed += (whole,) if self._order is None else self._order.feed(whole)
+            joined = frame if self._joiner is None else self._joiner.feed(frame)
+            self._placed += (joined,) if self._order is None else self._order.feed(joined)
         placed, self._placed = self._placed, []
         return placed
 

@@ -49,10 +49,10 @@ def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
     opposites: dict[str, set[str]] = {}
     for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
-        left, right = map(word_overlap.stem, pair.split("/"))
-        if left != right:
-            opposites.setdefault(left, set()).add(right)
-            opposites.setdefault(right, set()).add(left)
+        positive, negative = map(word_overlap.stem, pair.split("/"))
+        if positive != negative:
+            opposites.setdefault(positive, set()).add(negative)
+            opposites.setdefault(negative, set()).add(positive)
     return {stem: frozenset(opposite_stems) for stem, opposite_stems in opposites.items()}
 
 

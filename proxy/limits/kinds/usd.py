@@ -53,9 +53,9 @@ class UsdBudget(LimitKind):
         if refusal.retry_after_s is None:
             text = f"This call may cost more than the whole {budget}. Request fewer output tokens."
         else:
-            rest = "" if remaining is None else f" {self.figure(remaining)} is left."
+            remaining_text = "" if remaining is None else f" {self.figure(remaining)} is left."
             reset = limit.calendar.next_start(at_ms).isoformat(timespec="seconds")
-            text = f"This call may cost more than is left of {budget}.{rest} It resets at {reset}."
+            text = f"This call may cost more than is left of {budget}.{remaining_text} It resets at {reset}."
         return BudgetExceeded(text, limit.name, "insufficient_quota", refusal.retry_after_s)
 
 

@@ -228,14 +228,14 @@ def _build_plan(
     model_calls = tuple([part.model_call for part in ruled])
     first_effects = distinct([effects for part in ruled for effects in part.first_effects])
     all_effects = distinct([effects for part in ruled for effects in part.all_effects])
-    route = first = every = NO_EFFECTS
+    route = first_union = every = NO_EFFECTS
     if chain is not None:
         route = chain.union(distinct([part.route_effects for part in ruled]))
-        first, every = chain.union(first_effects), chain.union(all_effects)
+        first_union, every = chain.union(first_effects), chain.union(all_effects)
     refusal = route.refusal
-    limits = combine_limits(deployment.limits, first, first_effects)
+    limits = combine_limits(deployment.limits, first_union, first_effects)
     guards = combine_guards(deployment.guards, every, all_effects)
-    cache = deployment.cache if first.cache is None else first.cache.cache
+    cache = deployment.cache if first_union.cache is None else first_union.cache.cache
     if path is not None:  # passthrough requests are sent once and unchanged
         model_calls = tuple(
             replace(part, overrides=UNCHANGED, target_overrides={}) for part in model_calls
@@ -264,7 +264,7 @@ def _build_plan(
         cache=None if is_uncached else cache,
         may_refresh=key.may_refresh,
         guards=guards,
-        rule_by_effect=merge_rules_by_effect(route, first, every),
+        rule_by_effect=merge_rules_by_effect(route, first_union, every),
         passed=path,
         basis=basis,
         unpriced=unpriced,

@@ -158,15 +158,17 @@ class _ByTarget:
         chosen, pool_size = self._choose(route, served, first_targets)
         targets = chosen + self._fallback(route)
         by_target = {t.id: self._effects(t, first_targets) for t in targets}
-        first = distinct(effects for t in targets[:pool_size] for effects in by_target[t.id])
+        first_effects = distinct(
+            effects for t in targets[:pool_size] for effects in by_target[t.id]
+        )
         while detours := self._detours(by_target):
             by_target |= {t.id: self._effects(t, first_targets) for t in detours}
         every = _flatten(by_target)
-        unions = route, self._chain.union(first), self._chain.union(every)
+        unions = route, self._chain.union(first_effects), self._chain.union(every)
         return RuledModelCall(
             model_call=self._model_call(targets, pool_size, unions, by_target),
             route_effects=route,
-            first_effects=first,
+            first_effects=first_effects,
             all_effects=every,
             chosen_count=len(chosen),
             left_out=tuple(self._left_out),
@@ -294,13 +296,13 @@ class _ByTarget:
             },
         )
 
-    def _applied(self, first: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
+    def _applied(self, first_rules: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
         """Return the rules of the first targets, and those that change or guard later ones."""
-        if first == every:
-            return first
+        if first_rules == every:
+            return first_rules
         rules = self._chain.rules
         later = {name for name in every if rules[name].changes or any(rules[name].guards)}
-        return self._chain.in_order({*first, *later})
+        return self._chain.in_order({*first_rules, *later})
 
 
 def is_priced(target: Target, call: Call) -> bool:

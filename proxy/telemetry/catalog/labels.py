@@ -118,8 +118,8 @@ def _nameless(roster: LabelCatalog) -> list[Values]:
 
 def _lapsed(roster: LabelCatalog) -> list[Values]:
     """Return the reasons why a key is invalid. A key known by its digest only has no name."""
-    named = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
-    return [*_nameless(roster), ("revoked", NONE), *named]
+    with_key = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
+    return [*_nameless(roster), ("revoked", NONE), *with_key]
 
 
 def _results(roster: LabelCatalog) -> Iterator[Values]:
