@@ -35,7 +35,7 @@ from tests.ledger.kept import kept, ledgered
 from tests.test_pipeline import BEARER
 
 CALLS = 150
-SAID = """retry: {times: 1, wait: 1ms, max_wait: 2ms}
+TEXT = """retry: {times: 1, wait: 1ms, max_wait: 2ms}
     limits:
       - {name: month, usd: 900 per month, unpriced: allow}
       - {name: tokens, tokens: 100M per day}
@@ -133,7 +133,7 @@ class Told:
 
 
 async def told_of(mixed: Mixed, folder: Path, upstream: ScriptedUpstream) -> Told:
-    async with ledgered(folder, upstream, SAID) as (proxy, client, path):
+    async with ledgered(folder, upstream, TEXT) as (proxy, client, path):
         for start in range(0, CALLS, 10):
             batch = mixed.ways[start : start + 10]
             await asyncio.gather(*(ask(client, u, w, streamed=s) for u, w, s in batch))

@@ -16,11 +16,11 @@ from tests.for_each import for_each
 
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text()
-FIRST = (TOP / "docs" / "first-folder.md").read_text()
+FIRST_VALUE = (TOP / "docs" / "first-folder.md").read_text()
 COOKBOOK = (TOP / "docs" / "cookbook.md").read_text()
 MIGRATING = (TOP / "docs" / "migrating.md").read_text()
-OTHERS = ("BEDROCK", "GEMINI", "MISTRAL", "GROQ", "XAI", "DEEPSEEK", "TOGETHER", "OPENROUTER")
-PROVIDERS = ("OPENAI", "AZURE_OPENAI", "ANTHROPIC", "FIREWORKS", *OTHERS)
+OTHER_VALUES = ("BEDROCK", "GEMINI", "MISTRAL", "GROQ", "XAI", "DEEPSEEK", "TOGETHER", "OPENROUTER")
+PROVIDERS = ("OPENAI", "AZURE_OPENAI", "ANTHROPIC", "FIREWORKS", *OTHER_VALUES)
 SECRETS = {"HF_TOKEN": "hf-1", **{f"{name}_API_KEY": "sk-1" for name in PROVIDERS}}
 RECIPES = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", COOKBOOK, re.DOTALL | re.MULTILINE))
 
@@ -84,7 +84,7 @@ def test_readme_snippet_compiles() -> None:
 
 
 def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
-    upstreams, target, priced = blocks(FIRST, "yaml")
+    upstreams, target, priced = blocks(FIRST_VALUE, "yaml")
     folder = tmp_path / "my-policies"
     write_starter(folder)
     (folder / "upstreams.yaml").write_text(upstreams)
@@ -100,10 +100,10 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
     mended = tests.read_text().replace("openai/gpt-4o-mini", "openai/smol")
     tests.write_text(mended.replace("0.000045", "0.000002"))
 
-    assert NEXT.format(folder="my-policies", variable="OPENAI_API_KEY") in FIRST
-    assert unpriced.splitlines()[0] in FIRST
+    assert NEXT.format(folder="my-policies", variable="OPENAI_API_KEY") in FIRST_VALUE
+    assert unpriced.splitlines()[0] in FIRST_VALUE
     assert ": valid" in good
-    assert failed in FIRST
+    assert failed in FIRST_VALUE
     assert "2 passed, 0 failed" in headrace("test", str(folder))
 
     request = tmp_path / "request.json"
@@ -111,7 +111,9 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
         '{"model": "support-chat", "max_tokens": 20, "messages": [{"role": "user"}]}'
     )
     explained = headrace("explain", "--policies", str(folder), "--key", "widget", str(request))
-    lines = FIRST.partition("policy revision ")[2].partition("\n├─ limits")[0].splitlines()[1:]
+    lines = (
+        FIRST_VALUE.partition("policy revision ")[2].partition("\n├─ limits")[0].splitlines()[1:]
+    )
     assert "\n".join(lines) in explained
 
 

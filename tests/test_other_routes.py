@@ -46,7 +46,7 @@ CONVERSATION = "/v1/conversations/{id}"
 ITEMS = f"{CONVERSATION}/items"
 SECRETS = ("a secret of replicas",)
 PLACE = ("support-widget", "support-chat", "openai")
-GIVEN = ResponseIds.of(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
+VALUES = ResponseIds.of(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
 KEEPING = BEARER | {"x-headrace-deployment": "support-chat"}
 COSTLESS = (None, COUNTED, talks.TALK, talks.PAGE)
 
@@ -80,7 +80,7 @@ def models(prefix: str, credential: dict[str, str]) -> list[OtherRoute]:
     ]
 
 
-OTHERS = [
+OTHER_VALUES = [
     *models("/v1", BEARER),
     *models("", BEARER),
     *models("/v1", PORTKEY),
@@ -119,22 +119,22 @@ OTHERS = [
     OtherRoute("POST", "/messages", ANTHROPIC, {**TALK, "max_tokens": 9}, message(), TALK),
     OtherRoute("POST", "/v1/conversations", KEEPING, {}, talks.TALK, {"items": 1}),
     *(
-        OtherRoute(method, f"/v1/conversations/{GIVEN}{end}", BEARER, said, shown, wrong, route)
+        OtherRoute(method, f"/v1/conversations/{VALUES}{end}", BEARER, said, shown, wrong, route)
         for method, end, said, shown, wrong, route in (
             ("GET", "", None, talks.TALK, "/v1/conversations/conv_1", CONVERSATION),
             ("POST", "/items", {"items": [talks.QUESTION]}, talks.PAGE, {"items": 1}, ITEMS),
         )
     ),
 ]  # fmt: skip
-ASKING = [each for each in OTHERS if each.reply is not None]
+ASKING = [each for each in OTHER_VALUES if each.reply is not None]
 
 
 def name_of(route: OtherRoute) -> str:
     return f"{route.method}-{route.path}-{'+'.join(route.credential)}"
 
 
-every_route = pytest.mark.parametrize("other", OTHERS, ids=name_of)
-all_routes = for_each("other", OTHERS, ids=name_of)
+every_route = pytest.mark.parametrize("other", OTHER_VALUES, ids=name_of)
+all_routes = for_each("other", OTHER_VALUES, ids=name_of)
 asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
 
 
@@ -153,7 +153,7 @@ async def send(
 
 
 def test_each_route_is_in_a_table_of_ways_out() -> None:
-    covered = {other_other.route or other_other.path for other_other in OTHERS}
+    covered = {other_other.route or other_other.path for other_other in OTHER_VALUES}
     covered |= {route.route for route in ROUTES.values()}
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
     served = {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
@@ -254,7 +254,7 @@ async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: P
         idle = await connected(proxy)  # it stays, so that the stop is not over at once
         stop.set()
         await asyncio.sleep(0)  # the proxy learns of the stop before the first asks
-        for other_other in OTHERS:
+        for other_other in OTHER_VALUES:
             upstream.answer_with(answer(other_other.reply or {}))
             response, _ = await send(client, other_other)
             assert response.status == 200

@@ -29,7 +29,7 @@ from proxy.settings import (
 from proxy.upstream.wire.dialing import system_context
 from tests.for_each import for_each
 
-HERE = Address("127.0.0.1", 8080)
+FOLDER = Address("127.0.0.1", 8080)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_variables_are_read_and_defaults_stay() -> None:
         "HEADRACE_OTLP_ENDPOINT": "http://c:4318",
     }
 
-    chosen = from_environment(Path("p"), HERE, HERE, environ)
+    chosen = from_environment(Path("p"), FOLDER, FOLDER, environ)
 
     assert (chosen.trace_ratio, chosen.otlp_endpoint) == (0.1, "http://c:4318")
     assert chosen.trace_profiles == ("openinference", "langfuse")
@@ -110,13 +110,13 @@ BAD_VALUES = {
 )
 def test_bad_value_is_refused_by_name(environ: dict[str, str], error: str) -> None:
     with pytest.raises(BadSetting, match=error):
-        from_environment(Path("p"), HERE, HERE, environ)
+        from_environment(Path("p"), FOLDER, FOLDER, environ)
 
 
 def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
     environ = {"HEADRACE_MAX_BODY_BYTES": "100", "HEADRACE_MAX_BODIES_BYTES": "200"}
 
-    chosen = from_environment(Path("p"), HERE, HERE, environ)
+    chosen = from_environment(Path("p"), FOLDER, FOLDER, environ)
 
     share = BodyShare(Bodies(chosen.bodies_bytes))
     share.charge_to("support-widget")
@@ -126,8 +126,8 @@ def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
 def test_the_endpoint_is_used_unless_traces_are_off() -> None:
     environ = {"HEADRACE_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b"}
 
-    on = from_environment(Path("p"), HERE, HERE, environ)
-    off = from_environment(Path("p"), HERE, HERE, environ | {"OTEL_SDK_DISABLED": "true"})
+    on = from_environment(Path("p"), FOLDER, FOLDER, environ)
+    off = from_environment(Path("p"), FOLDER, FOLDER, environ | {"OTEL_SDK_DISABLED": "true"})
 
     assert (on.otlp_endpoint, on.otel.exporters) == ("http://a", ("otlp_proto_http",))
     assert (off.otlp_endpoint, off.otel.exporters) == (None, ())
@@ -143,14 +143,14 @@ def test_the_endpoint_is_used_unless_traces_are_off() -> None:
     ],
 )
 def test_a_ledger_is_a_kind_and_a_file(text: str, stored: LedgerAt | None) -> None:
-    assert from_environment(Path("p"), HERE, HERE, {"HEADRACE_LEDGER": text}).ledger == stored
+    assert from_environment(Path("p"), FOLDER, FOLDER, {"HEADRACE_LEDGER": text}).ledger == stored
 
 
 def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known() -> None:
     environ = {"HEADRACE_LEDGR": "off", "HEADRACE_COLOUR": "blue", "OTHER": "1"}
 
     with pytest.raises(BadSetting) as info:
-        from_environment(Path("p"), HERE, HERE, environ)
+        from_environment(Path("p"), FOLDER, FOLDER, environ)
 
     assert "HEADRACE_LEDGR is not a known variable (did you mean HEADRACE_LEDGER?)" in str(
         info.value
@@ -168,7 +168,7 @@ def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known(
     ],
 )
 def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(name: str) -> None:
-    from_environment(Path("p"), HERE, HERE, {name: "10.0.0.1"})
+    from_environment(Path("p"), FOLDER, FOLDER, {name: "10.0.0.1"})
 
 
 def test_all_variables_that_are_read_are_known_and_documented() -> None:
@@ -207,7 +207,7 @@ def test_the_environment_is_the_processes_own() -> None:
 def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
     fields = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": "90d"}
 
-    assert from_environment(Path("p"), HERE, HERE, fields).ledger == LedgerAt(
+    assert from_environment(Path("p"), FOLDER, FOLDER, fields).ledger == LedgerAt(
         "sqlite", Path("l.db"), 90
     )
 
@@ -256,7 +256,7 @@ def test_redis_url_error_hides_password(text: str, why: str) -> None:
     environ = {"HEADRACE_REDIS_URL": text, "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
 
     with pytest.raises(BadSetting, match=why) as info:
-        from_environment(Path("p"), HERE, HERE, environ)
+        from_environment(Path("p"), FOLDER, FOLDER, environ)
 
     assert "hr-word" not in str(info.value)
     assert "HEADRACE_REDIS_URL" in str(info.value)
@@ -274,17 +274,17 @@ def test_the_log_is_as_the_variables_say() -> None:
         "HEADRACE_DECISION_LOG": "decisions.log",
     }
 
-    assert from_environment(Path("p"), HERE, HERE, {}).log == LogAs()
-    chosen = from_environment(Path("p"), HERE, HERE, environ).log
+    assert from_environment(Path("p"), FOLDER, FOLDER, {}).log == LogAs()
+    chosen = from_environment(Path("p"), FOLDER, FOLDER, environ).log
     assert chosen == LogAs("ecs", "warning", 0.5, Path("decisions.log"))
 
 
 def test_connections_to_upstreams_are_bounded_by_a_number_from_1() -> None:
     name = "HEADRACE_MAX_UPSTREAM_CONNECTIONS"
 
-    assert from_environment(Path("p"), HERE, HERE, {name: "5000"}).upstream_connections == 5000
+    assert from_environment(Path("p"), FOLDER, FOLDER, {name: "5000"}).upstream_connections == 5000
     with pytest.raises(BadSetting, match=f"{name} must be an integer of at least 1, not '0'"):
-        from_environment(Path("p"), HERE, HERE, {name: "0"})
+        from_environment(Path("p"), FOLDER, FOLDER, {name: "0"})
 
 
 def test_what_requests_may_take_is_set() -> None:
@@ -294,7 +294,7 @@ def test_what_requests_may_take_is_set() -> None:
         "HEADRACE_MAX_BODIES_BYTES": "8",
     }
 
-    chosen = from_environment(Path("p"), HERE, HERE, fields)
+    chosen = from_environment(Path("p"), FOLDER, FOLDER, fields)
 
     assert (chosen.body_bytes, chosen.body_values, chosen.bodies_bytes) == (4, 7, 8)
 
@@ -324,9 +324,9 @@ def test_certificate_file_that_does_not_exist_ends_the_start(tmp_path: Path) -> 
     file = tmp_path / "ca.pem"
 
     with pytest.raises(BadSetting, match=rf"^SSL_CERT_FILE: {file} is not a file$"):
-        from_environment(Path("p"), HERE, HERE, {"SSL_CERT_FILE": str(file)})
+        from_environment(Path("p"), FOLDER, FOLDER, {"SSL_CERT_FILE": str(file)})
     file.touch()
-    from_environment(Path("p"), HERE, HERE, {"SSL_CERT_FILE": str(file)})
+    from_environment(Path("p"), FOLDER, FOLDER, {"SSL_CERT_FILE": str(file)})
 
 
 SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret"
@@ -356,7 +356,7 @@ SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret
 def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:
     by_name = {f"HEADRACE_{name}": value for name, value in environ.items()}
 
-    settings = from_environment(Path("p"), HERE, HERE, by_name)
+    settings = from_environment(Path("p"), FOLDER, FOLDER, by_name)
 
     assert (settings.cache_secret, settings.id_secrets) == (cache, ids)
     assert all(secret not in repr(replace(settings, environ={})) for secret in environ.values())
@@ -376,6 +376,6 @@ def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str,
 )
 def test_invalid_id_secret_is_not_printed(environ: dict[str, str], name: str) -> None:
     with pytest.raises(BadSetting, match=name) as refused:
-        from_environment(Path("p"), HERE, HERE, environ)
+        from_environment(Path("p"), FOLDER, FOLDER, environ)
 
     assert not any(value in str(refused.value) for value in environ.values() if len(value) > 1)

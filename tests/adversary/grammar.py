@@ -45,8 +45,10 @@ STRANGE = (
     "api-key",
 )  # fmt: skip
 
-KNOWN = sorted({n for d in DIALECTS.values() for fields in d.fields.values() for n in fields})
-NAMES = st.sampled_from((*BOUNDS, *ROUTING, *STRANGE, *KNOWN))
+KNOWN_VALUES = sorted(
+    {n for d in DIALECTS.values() for fields in d.fields.values() for n in fields}
+)
+NAMES = st.sampled_from((*BOUNDS, *ROUTING, *STRANGE, *KNOWN_VALUES))
 
 NUMBERS = st.one_of(
     st.sampled_from(

@@ -24,8 +24,8 @@ policies:
 """
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
 PAGE: Json = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-MADE = response()
-SAID = {"model": "gpt-4o-mini", "input": "Go on."}
+RESULT = response()
+FIELDS = {"model": "gpt-4o-mini", "input": "Go on."}
 Given = Callable[[str, str], tuple[str, str, Json | None, Json]]
 """Of a response's and a conversation's id: the method, the path, the body, and what comes."""
 ITEM: Json = {"type": "message", "role": "user", "content": "Where?"}
@@ -37,30 +37,30 @@ WAYS: dict[str, Given] = {
     ),
     "of several by weight": lambda r, c: (
         *("POST", "/v1/responses"),
-        {**SAID, "model": "drawing"},
-        MADE,
+        {**FIELDS, "model": "drawing"},
+        RESULT,
     ),
     "in the background": lambda r, c: (
         *("POST", "/v1/responses"),
-        {**SAID, "background": True},
+        {**FIELDS, "background": True},
         response(status="queued", background=True),
     ),
     "from a response": lambda r, c: (
         *("POST", "/v1/responses"),
-        {**SAID, "previous_response_id": r},
-        MADE,
+        {**FIELDS, "previous_response_id": r},
+        RESULT,
     ),
     "from a conversation": lambda r, c: (
         *("POST", "/v1/responses"),
-        {**SAID, "conversation": c},
-        MADE,
+        {**FIELDS, "conversation": c},
+        RESULT,
     ),
     "by a model that has not its response": lambda r, c: (
         *("POST", "/v1/responses"),
-        {**SAID, "model": "keeper", "previous_response_id": r},
-        MADE,
+        {**FIELDS, "model": "keeper", "previous_response_id": r},
+        RESULT,
     ),
-    "a response": lambda r, c: ("GET", f"/v1/responses/{r}", None, MADE),
+    "a response": lambda r, c: ("GET", f"/v1/responses/{r}", None, RESULT),
     "what was asked": lambda r, c: ("GET", f"/v1/responses/{r}/input_items", None, PAGE),
     "a conversation": lambda r, c: ("GET", f"/v1/conversations/{c}", None, TALK),
     "an item more": lambda r, c: (
@@ -68,13 +68,13 @@ WAYS: dict[str, Given] = {
         {"items": [ITEM]},
         PAGE,
     ),
-    "one that nobody has": lambda r, c: ("GET", "/v1/responses/resp_x", None, MADE),
+    "one that nobody has": lambda r, c: ("GET", "/v1/responses/resp_x", None, RESULT),
     "a path": lambda r, c: ("POST", "/v1/rerank", {"query": "a"}, {"results": []}),
 }
 
 
 async def made(house: House) -> tuple[str, str]:
-    house.upstream.answer_with(answer(MADE))
+    house.upstream.answer_with(answer(RESULT))
     stored_text = await house.id_of()
     house.upstream.answer_with(answer(TALK))
     by_name = {"x-headrace-deployment": "support-chat", "authorization": f"Bearer {KEY}"}

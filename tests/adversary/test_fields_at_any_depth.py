@@ -176,7 +176,7 @@ SAME_NAMES: Json = {
     "tools": [{"type": "mcp", "server_url": ELSEWHERE}], "container": {"id": "e"},
 }  # fmt: skip
 SCHEMA: Json = {"type": "object", "properties": SAME_NAMES, "required": ["server_url"]}
-OWN: dict[str, Json] = {
+OWN_DOCUMENT: dict[str, Json] = {
     "metadata": {"metadata": SAME_NAMES},
     "chat function": {"tools": [{"type": "function", "function": {"parameters": SCHEMA}}]},
     "Responses function": {"tools": [{"type": "function", "parameters": SCHEMA}]},
@@ -224,7 +224,7 @@ OWN: dict[str, Json] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("body", OWN.values(), ids=list(OWN))
+@pytest.mark.parametrize("body", OWN_DOCUMENT.values(), ids=list(OWN_DOCUMENT))
 def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
     assert permitted(body, UPSTREAM) == (body, [])
 
@@ -265,22 +265,22 @@ async def test_drops_tool(tool: str, client: ClientSession, upstream: ScriptedUp
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_conversation_drops_unguarded_tools(tool: str, path: str, there: House) -> None:
+async def test_conversation_drops_unguarded_tools(tool: str, path: str, gateway: House) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
-    async with there.session.post("/v1/conversations", headers=headers, json={}) as response:
+    async with gateway.session.post("/v1/conversations", headers=headers, json={}) as response:
         path = path.format(id=(await response.json())["id"])
     items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
 
-    async with there.session.post(path, headers=headers, json={"items": items}) as response:
+    async with gateway.session.post(path, headers=headers, json={"items": items}) as response:
         status, event = response.status, await response.json()
 
     assert (status, event["error"]["type"]) == (400, "invalid_request_error")
     assert "unless the upstream accepts" in event["error"]["message"]
-    assert len(there.upstream.requests) == 1
+    assert len(gateway.upstream.requests) == 1
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     upstream.answer_with(answer({"id": "conv_1", "object": "conversation", "created_at": 1}))
     text = policy(upstream.url).replace("  kept:\n", "  kept:\n    passthrough: [/v1/forms]\n")
     async with house(tmp_path / "policies", upstream, text) as running:
@@ -341,17 +341,17 @@ def test_a_form_field_of_the_client_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", FORMS)
-async def test_a_form_obeys_the_rules_of_json(case: str, there: House) -> None:
+async def test_a_form_obeys_the_rules_of_json(case: str, gateway: House) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
     name, value = FORMS[case]
     writer = aiohttp.MultipartWriter("form-data")
     for field, text in (("prompt", "A cat."), (name, value)):
         writer.append(text).set_content_disposition("form-data", quote_fields=False, name=field)
 
-    async with there.session.post("/v1/forms", headers=headers, data=writer) as response:
+    async with gateway.session.post("/v1/forms", headers=headers, data=writer) as response:
         status, event = response.status, await response.json()
 
     assert (status, event["error"]["type"]) == (400, "invalid_request_error")
     outermost = re.split(r"\W", event["error"]["param"])[0]
     assert outermost in (re.split(r"\W", name)[0], "form")
-    assert there.upstream.requests == []
+    assert gateway.upstream.requests == []

@@ -33,7 +33,7 @@ def under(guard: str) -> str:
 
 
 RETRY = under("keywords, words: [zqforbidden], action: retry")
-WHOLE = {
+DOCUMENT = {
     "a judged one": under("length, characters: 1000000, action: block"),
     "a counted one": under("sponge, action: flag"),
     "a pattern without end": under("keywords, patterns: ['zq.*forbidden'], action: mask"),
@@ -94,11 +94,11 @@ def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = E
     ("policies", "stream", "bounded"),
     [
         *(("", False, True), (RETRY, False, True), (RETRY, True, True), ("", True, False)),
-        *((PASSING, True, False), *((policies, True, True) for policies in WHOLE.values())),
+        *((PASSING, True, False), *((policies, True, True) for policies in DOCUMENT.values())),
     ],
     ids=[
         *("whole", "whole under a guard", "a stream that is kept", "a stream"),
-        *("a stream that a guard follows", *WHOLE),
+        *("a stream that a guard follows", *DOCUMENT),
     ],
 )
 async def test_answers_that_are_held_have_one_bound(
@@ -129,11 +129,11 @@ async def test_answers_that_are_held_have_one_bound(
     assert all(fate.loss for record in refused for _, fate, bill in record.billing.attempts if bill)
 
 
-SAID = response_events(item_events(0, text_item("x"), "x" * SIZE))
+FIELDS = response_events(item_events(0, text_item("x"), "x" * SIZE))
 
 
 @pytest.mark.parametrize(
-    ("model", "events"), [("support-chat", SAID), ("search-answers", EVENTS)], ids=["own", "chat"]
+    ("model", "events"), [("support-chat", FIELDS), ("search-answers", EVENTS)], ids=["own", "chat"]
 )
 async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
     model: str, events: Sequence[Json], tmp_path: Path, upstream: ScriptedUpstream

@@ -35,7 +35,7 @@ from tests.doubles import (
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+POSITION = datetime(2026, 1, 1, tzinfo=UTC)
 HI = [{"role": "user", "content": "Hi"}]
 SENT_AT = 100.0
 LIMIT = 32_000  # what Claude Code allows with each call
@@ -60,7 +60,7 @@ class Api:
 
     def call(self, **options: Any) -> Call:
         return sample_call(
-            {"model": "m", **self.body, self.bound: LIMIT, **options}, {}, AT, self.path
+            {"model": "m", **self.body, self.bound: LIMIT, **options}, {}, POSITION, self.path
         )
 
 
@@ -139,7 +139,7 @@ PLAIN_STREAM = (
     Case(10, text=10, text_after=2, ended_after=20),
     Case(400, thoughts=400, ended_after=20),
 )
-WHOLE = (
+DOCUMENT = (
     Case(0, ended_after=0.0),
     Case(1, ended_after=2**-10),
     Case(44, ended_after=0.875),
@@ -181,13 +181,13 @@ def test_interrupted_output_is_bounded_by_time_and_by_the_request(api: Api, erro
         for case in THINKING_STREAM:
             record = interrupted(api, api.call(stream=True, **thinking), case, error)
             assert booked(record) == case.booked, (thinking, case)
-        for case in WHOLE:
+        for case in DOCUMENT:
             record = interrupted(api, api.call(**thinking), case, error)
             assert booked(record) == case.booked, (thinking, case)
     for case in PLAIN_STREAM:
         record = interrupted(api, api.call(stream=True), case, error)
         assert booked(record) == case.booked, case
-    for case in WHOLE:
+    for case in DOCUMENT:
         record = interrupted(api, api.call(), case, error)
         assert booked(record) == case.booked, case
 
@@ -195,7 +195,7 @@ def test_interrupted_output_is_bounded_by_time_and_by_the_request(api: Api, erro
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS.keys())
 def test_each_of_several_answers_is_written_at_its_own_pace(api: Api) -> None:
     for several in api.answers:
-        for case in WHOLE[:-1]:
+        for case in DOCUMENT[:-1]:
             record = interrupted(api, api.call(**several), case, "cancelled")
             assert booked(record) == 5 * case.booked
 

@@ -45,7 +45,7 @@ LAG_S = 0.25
 HEADER = 8000  # a head has 64 KiB, and one of its fields 8 KiB
 NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
          "enkrypt-chat")  # fmt: skip
-WHOLE = ("openai-chat", "multimodel")
+DOCUMENT = ("openai-chat", "multimodel")
 POLICY = """
 policies:
   default:
@@ -193,7 +193,7 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
         known_names -= CHECKED_FIELDS["openai"]["chat"].keys()
     for item in sorted({*known_names, *DIALECTS[dialect].client.aliases}):
         yield f"{item} is a text", {item: text}
-    if name not in WHOLE:
+    if name not in DOCUMENT:
         return
     for item in ("model", "stop", "user", "unknown", "tools", "metadata", "logit_bias"):
         yield f"{item} is a list of one", {item: [text]}

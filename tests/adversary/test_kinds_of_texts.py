@@ -24,7 +24,7 @@ KINDS: Mapping[str, str] = {
     "input": "arguments",
 }
 """The kind of what items of Responses say."""
-CALLED: Json = {"id": "call_0", "name": NAME, "input": {"says": MARK}}
+CALL: Json = {"id": "call_0", "name": NAME, "input": {"says": MARK}}
 BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
     "text": (
         {"type": "text", "text": MARK},
@@ -40,7 +40,7 @@ BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
     ),
     **{
         kind: (
-            {"type": kind, **CALLED},
+            {"type": kind, **CALL},
             {"input": {}},
             {"type": "input_json_delta", "partial_json": orjson.dumps({"says": MARK}).decode()},
             "arguments",

@@ -14,8 +14,8 @@ from tests.guards.doubles import rule, short_digests, tallies
 from tests.guards.growth import TIMES, lines
 from tests.guards.stream import frames as made
 
-FEW = 40
-MOST = TIMES * 1.5
+SMALL_COUNT = 40
+MAXIMUM = TIMES * 1.5
 OPEN = "[EMAIL_x"  # may go on as a placeholder
 Make = Callable[[], StreamFilter]
 
@@ -48,10 +48,12 @@ def fed(frames: Sequence[Frame], make: Make) -> list[Frame]:
 @pytest.mark.parametrize("make", [flagging, restoring])
 @pytest.mark.parametrize("name", CHUNKS)
 def test_work_grows_with_the_number_of_texts(name: str, make: Make) -> None:
-    frames, items = (made.read(*CHUNKS[name](number)) for number in (FEW, FEW * TIMES))
+    frames, items = (
+        made.read(*CHUNKS[name](number)) for number in (SMALL_COUNT, SMALL_COUNT * TIMES)
+    )
 
     assert made.documents(fed(frames, make)) == made.documents(frames)
-    assert lines(lambda: fed(items, make)) < MOST * lines(lambda: fed(frames, make))
+    assert lines(lambda: fed(items, make)) < MAXIMUM * lines(lambda: fed(frames, make))
 
 
 def test_thousands_of_chunks_wait_for_one_text() -> None:

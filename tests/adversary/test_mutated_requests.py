@@ -24,7 +24,7 @@ CALL: Json = {
     "extra_content": {"google": {"thought_signature": "s"}},
 }
 PICTURE: Json = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aaaa"}}
-SAID: Json = {"role": "assistant", "content": "x", "reasoning_content": "t", "tool_calls": [CALL]}
+FIELDS: Json = {"role": "assistant", "content": "x", "reasoning_content": "t", "tool_calls": [CALL]}
 USED: Json = {"type": "tool_use", "id": "c_signed_QUFB", "name": "f", "input": {}}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "c_signed_QUFB", "content": "r"}
 SHOWN: Json = {"type": "thinking", "thinking": "t", "signature": "s"}
@@ -43,7 +43,7 @@ REQUESTS: dict[str, tuple[str, Endpoint, Json]] = {
             "messages": [
                 {"role": "developer", "content": "d"},
                 {"role": "user", "content": [{"type": "text", "text": "hi"}, PICTURE]},
-                SAID,
+                FIELDS,
                 {"role": "tool", "tool_call_id": "call_1", "content": "r"},
             ],
             **{"tools": [TOOL], "tool_choice": "auto", "reasoning_effort": "low", "n": 1},

@@ -38,7 +38,7 @@ OUTAGES: dict[str, tuple[Script, str]] = {
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     async with house(tmp_path / "policies", upstream) as running:
         yield running
 
@@ -53,12 +53,12 @@ async def send(house: House, method: str, path: str, body: Json | None = None) -
 
 
 @pytest.mark.parametrize(("outage", "code"), [*OUTAGES.values()], ids=[*OUTAGES])
-async def test_outage_never_blames_client(outage: Script, code: str, there: House) -> None:
-    there.upstream.then(answer(response()), answer(TALK))
+async def test_outage_never_blames_client(outage: Script, code: str, gateway: House) -> None:
+    gateway.upstream.then(answer(response()), answer(TALK))
     talk_of: Any = {"model": "watched", "input": "Hi"}
-    value = (await send(there, "POST", "/v1/responses", talk_of))["id"]
-    talk = (await send(there, "POST", "/v1/conversations", {}))["id"]
-    there.upstream.answer_with(outage)
+    value = (await send(gateway, "POST", "/v1/responses", talk_of))["id"]
+    talk = (await send(gateway, "POST", "/v1/conversations", {}))["id"]
+    gateway.upstream.answer_with(outage)
     chat = {"model": "chatter", "messages": [{"role": "user", "content": "Hi"}]}
     requests: list[tuple[str, str, Json | None]] = [
         ("POST", "/v1/responses", talk_of),
@@ -70,8 +70,8 @@ async def test_outage_never_blames_client(outage: Script, code: str, there: Hous
     ]
 
     for item in requests:
-        await send(there, *item)
+        await send(gateway, *item)
 
-    records = (await there.proxy.sink.wait(2 + len(requests)))[2:]
+    records = (await gateway.proxy.sink.wait(2 + len(requests)))[2:]
     assert [record.outcome for record in records] == ["upstream_error"] * len(requests)
     assert {record.attempts[-1].error for record in records} == {code}

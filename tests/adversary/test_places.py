@@ -115,7 +115,7 @@ def _of_type(media: str, name: str = "media_type") -> Callable[[str], Json]:
     return lambda said: {name: media, "data": said}
 
 
-SAID: Mapping[str, Callable[[str], Json]] = {
+FIELDS: Mapping[str, Callable[[str], Json]] = {
     **{media: _of_type(media) for media in TYPES},
     **{f"{media} as mimeType": _of_type(media, "mimeType") for media in TYPES},
     **{each: _of_type(f"text/plain; charset={each}") for each in NAMED_CHARSETS},
@@ -133,7 +133,7 @@ SAID: Mapping[str, Callable[[str], Json]] = {
         "data": "\r\n".join(said[at : at + 60] for at in range(0, len(said), 60)),
     },
 }
-HELD: Mapping[str, Callable[[Json], Json]] = {
+PENDING: Mapping[str, Callable[[Json], Json]] = {
     "a source": lambda part: {"messages": [{"content": [{"type": "document", "source": part}]}]},
     "a file": lambda part: {"messages": [{"content": [{"type": "file", "file": part}]}]},
     "a tool's result": lambda part: {"messages": [{"content": [{"content": [part]}]}]},
@@ -141,12 +141,12 @@ HELD: Mapping[str, Callable[[Json], Json]] = {
 }
 
 
-@for_each("text", SAID)
+@for_each("text", FIELDS)
 @for_each("broken", BROKEN)
 async def test_invalid_byte_hides_nothing_in_text_data(broken: str, text: str) -> None:
-    for pending, name in product(HELD.values(), PLANTS):
+    for pending, name in product(PENDING.values(), PLANTS):
         raw = BROKEN[broken](PLANTS[name].encode())
-        body = pending(SAID[text](base64.b64encode(raw).decode()))
+        body = pending(FIELDS[text](base64.b64encode(raw).decode()))
 
         assert (await looked(request_texts(body), "block", name)).blocked is not None, body
         assert await slips(body, request_texts(body), name) is None
@@ -157,7 +157,7 @@ async def test_invalid_byte_hides_nothing_in_text_data(broken: str, text: str) -
 async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about: Json) -> None:
     for name, plant in PLANTS.items():
         data = base64.b64encode(BROKEN[broken](plant.encode())).decode()
-        body = HELD["a file"]({**about, "file_data": data})
+        body = PENDING["a file"]({**about, "file_data": data})
 
         assert (await looked(request_texts(body), "block", name)).blocked is not None, body
 
@@ -168,7 +168,7 @@ async def test_invalid_byte_leaves_text_beside_it_alone(word: str, text: str) ->
     data = base64.b64encode(b"\0\xff " + f"off to {word} ".encode() * 6000).decode()
     result = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
 
-    texts = request_texts(HELD["a file"](SAID[text](data)))
+    texts = request_texts(PENDING["a file"](FIELDS[text](data)))
     looking = await Engine(Ticks()).inspect([GuardRule("words", result)], texts)
 
     assert looking.results[0].findings == {"word": 6000}
@@ -293,7 +293,7 @@ async def test_no_order_of_chunks_hides_a_word(places: list[Json], data: st.Data
 
 
 GUARDS = "{guard: keywords, words: [forbidden], whole_words: false}, {guard: secrets}, {guard: pii}"
-ASKED: Mapping[str, Callable[[str], Json]] = {
+REQUEST: Mapping[str, Callable[[str], Json]] = {
     "content": lambda said: {"messages": [{"role": "user", "content": said}], "prompt": said},
     "a field that nobody knows": lambda said: {"zq": {"deep": [said]}},
     "a name": lambda said: {"zq": {said: 1}},
@@ -304,10 +304,10 @@ ASKED: Mapping[str, Callable[[str], Json]] = {
 async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))
-    tried = islice(zip(cycle(ASKED), turns([*FORMS]), strict=False), 60)
+    tried = islice(zip(cycle(REQUEST), turns([*FORMS]), strict=False), 60)
     async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
         for place, (form, plant) in tried:
-            fields = ASKED[place](FORMS[form](PLANTS[plant]))
+            fields = REQUEST[place](FORMS[form](PLANTS[plant]))
             known_values = {
                 key: value for key, value in fields.items() if key in (*route.said, "zq")
             }

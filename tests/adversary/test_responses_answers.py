@@ -35,7 +35,7 @@ from tests.golden.pipeline import Pipeline, written
 SUMMARY: Json = {"type": "summary_text", "text": "a thought"}
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": [SUMMARY], "encrypted_content": "c"}
 USED = response()["usage"] | {"input_tokens_details": {"cached_tokens": 1}}
-WHOLE = response(THOUGHT, text_item("a text"), CALLED, usage=USED, instructions="Hm.")
+DOCUMENT = response(THOUGHT, text_item("a text"), CALLED, usage=USED, instructions="Hm.")
 STREAM = response_events(
     item_events(0, text_item("a text"), "a ", "text"),
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
@@ -56,7 +56,7 @@ PAIRS: list[tuple[FamilyName, FamilyName]] = [
 @for_each("stream", [True, False])
 def test_reads_and_writes_answer(upstream: FamilyName, client: FamilyName, stream: bool) -> None:
     turn = partial(read_whole, upstream, client, stream=stream)
-    for document in (WHOLE,) if upstream == "responses" else (CHAT, IN_PARTS):
+    for document in (DOCUMENT,) if upstream == "responses" else (CHAT, IN_PARTS):
         assert faults_of(with_odd(document), turn) == []
 
 
@@ -69,7 +69,7 @@ def test_each_chunk_of_a_chat_is_read_and_written() -> None:
 
 
 def test_a_failure_of_any_shape_is_read() -> None:
-    assert faults_of(with_odd(WHOLE), find_failure) == []
+    assert faults_of(with_odd(DOCUMENT), find_failure) == []
 
 
 @for_each("client", ["responses", "chat"])

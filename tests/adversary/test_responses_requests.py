@@ -20,7 +20,7 @@ from tests.adversary.test_messages_requests import CHAT
 from tests.doubles import Json
 
 PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
-ASKED: Json = {
+REQUEST: Json = {
     "model": "gpt-5",
     "instructions": "Be brief.",
     "include": ["message.output_text.logprobs"],
@@ -61,7 +61,7 @@ def passes(body: Json) -> None:
     tidy(body)
     prompt_context(body)
     request_texts(body)
-    without_broken(ASKED, {**ASKED, "instructions": ""})
+    without_broken(REQUEST, {**REQUEST, "instructions": ""})
 
 
 def comes_from_a_chat(body: Json) -> None:
@@ -71,7 +71,7 @@ def comes_from_a_chat(body: Json) -> None:
 
 @pytest.mark.parametrize(
     ("document", "turn"),
-    [(ASKED, crosses), (ASKED, passes), (CHAT, comes_from_a_chat)],
+    [(REQUEST, crosses), (REQUEST, passes), (CHAT, comes_from_a_chat)],
     ids=["to a chat", "to its own", "from a chat"],
 )
 def test_a_request_crosses_or_is_refused(document: Json, turn: Callable[[Json], None]) -> None:

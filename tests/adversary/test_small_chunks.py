@@ -20,7 +20,7 @@ ROUTE = ROUTES["openai"]
 HEAD = f"POST {ROUTE.path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 KEYED = f"{HEAD}Authorization: Bearer {KEY}\r\n\r\n".encode()
 STRANGER = f"{HEAD}\r\n".encode()
-SENT = 2 * 1024 * 1024
+SENT_BODY = 2 * 1024 * 1024
 CALLERS = 6
 LAG_S = 0.05
 OF_ONE_S = 0.2  # of the loop, for all that one caller sends
@@ -29,7 +29,7 @@ OF_ONE_S = 0.2  # of the loop, for all that one caller sends
 def send(address: tuple[str, int], head: bytes, piece: bytes) -> bytes:
     with socket.create_connection(address, timeout=20) as connection:
         try:
-            connection.sendall(head + piece * (SENT // len(piece)))
+            connection.sendall(head + piece * (SENT_BODY // len(piece)))
             return connection.recv(65536)
         except ConnectionError:
             return b""

@@ -25,7 +25,7 @@ from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 from tests.policy.deciding import decide
 
-AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+POSITION = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
 PRICE = {"input": 1, "output": 1}
 LARGE = {"upstream": "local", "model": "large", "price": PRICE}
@@ -180,7 +180,7 @@ def call_of(way: Way) -> Call:
     path, body = way.request
     headers = {"authorization": f"Bearer {KEY}", **way.headers}
     return read_call(
-        parse_head("POST", path, headers, Received("req_1", "nonce", AT)),
+        parse_head("POST", path, headers, Received("req_1", "nonce", POSITION)),
         {**body, "model": way.model},
     )
 
@@ -232,11 +232,11 @@ def test_no_name_of_a_model_sheds_what_a_rule_adds(way: str) -> None:
         assert "shared/adds" in plan.rules, when
 
 
-AWAY = {"refuse": "Not this one.", "targets": [ELSEWHERE], "model": "small"}
+UNAVAILABLE = {"refuse": "Not this one.", "targets": [ELSEWHERE], "model": "small"}
 KEPT = [
     (way, does)
     for way, said in WAYS.items()
-    for does in AWAY
+    for does in UNAVAILABLE
     if not said.chosen and (does != "model" or not said.deployment or "balance" in said.deployment)
 ]
 
@@ -245,7 +245,7 @@ KEPT = [
 def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
     fields = WAYS[way]
     for when, condition in CONDITIONS.items():
-        rule = {"name": "away", "when": condition, does: AWAY[does]}
+        rule = {"name": "away", "when": condition, does: UNAVAILABLE[does]}
 
         plan = decide(snapshot_of(written(fields, rule)), call_of(fields))
 
@@ -322,7 +322,7 @@ def test_what_holds_for_what_is_asked_holds_for_what_takes_its_place() -> None:
         assert leg.overrides.set == {"temperature": 0}
 
 
-OWN: Json = {
+OWN_DOCUMENT: Json = {
     "input": [{"guard": "pii", "action": "mask"}],
     "limits": [{"name": "money", "usd": "5 per day"}],
 }
@@ -344,7 +344,7 @@ LET_OFF = {"guards": ["pii"], "limits": ["money"]}
 )
 def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limited: bool) -> None:
     rule = {"name": "let-off", "when": {"model": "large"}, "without": LET_OFF}
-    way = Way(model, deployment=deployment, policy=OWN)
+    way = Way(model, deployment=deployment, policy=OWN_DOCUMENT)
     plan = decide(snapshot_of(written(way, rule)), call_of(way))
 
     assert bool(plan.guards.input) is guarded
@@ -355,7 +355,7 @@ def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limit
 def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
     rule = {"name": "let-off", "when": {"model": {"glob": "[fF]*"}}, "without": LET_OFF}
     name = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
-    way = Way(model, HEADER, policy=OWN)
+    way = Way(model, HEADER, policy=OWN_DOCUMENT)
     plan = decide(snapshot_of(written(way, rule, name)), call_of(way))
 
     assert len(plan.guards.input) == len(plan.limits) == 1
@@ -365,7 +365,7 @@ def test_who_asks_by_the_name_of_a_deployment_may_be_let_off() -> None:
     rule = {"name": "let-off", "when": {"model": "answers"}, "without": LET_OFF}
     plans = [
         decide(snapshot_of(written(way, rule)), call_of(way))
-        for way in (Way("answers", policy=OWN), Way("large", policy=OWN))
+        for way in (Way("answers", policy=OWN_DOCUMENT), Way("large", policy=OWN_DOCUMENT))
     ]
 
     assert [len(plan.guards.input) for plan in plans] == [0, 1]
@@ -401,7 +401,7 @@ def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> 
 def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
     way = WAYS["the next of a draw"]
     for does in ("refuse", "targets"):
-        rule = {"name": "away", "when": {"model": "large"}, does: AWAY[does]}
+        rule = {"name": "away", "when": {"model": "large"}, does: UNAVAILABLE[does]}
         call, snapshot = call_of(way), snapshot_of(written(way, rule))
         explanation = explain(snapshot, key_in(snapshot), call)
         parts = [part for reason in explanation.decisions for part in reason.parts]
@@ -420,7 +420,11 @@ def test_policy_tests_see_the_rule_under_every_name(model: str, tmp_path: Path) 
     (tmp_path / "tests").mkdir()
     body = {"model": model, **CHAT[1]}
     value = {"key": "widget", "deployment": "answers", "body": body}
-    expect = {"rules": ["shared/adds"], "charged": {"added-limit": 1}, "upstream": {"body": ASKED}}
+    expect = {
+        "rules": ["shared/adds"],
+        "charged": {"added-limit": 1},
+        "upstream": {"body": REQUEST},
+    }
     case = {"tests": {"it holds": {"given": value, "expect": expect}}}
     (tmp_path / "tests" / "t.yaml").write_text(json.dumps(case))
 
@@ -429,7 +433,7 @@ def test_policy_tests_see_the_rule_under_every_name(model: str, tmp_path: Path) 
     assert result.exit_code == 0, result.output
 
 
-ASKED = {"model": "large", "max_tokens": 7, "temperature": 0.5}
+REQUEST = {"model": "large", "max_tokens": 7, "temperature": 0.5}
 
 
 @pytest.mark.parametrize("model", ["large", "local/large", "answers", "LARGE", "whatever"])

@@ -24,7 +24,7 @@ TRAILERS = {
     "an id": "x-request-id: smuggled\r\n",
     "none": "",
 }
-FIRST = {
+FIRST_DOCUMENT = {
     "served": (ROUTE.path, CREDENTIAL, 200),
     "unknown": ("/nowhere", CREDENTIAL, 404),
     "without a key": (ROUTE.path, "a: b", 401),
@@ -50,13 +50,13 @@ async def exchanged(proxy: Proxy, first_data: bytes, second: bytes, *, at_once: 
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize("kind", FIRST)
+@pytest.mark.parametrize("kind", FIRST_DOCUMENT)
 @pytest.mark.parametrize("trailers", TRAILERS)
 async def test_no_trailer_is_a_header_of_the_next_request(
     trailers: str, kind: str, at_once: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     """The parser hands the last trailer to the next message, so there is none."""
-    path, credential, status = FIRST[kind]
+    path, credential, status = FIRST_DOCUMENT[kind]
     end = f"0\r\n{TRAILERS[trailers]}\r\n".encode()
     first_data = request(path, credential, CHUNKED, piece(BODY) + end)
     second = request(ROUTE.path, "c: d", LENGTH, BODY)  # it has no credential of its own

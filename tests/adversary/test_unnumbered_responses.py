@@ -30,13 +30,13 @@ from tests.dialects.test_responses import streamed
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.golden.pipeline import Pipeline, written
 
-SAID = "my card is 4111 1111 1111 1111, is it not"
+TEXT = "my card is 4111 1111 1111 1111, is it not"
 PARTS = st.lists(
-    st.sampled_from([{"type": "output_text", "text": SAID}, {"type": "refusal", "refusal": SAID}]),
+    st.sampled_from([{"type": "output_text", "text": TEXT}, {"type": "refusal", "refusal": TEXT}]),
     min_size=1,
     max_size=3,
 )
-SUMMARIES = st.lists(st.just(SAID), min_size=1, max_size=3)
+SUMMARIES = st.lists(st.just(TEXT), min_size=1, max_size=3)
 LEFT_OUT = st.one_of(
     st.just([NUMBERS]),
     st.lists(st.lists(st.sampled_from(NUMBERS), unique=True), min_size=1, max_size=9),

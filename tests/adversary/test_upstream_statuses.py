@@ -44,7 +44,7 @@ DENIAL = {
     "hook_results": {"before_request_hooks": [], "after_request_hooks": []},
 }
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
-FIRST = piece(event(legacy_events(" Par")[0]))
+FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 
 
 @asynccontextmanager
@@ -250,7 +250,9 @@ async def test_streamed_denial(denial: Any, tmp_path: Path, upstream: ScriptedUp
     upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
     async with under(tmp_path, upstream) as (proxy, client):
         status, _, fields = await ask(client, "denying", stream=True)
-        upstream.by_model = {"strict": coming(STREAM, FIRST, piece(event(denial)), b"0\r\n\r\n")}
+        upstream.by_model = {
+            "strict": coming(STREAM, FIRST_VALUE, piece(event(denial)), b"0\r\n\r\n")
+        }
         body = {"model": "denying", "prompt": "Hi", "stream": True}
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
             delayed = b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench import against
 
-FOUND = {
+MATCHES = {
     "relay": [100.0, 200.0],
     "old": [200.0, 400.0],
     "old, guards": [500.0, 1000.0],
@@ -14,7 +14,7 @@ FOUND = {
 
 
 def test_a_call_now_is_told_in_parts_of_one_before_round_by_round() -> None:
-    lines = against.report(FOUND, "aaa", "bbb").splitlines()
+    lines = against.report(MATCHES, "aaa", "bbb").splitlines()
 
     assert lines[-1] == "| a call now | those of `aaa` | 0.50 [0.50-0.50] |"
     assert "| `bbb`, what the guards add | relays | 1.00 [1.00-1.00] |" in lines

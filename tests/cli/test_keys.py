@@ -8,7 +8,7 @@ import pytest
 
 from proxy.cli.keys import new_key
 
-KNOWN = ("support-chat", "search-answers")
+KNOWN_VALUES = ("support-chat", "search-answers")
 
 
 @pytest.mark.parametrize(
@@ -20,17 +20,17 @@ KNOWN = ("support-chat", "search-answers")
     ],
 )
 def test_the_lines_hold_the_digest_and_the_deployments(chosen: tuple[str, ...], name: str) -> None:
-    text, lines = new_key("widget", chosen, KNOWN)
+    text, lines = new_key("widget", chosen, KNOWN_VALUES)
 
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert lines == f"keys:\n  widget: {{sha256: {digest}, deployments: {name}}}"
 
 
 def test_no_two_keys_are_the_same() -> None:
-    assert new_key("widget", (), KNOWN)[0] != new_key("widget", (), KNOWN)[0]
+    assert new_key("widget", (), KNOWN_VALUES)[0] != new_key("widget", (), KNOWN_VALUES)[0]
 
 
-@pytest.mark.parametrize(("chosen", "known_value"), [(("nowhere",), KNOWN), ((), ())])
+@pytest.mark.parametrize(("chosen", "known_value"), [(("nowhere",), KNOWN_VALUES), ((), ())])
 def test_useless_key_is_not_drawn(chosen: tuple[str, ...], known_value: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"does not exist|no deployment"):
         new_key("widget", chosen, known_value)

@@ -35,11 +35,11 @@ from tests.doubles import (
     text_item,
 )
 
-ASKED = [{"role": "user", "content": "Name the capital of France."}]
+REQUESTS = [{"role": "user", "content": "Name the capital of France."}]
 BEARER = {"authorization": f"Bearer {KEY}"}
 CLIENTS: dict[str, tuple[str, Json]] = {
-    "chat": ("/v1/chat/completions", {"messages": ASKED}),
-    "messages": ("/v1/messages", {"messages": ASKED, "max_tokens": 9000}),
+    "chat": ("/v1/chat/completions", {"messages": REQUESTS}),
+    "messages": ("/v1/messages", {"messages": REQUESTS, "max_tokens": 9000}),
     "responses": ("/v1/responses", {"input": "Name the capital of France."}),
 }
 FORMS = {

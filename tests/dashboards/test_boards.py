@@ -23,10 +23,10 @@ from tests.for_each import for_each
 SHAPES = {"stat", "timeseries", "bargauge", "table"}
 MADE_UP = ("up", "ALERTS")  # by Prometheus itself
 SCHEMA = json.loads((Path(__file__).parent / "grafana" / "dashboard.schema.json").read_text())
-SAID = [*expressions.of_boards(), *expressions.of_rules()]
+VALUES = [*expressions.of_boards(), *expressions.of_rules()]
 
 every_board = for_each("path", BOARDS, ids=lambda path: path.stem)
-every_expression = for_each("said", SAID, ids=lambda said: said.where)
+every_expression = for_each("said", VALUES, ids=lambda said: said.where)
 
 
 def test_there_are_three_and_each_has_its_file() -> None:
@@ -93,7 +93,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap(path: Path) -> None:
 def test_every_variable_lists_values_of_a_metric_and_is_used(path: Path) -> None:
     fields = board(path)
     first_value, *queried = fields["templating"]["list"]
-    used = {name for item in SAID for name in re.findall(r"\$(\w+)", item.expr)}
+    used = {name for item in VALUES for name in re.findall(r"\$(\w+)", item.expr)}
 
     assert (first_value["name"], first_value["type"], first_value["query"]) == (
         "datasource",

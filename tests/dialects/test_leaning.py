@@ -108,7 +108,7 @@ async def house(
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     upstream.answer_with(answer(response()))
     async with house(tmp_path / "policies", upstream) as running:
         yield running
@@ -121,20 +121,20 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 
 
-async def test_a_client_leans_on_what_it_got(there: House) -> None:
-    first_text = await there.id_of()
-    status, second = await there.ask(previous_response_id=first_text)
+async def test_a_client_leans_on_what_it_got(gateway: House) -> None:
+    first_text = await gateway.id_of()
+    status, second = await gateway.ask(previous_response_id=first_text)
 
     assert first_text.startswith("resp_")
     assert "resp_1" not in first_text
     assert status == 200
     assert second["id"] == first_text
-    assert there.last.json == {
+    assert gateway.last.json == {
         "model": "gpt-4o-mini",
         "input": "Go on.",
         "previous_response_id": "resp_1",
     }
-    records = await there.proxy.sink.wait(2)
+    records = await gateway.proxy.sink.wait(2)
     assert {record.outcome for record in records} == {"success"}
     assert [record.billing.cost for record in records] == [11_000, 11_000]
 
@@ -144,13 +144,13 @@ def without_ids(event: Json) -> Json:
     return bare | ({"item": {**event["item"], "id": ""}} if "item" in event else {})
 
 
-async def test_each_event_has_the_sealed_id_and_no_other(there: House) -> None:
+async def test_each_event_has_the_sealed_id_and_no_other(gateway: House) -> None:
     document = response(text_item("Paris."), previous_response_id="resp_1")
     events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), document=document)
-    first_text = await there.id_of()
-    there.upstream.answer_with(stream(events, is_done=False))
+    first_text = await gateway.id_of()
+    gateway.upstream.answer_with(stream(events, is_done=False))
 
-    status, streamed = await there.ask(stream=True, previous_response_id=first_text)
+    status, streamed = await gateway.ask(stream=True, previous_response_id=first_text)
 
     assert status == 200
     observed = streamed["events"]
@@ -166,17 +166,17 @@ async def test_each_event_has_the_sealed_id_and_no_other(there: House) -> None:
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
-async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, there: House) -> None:
+async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, gateway: House) -> None:
     item = text_item("Write to ann@example.com.")
     document = response(item, previous_response_id="resp_1")
     events = response_events(
         item_events(0, item, "Write to ann@", "example.com."), document=document
     )
-    first_text = await there.id_of(model="guarded")
+    first_text = await gateway.id_of(model="guarded")
     script = stream(events, is_done=False) if stream_it else answer(document)
-    there.upstream.answer_with(script)
+    gateway.upstream.answer_with(script)
 
-    status, body = await there.ask(
+    status, body = await gateway.ask(
         model="guarded", previous_response_id=first_text, stream=stream_it
     )
 
@@ -188,34 +188,36 @@ async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, there:
     assert "resp_1" not in output.replace(first_text, "")
 
 
-async def test_guards_of_questions_read_what_leans(there: House) -> None:
-    first_text = await there.id_of(model="guarded")
+async def test_guards_of_questions_read_what_leans(gateway: House) -> None:
+    first_text = await gateway.id_of(model="guarded")
 
-    status, body = await there.ask(
+    status, body = await gateway.ask(
         model="guarded", previous_response_id=first_text, input="forbidden"
     )
 
     assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(there.upstream.requests) == 1
+    assert len(gateway.upstream.requests) == 1
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
-async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, there: House) -> None:
+async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, gateway: House) -> None:
     ids = []
     for name in ("resp_1", "resp_2"):
-        there.upstream.answer_with(answer(response(id=name)))
-        ids.append(await there.id_of(model="kept", input=name))
+        gateway.upstream.answer_with(answer(response(id=name)))
+        ids.append(await gateway.id_of(model="kept", input=name))
     document = response(text_item("x"), id="resp_3")
     events = response_events(item_events(0, text_item("x"), "x"), document=document)
-    there.upstream.answer_with(stream(events, is_done=False) if stream_it else answer(document))
+    gateway.upstream.answer_with(stream(events, is_done=False) if stream_it else answer(document))
 
     requests: list[tuple[int, Json]] = []
     for previous in (ids[0], ids[0], ids[1], None):
         options = {"previous_response_id": previous} if previous else {}
-        requests.append(await there.ask(model="kept", input="Go on.", stream=stream_it, **options))
+        requests.append(
+            await gateway.ask(model="kept", input="Go on.", stream=stream_it, **options)
+        )
 
     sent_items = [
-        request.json.get("previous_response_id") for request in there.upstream.requests[2:]
+        request.json.get("previous_response_id") for request in gateway.upstream.requests[2:]
     ]
     assert sent_items == ["resp_1", "resp_2", None]
     first_value, repeated = [
@@ -223,27 +225,27 @@ async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, there: 
     ]
     assert (first_value["id"], first_value["output"]) == (repeated["id"], repeated["output"])
     assert repeated["previous_response_id"] == ids[0]
-    records = await there.proxy.sink.wait(6)
+    records = await gateway.proxy.sink.wait(6)
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
 
 
 @pytest.mark.parametrize("key", [KEY, TURNED])
-async def test_any_text_of_the_same_key_may_lean(key: str, there: House) -> None:
-    first_text = await there.id_of()
+async def test_any_text_of_the_same_key_may_lean(key: str, gateway: House) -> None:
+    first_text = await gateway.id_of()
 
-    status, _ = await there.ask(key=key, previous_response_id=first_text)
+    status, _ = await gateway.ask(key=key, previous_response_id=first_text)
 
     assert status == 200
 
 
-async def test_another_key_finds_nothing_and_the_upstream_hears_nothing(there: House) -> None:
-    first_text = await there.id_of()
+async def test_another_key_finds_nothing_and_the_upstream_hears_nothing(gateway: House) -> None:
+    first_text = await gateway.id_of()
 
-    assert is_unknown(*await there.ask(key=OTHER, previous_response_id=first_text), first_text)
-    [_, record] = await there.proxy.sink.wait(2)
+    assert is_unknown(*await gateway.ask(key=OTHER, previous_response_id=first_text), first_text)
+    [_, record] = await gateway.proxy.sink.wait(2)
     assert (record.outcome, record.error.code) == ("client_error", "not_found")
     assert record.billing.cost in (None, 0)
-    assert len(there.upstream.requests) == 1
+    assert len(gateway.upstream.requests) == 1
 
 
 @pytest.mark.parametrize("stream_it", [False, True])
@@ -262,81 +264,81 @@ async def test_another_key_finds_nothing_and_the_upstream_hears_nothing(there: H
     ],
     ids=["last", "proof", "shorter", "longer", "raw", "empty", "padded", "huge", "letters"],
 )
-async def test_a_tampered_id_is_unknown(tamper: Any, stream_it: bool, there: House) -> None:
-    value = tamper(await there.id_of())
+async def test_a_tampered_id_is_unknown(tamper: Any, stream_it: bool, gateway: House) -> None:
+    value = tamper(await gateway.id_of())
 
-    status, body = await there.ask(previous_response_id=value, stream=stream_it)
+    status, body = await gateway.ask(previous_response_id=value, stream=stream_it)
 
     assert is_unknown(status, body, value.replace("é", "?"))
-    assert len(there.upstream.requests) == 1
+    assert len(gateway.upstream.requests) == 1
 
 
-async def test_an_id_of_another_type_is_a_wrong_field(there: House) -> None:
-    status, body = await there.ask(previous_response_id=7)
+async def test_an_id_of_another_type_is_a_wrong_field(gateway: House) -> None:
+    status, body = await gateway.ask(previous_response_id=7)
 
     assert (status, body["error"]["param"]) == (400, "previous_response_id")
 
 
-async def test_null_leans_on_nothing(there: House) -> None:
-    status, _ = await there.ask(previous_response_id=None)
+async def test_null_leans_on_nothing(gateway: House) -> None:
+    status, _ = await gateway.ask(previous_response_id=None)
 
     assert status == 200
-    assert there.last.json.get("previous_response_id") is None
+    assert gateway.last.json.get("previous_response_id") is None
 
 
-async def test_a_failing_target_is_tried_again_and_no_other_is_asked(there: House) -> None:
-    first_text = await there.id_of(model="resilient")
-    request_count = len(there.upstream.requests)
-    there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+async def test_a_failing_target_is_tried_again_and_no_other_is_asked(gateway: House) -> None:
+    first_text = await gateway.id_of(model="resilient")
+    request_count = len(gateway.upstream.requests)
+    gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
 
-    status, body = await there.ask(model="resilient", previous_response_id=first_text)
+    status, body = await gateway.ask(model="resilient", previous_response_id=first_text)
 
     assert status == 503, body
-    later = there.upstream.requests[request_count:]
+    later = gateway.upstream.requests[request_count:]
     assert [item.path for item in later] == ["/v1/responses"] * 2
     assert {item.json["previous_response_id"] for item in later} == {"resp_1"}
     assert {item.json["model"] for item in later} == {"primary"}
 
 
-async def test_an_answer_of_a_fallback_is_found_there(there: House) -> None:
-    there.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
-    first_text = await there.id_of(model="support-chat")
+async def test_an_answer_of_a_fallback_is_found_there(gateway: House) -> None:
+    gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
+    first_text = await gateway.id_of(model="support-chat")
 
-    status, _ = await there.ask(model="support-chat", previous_response_id=first_text)
+    status, _ = await gateway.ask(model="support-chat", previous_response_id=first_text)
 
     assert status == 200
-    assert (there.last.path, there.last.json["model"]) == ("/spare/v1/responses", "other")
+    assert (gateway.last.path, gateway.last.json["model"]) == ("/spare/v1/responses", "other")
 
 
-async def test_a_chat_keeps_nothing_to_lean_on(there: House) -> None:
-    there.upstream.answer_with(answer(chat(" Paris.")))
-    first_text = await there.id_of(model="chatting")
+async def test_a_chat_keeps_nothing_to_lean_on(gateway: House) -> None:
+    gateway.upstream.answer_with(answer(chat(" Paris.")))
+    first_text = await gateway.id_of(model="chatting")
 
-    status, body = await there.ask(model="chatting", previous_response_id=first_text)
+    status, body = await gateway.ask(model="chatting", previous_response_id=first_text)
 
     assert is_unknown(status, body, first_text)
 
 
-async def test_the_upstreams_own_words_name_the_id_that_its_client_knows(there: House) -> None:
-    first_text = await there.id_of()
+async def test_the_upstreams_own_words_name_the_id_that_its_client_knows(gateway: House) -> None:
+    first_text = await gateway.id_of()
     words = "Previous response with id 'resp_1' not found."
     error = {"message": words, "param": "previous_response_id", "type": "invalid_request_error"}
-    there.upstream.answer_with(answer({"error": error}, 404))
+    gateway.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body = await there.ask(previous_response_id=first_text)
+    status, body = await gateway.ask(previous_response_id=first_text)
 
     assert status == 404
     assert body["error"]["message"] == words.replace("resp_1", first_text)
 
 
-async def test_another_model_of_the_deployment_does_not_have_it(there: House) -> None:
-    first_text = await there.id_of()
+async def test_another_model_of_the_deployment_does_not_have_it(gateway: House) -> None:
+    first_text = await gateway.id_of()
 
     for model in ("kept", "resilient", "unheard-of"):
         assert is_unknown(
-            *await there.ask(model=model, previous_response_id=first_text), first_text
+            *await gateway.ask(model=model, previous_response_id=first_text), first_text
         )
-    assert len(there.upstream.requests) == 1
+    assert len(gateway.upstream.requests) == 1
 
 
 async def test_ids_survive_restart(upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ async def test_warns_of_unused_query(path: str, body: Json | None, client: Clien
     assert "secret-value" not in str(answered.headers)
 
 
-KNOWN = {path for _, path in PLAIN_ROUTES}
+KNOWN_VALUES = {path for _, path in PLAIN_ROUTES}
 
 
 @for_each(
@@ -130,7 +130,7 @@ def test_a_common_mistake_is_told(path: str, hint: str) -> None:
 
 @for_each("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
 def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
-    message = not_served(path, KNOWN)
+    message = not_served(path, KNOWN_VALUES)
 
     assert message.startswith(
         f"Unknown path. {PASSTHROUGH} Available paths include /v1/chat/completions, "
@@ -161,7 +161,7 @@ def test_a_path_is_logged_without_what_may_be_a_secret(path: str, output: str) -
 def test_a_path_below_v1_may_be_passed_through(path: str) -> None:
     message = f"Unknown path. {PASSTHROUGH} Available paths"
 
-    assert not_served(path, KNOWN).startswith(message)
+    assert not_served(path, KNOWN_VALUES).startswith(message)
 
 
 BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "p"}], "max_tokens": 9}

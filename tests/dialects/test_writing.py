@@ -7,7 +7,7 @@ from proxy.dialects.writing import answer_status, refusal
 from proxy.errors import GuardBlocked
 from proxy.types.guard import GuardResult, GuardResults
 
-FOUND: GuardResults = [
+MATCHES: GuardResults = [
     ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
     ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
 ]
@@ -16,11 +16,12 @@ FOUND: GuardResults = [
 def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
     answers = {
-        name: answer_status(dialect.client, FOUND, flagged=False)
+        name: answer_status(dialect.client, MATCHES, flagged=False)
         for name, dialect in DIALECTS.items()
     }
     refusals = {
-        name: refusal(dialect.client, blocked, "req_1", FOUND) for name, dialect in DIALECTS.items()
+        name: refusal(dialect.client, blocked, "req_1", MATCHES)
+        for name, dialect in DIALECTS.items()
     }
 
     assert (answers.pop("portkey"), set(answers.values())) == (246, {200})
@@ -38,4 +39,4 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
 
 
 def test_what_is_only_in_shadow_changes_no_status() -> None:
-    assert answer_status(DIALECTS["portkey"].client, FOUND[1:], flagged=False) == 200
+    assert answer_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200

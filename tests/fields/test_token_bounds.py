@@ -21,7 +21,7 @@ from proxy.fields.token_bounds import (
 from tests.for_each import for_each
 
 CHAT, COMPLETIONS = fields_of("chat"), fields_of("completions")
-KNOWN = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
+KNOWN_VALUES = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
 UNBOUNDED = 1024
 
 
@@ -57,7 +57,7 @@ UNBOUNDED = 1024
 def test_the_most_is_the_largest_that_any_server_may_obey(
     body: dict[str, Any], maximum: int
 ) -> None:
-    assert most_tokens(body, KNOWN) == maximum
+    assert most_tokens(body, KNOWN_VALUES) == maximum
 
 
 @for_each(

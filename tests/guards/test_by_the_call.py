@@ -12,8 +12,8 @@ from tests.guards.matching.test_passages import PROMPT
 from tests.guards.test_reported import ENKRYPT, OPENAI, ask, found
 from tests.guards.test_run import guarded
 
-ASKED = {"role": "user", "content": "How long may members of the library borrow books for?"}
-PROMPTED: dict[str, Any] = {"messages": [{"role": "system", "content": PROMPT}, ASKED]}
+REQUEST = {"role": "user", "content": "How long may members of the library borrow books for?"}
+PROMPTED: dict[str, Any] = {"messages": [{"role": "system", "content": PROMPT}, REQUEST]}
 CONTEXT = "Members of the library may borrow up to 12 books for 4 weeks."
 TRUE = "Members may borrow books for 4 weeks."
 FALSE = "Members may borrow books for 9 weeks."
@@ -29,7 +29,7 @@ async def test_a_system_prompt_does_not_leave_with_the_answer(
     upstream.answer_with(stream(chat_events(*cut)) if pieces else answer(chat(LEAK)))
     async with guarded(tmp_path, upstream, "output: [{guard: system_prompt}]") as (_, client):
         leaks = await ask(client, OPENAI, PROMPTED, streamed=bool(pieces))
-        other_item = await ask(client, OPENAI, {"messages": [ASKED]}, streamed=bool(pieces))
+        other_item = await ask(client, OPENAI, {"messages": [REQUEST]}, streamed=bool(pieces))
 
     assert b"guardrail_blocked" in leaks[1]
     assert b"refund" not in leaks[1]
@@ -41,7 +41,7 @@ async def test_an_answer_is_judged_by_its_context_and_question(
 ) -> None:
     upstream.then(*(answer(chat(text)) for text in (TRUE, FALSE, RICE)))
     guards = "output: [{guard: grounded}, {guard: relevant}]"
-    request = {"messages": [ASKED], "enkrypt_context": CONTEXT}
+    request = {"messages": [REQUEST], "enkrypt_context": CONTEXT}
     async with guarded(tmp_path, upstream, guards) as (_, client):
         answers = [await ask(client, ENKRYPT, request) for _ in range(3)]
 
@@ -61,7 +61,7 @@ async def test_without_a_context_nothing_is_said_of_it(
     upstream.answer_with(answer(chat(FALSE)))
     guards = "output: [{guard: grounded, action: block}, {guard: system_prompt}]"
     async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        status, _, answered = await ask(client, ENKRYPT, {"messages": [ASKED]})
+        status, _, answered = await ask(client, ENKRYPT, {"messages": [REQUEST]})
         [record] = await proxy.sink.wait()
 
     assert status == 200
@@ -78,7 +78,7 @@ async def test_a_stream_is_held_until_its_sentences_can_be_judged(
     upstream.answer_with(stream(chat_events("Members may borrow ", "books for 9", " weeks.")))
     guards = "output: [{guard: grounded, action: block}]"
     async with guarded(tmp_path, upstream, guards) as (_, client):
-        body = {"messages": [ASKED], "context": CONTEXT}
+        body = {"messages": [REQUEST], "context": CONTEXT}
         _, read, _ = await ask(client, OPENAI, body, streamed=True)
 
     assert b"guardrail_blocked" in read
@@ -93,6 +93,6 @@ async def test_protected_texts_in_a_file_are_found_in_answers(
     upstream.answer_with(answer(chat(f"As the song has it: {PROMPT}")))
     guards = "output: [{guard: copyright, texts_from: [song.txt], share: null, action: mask}]"
     async with guarded(tmp_path, upstream, guards) as (_, client):
-        _, _, answered = await ask(client, OPENAI, {"messages": [ASKED]})
+        _, _, answered = await ask(client, OPENAI, {"messages": [REQUEST]})
 
     assert answered["choices"][0]["message"]["content"].startswith("As the song has it: [PASSAGE]")

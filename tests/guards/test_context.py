@@ -13,7 +13,7 @@ from proxy.types.guard import Detector, GuardRule, PromptContext
 from tests.for_each import for_each
 from tests.guards.doubles import AsAsked, Elsewhere, Ticks, rule
 
-ASKED = GuardRule("asked", AsAsked())
+REQUEST = GuardRule("asked", AsAsked())
 SERVICE = GuardRule("service", Elsewhere())
 
 
@@ -62,14 +62,14 @@ def test_rules_that_do_not_depend_on_the_call_stay_as_they_are() -> None:
 
 async def test_a_rule_is_bound_to_what_was_asked() -> None:
     body = {"prompt": "hippo"}
-    inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(bind([REQUEST], body), request_texts(body).texts)
 
     assert [result.verdict for result in inspection.results] == ["blocked"]
 
 
 async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
     body = {"suffix": "a text"}
-    inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(bind([REQUEST], body), request_texts(body).texts)
 
     [result] = inspection.results
     assert (result.verdict, result.bytes, inspection.blocked) == ("not_applicable", 0, None)

@@ -29,7 +29,7 @@ from tests.golden.pipeline import call_of
 from tests.guards.doubles import Ticks, rule
 from tests.guards.stream import frames as made
 
-MANY = 60
+COUNT = 60
 OWN_THREADS = {"onnx.py", "entailed.py"}  # models, in the process's own threads
 LONG = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
 [HEAVY] = made.spoken(made.part(), ["word " * LIGHT])
@@ -92,7 +92,7 @@ async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_as
             await work(engine)
             result += 1
 
-        tasks = [asyncio.ensure_future(busy()) for _ in range(MANY)]
+        tasks = [asyncio.ensure_future(busy()) for _ in range(COUNT)]
         await asyncio.sleep(0)
         async with asyncio.timeout(60):
             await asked(engine)
@@ -100,7 +100,7 @@ async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_as
             await asyncio.gather(*tasks)
 
     assert (
-        first_value < MANY // 4
+        first_value < COUNT // 4
     )  # it has some turns of its own, and one of the other goes between
 
 

@@ -14,7 +14,7 @@ from tests.test_pipeline import BEARER
 
 EMAIL = "jane@example.com"
 NAME = 'Ann "Weir" é'
-ASKED = f"Write to {EMAIL} and {NAME}, [[sic]], then to {EMAIL} again. ["
+PROMPT = f"Write to {EMAIL} and {NAME}, [[sic]], then to {EMAIL} again. ["
 PII = "{guard: pii, entities: [email], action: mask, restore: true}"
 NAMES = f"{{guard: keywords, words: ['{NAME}'], action: mask, restore: true}}"
 INPUT = f"input: [{PII}, {NAMES}]"
@@ -26,7 +26,7 @@ async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed
 ) -> None:
     upstream.answer_with(echoing(size))
     async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
-        status, raw, _ = await ask(client, ASKED, stream=True)
+        status, raw, _ = await ask(client, PROMPT, stream=True)
         [record] = await proxy.sink.wait()
 
     assert status == 200
@@ -34,8 +34,8 @@ async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed
     assert EMAIL.encode() not in request.body
     assert b"Weir" not in request.body
     text, arguments = shown(raw)
-    assert text == ASKED
-    assert json.loads(arguments) == {"said": [ASKED]}
+    assert text == PROMPT
+    assert json.loads(arguments) == {"said": [PROMPT]}
     assert raw.rstrip().endswith(b"data: [DONE]")
     assert {result.verdict for _, result in record.guard_results()} == {"masked"}
     assert record.billing.tokens.total == 8
@@ -46,10 +46,10 @@ async def test_a_whole_answer_has_its_values_back(
 ) -> None:
     upstream.answer_with(echoing())
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, raw, _ = await ask(client, ASKED)
+        _, raw, _ = await ask(client, PROMPT)
 
     text, arguments = shown(raw)
-    assert (text, json.loads(arguments)) == (ASKED, {"said": [ASKED]})
+    assert (text, json.loads(arguments)) == (PROMPT, {"said": [PROMPT]})
 
 
 async def test_a_placeholder_that_was_never_sent_is_not_restored(
@@ -58,7 +58,7 @@ async def test_a_placeholder_that_was_never_sent_is_not_restored(
     fields = "[EMAIL_bcdfghjkmnpq] and [EMAIL_1_00000000]"
     upstream.answer_with(answer(chat(fields)))
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, _, reply = await ask(client, ASKED)
+        _, _, reply = await ask(client, PROMPT)
 
     assert reply["choices"][0]["message"]["content"] == fields
 
@@ -69,10 +69,10 @@ async def test_guards_of_the_answer_look_before_values_are_put_back(
     upstream.answer_with(echoing())
     output = "output: [{guard: pii, entities: [email], action: block}]"
     async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (proxy, client):
-        status, raw, _ = await ask(client, ASKED, stream=True)
+        status, raw, _ = await ask(client, PROMPT, stream=True)
         [record] = await proxy.sink.wait()
 
-    assert (status, shown(raw)[0]) == (200, ASKED)
+    assert (status, shown(raw)[0]) == (200, PROMPT)
     assert [r.verdict for stage, r in record.guard_results() if stage == "output"] == ["passed"]
 
 
@@ -82,9 +82,9 @@ async def test_both_ways_through_windows_leave_what_was_said(
     upstream.answer_with(echoing(2))
     output = "output: [{guard: keywords, words: [again], action: mask}]"
     async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (_, client):
-        _, raw, _ = await ask(client, ASKED, stream=True)
+        _, raw, _ = await ask(client, PROMPT, stream=True)
 
-    assert shown(raw)[0] == ASKED.replace("again", "[WORD]")
+    assert shown(raw)[0] == PROMPT.replace("again", "[WORD]")
 
 
 async def test_a_stream_that_breaks_off_shows_all_that_was_clear(
@@ -108,7 +108,7 @@ async def test_no_value_is_on_record_or_in_metrics(
 ) -> None:
     upstream.answer_with(echoing())
     async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
-        await ask(client, ASKED, stream=True)
+        await ask(client, PROMPT, stream=True)
         [record] = await proxy.sink.wait()
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()

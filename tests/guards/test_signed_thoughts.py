@@ -105,7 +105,7 @@ async def test_returned_thoughts_are_inspected_unless_their_kind_is_left_out(
         assert thoughts(api, request.json) == expected[api], json.dumps(request.json)
 
 
-SAID = message(THINKING, REDACTED, CALLED, stop_reason="tool_use")
+FIELDS = message(THINKING, REDACTED, CALLED, stop_reason="tool_use")
 EVENTS = message_events(
     block_events(
         0,
@@ -126,7 +126,7 @@ CHANGED = {**THINKING, "thinking": f"Tell {EMAIL}."}
 async def test_thought_of_the_last_turn_returns_unchanged(
     streamed: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(SAID))
+    upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(FIELDS))
     rules = f"input: [{{guard: pii, entities: [email], action: {action}}}]"
     headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
     async with guarded(tmp_path, upstream, rules) as (_, client):
@@ -143,7 +143,7 @@ async def test_thought_of_the_last_turn_returns_unchanged(
 
 
 async def test_changed_thought_is_inspected(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(SAID))
+    upstream.answer_with(answer(FIELDS))
     headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
     turns = [{**MESSAGES["messages"][1], "content": [CHANGED, REDACTED, CALLED]}]
     changed = {**MESSAGES, "messages": [MESSAGES["messages"][0], *turns, MESSAGES["messages"][2]]}

@@ -36,7 +36,7 @@ NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 COST = 22_000  # of each finished record, in nano-USD
 SUPPORT, SEARCH = "tag.team:support", "tag.team:search"
-CALLED = BudgetQuery(MONTH, ("tag.team",), frozenset({"support-chat"}))
+CALL = BudgetQuery(MONTH, ("tag.team",), frozenset({"support-chat"}))
 RULED = BudgetQuery(MONTH, ("tag.team",), None)
 
 
@@ -112,7 +112,7 @@ async def of(
     return await read_budget_spend(path, budget, scopes, NOON_MS + since_min * 60_000, before_ms)
 
 
-@pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
+@pytest.mark.parametrize("budget", [CALL, RULED], ids=["of all calls", "as rules say"])
 async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -> None:
     calls = [
         at(0, ("month", SUPPORT, COST), ("other", "", COST)),
@@ -131,13 +131,13 @@ async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
     calls = [at(0), at(1, team="search"), at(2, ("month", SUPPORT, COST)), at(3)]
     path = written(tmp_path / "ledger", *calls)
 
-    assert await of(path, CALLED) == {SUPPORT: 2 * COST, SEARCH: COST}
+    assert await of(path, CALL) == {SUPPORT: 2 * COST, SEARCH: COST}
     assert await of(path, RULED) == {SUPPORT: COST, SEARCH: 0}
     elsewhere = BudgetQuery(MONTH, ("tag.team",), frozenset({"legacy-only"}))
     assert await of(path, elsewhere) == {SUPPORT: COST, SEARCH: 0}
 
 
-@pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
+@pytest.mark.parametrize("budget", [CALL, RULED], ids=["of all calls", "as rules say"])
 async def test_uncharged_rows_count_in_full(budget: BudgetQuery, tmp_path: Path) -> None:
     path = written(tmp_path / "ledger", at(0), at(1, team="search"))
     as_version(path, 4)
@@ -166,16 +166,16 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
 
 async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
     with pytest.raises(Unusable):
-        await read_budget_spend(tmp_path / "none.db", CALLED, [SUPPORT], 0)
+        await read_budget_spend(tmp_path / "none.db", CALL, [SUPPORT], 0)
 
 
 async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None:
     path = written(tmp_path / "ledger", at(0), at(3, ("month", SUPPORT, 7)))
-    assert await of(path, CALLED) == {SUPPORT: COST + 7, SEARCH: 0}
+    assert await of(path, CALL) == {SUPPORT: COST + 7, SEARCH: 0}
 
     written(path, at(0, ("month", SUPPORT, 5)))  # it took long
 
-    assert await of(path, CALLED) == {SUPPORT: 5 + 7, SEARCH: 0}
+    assert await of(path, CALL) == {SUPPORT: 5 + 7, SEARCH: 0}
 
 
 async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
@@ -195,7 +195,5 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
 async def recall_s(path: Path) -> float:
     started_at = time.process_time()
     for _ in range(10):
-        assert await read_budget_spend(path, CALLED, ["tag.team:1"], NOON_MS - 1) == {
-            "tag.team:1": 7
-        }
+        assert await read_budget_spend(path, CALL, ["tag.team:1"], NOON_MS - 1) == {"tag.team:1": 7}
     return time.process_time() - started_at

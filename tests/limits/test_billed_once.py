@@ -25,7 +25,7 @@ from tests.servers import Server
 
 PRICED = 11_000
 QUEUED = response(status="queued", background=True, output=[], usage=None)
-MADE = response(background=True)
+RESULT = response(background=True)
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Se
             await other_house.id_of(background=True),
         ]
         assert response_id[0] == response_id[1]
-        upstream.answer_with(answer(MADE))
+        upstream.answer_with(answer(RESULT))
 
         asking = [
             ask_for(house, response_id[0])
@@ -87,7 +87,7 @@ async def test_bills_in_outage(tmp_path: Path, upstream: ScriptedUpstream, serve
         upstream.answer_with(answer(QUEUED))
         response_id = await single_house.id_of(background=True)
         server.kill()
-        upstream.answer_with(answer(MADE))
+        upstream.answer_with(answer(RESULT))
 
         for house in (single_house, single_house, other_house, other_house):
             assert await ask_for(house, response_id) == 200
@@ -101,7 +101,7 @@ async def test_closed_limit(tmp_path: Path, upstream: ScriptedUpstream, server: 
     async with two(tmp_path, upstream, server, limit) as (single_house, other_house):
         upstream.answer_with(answer(QUEUED))
         response_id = await single_house.id_of(background=True)
-        upstream.answer_with(answer(MADE))
+        upstream.answer_with(answer(RESULT))
         server.signal(signal.SIGSTOP)  # it stops, and keeps what it has
         assert await ask_for(other_house, response_id) == 503
         server.signal(signal.SIGCONT)
@@ -147,7 +147,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
         ClientSession(base_url=url) as session,
     ):
         response_id = await House(cast(Any, None), session, upstream).id_of(background=True)
-        upstream.answer_with(answer(MADE))
+        upstream.answer_with(answer(RESULT))
         await until(lambda: len(kept(first_path)) == 1)
         with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
@@ -182,7 +182,7 @@ async def test_stop_books_last(tmp_path: Path, upstream: ScriptedUpstream, serve
     upstream.answer_with(answer(QUEUED))
     async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as single_house:
         response_id = await single_house.id_of(background=True)
-        upstream.answer_with(answer(MADE))
+        upstream.answer_with(answer(RESULT))
         assert await ask_for(single_house, response_id) == 200
 
     assert costs_in(ledger.path) == [PRICED]

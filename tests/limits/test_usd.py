@@ -27,12 +27,12 @@ def own(**prices: Decimal) -> Price:
     return Price(PLAIN.input, PLAIN.output, **prices)  # type: ignore[arg-type]  # names of prices
 
 
-OWN = ("cached_input", "cache_write", "reasoning", "audio_input", "audio_output")
+OWN_VALUE = ("cached_input", "cache_write", "reasoning", "audio_input", "audio_output")
 PRICES = {
     "text alone": PLAIN,
-    **{f"dear {name}": own(**{name: Decimal(800)}) for name in OWN},
-    **{f"cheap {name}": own(**{name: Decimal(1)}) for name in OWN},
-    "all": own(**dict.fromkeys(OWN, Decimal(300))),
+    **{f"dear {name}": own(**{name: Decimal(800)}) for name in OWN_VALUE},
+    **{f"cheap {name}": own(**{name: Decimal(1)}) for name in OWN_VALUE},
+    "all": own(**dict.fromkeys(OWN_VALUE, Decimal(300))),
     "a dearer tier": replace(PLAIN, tiers=(Tier(20, Decimal(90), output=Decimal(200)),)),
     "a cheaper tier": replace(PLAIN, tiers=(Tier(20, Decimal(1), output=Decimal(2)),)),
     "a tier of writes alone": replace(PLAIN, tiers=(Tier(20, cache_write=Decimal(400)),)),
@@ -66,11 +66,13 @@ ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     ),
 }
 AUDIO = frozenset({"audio_input", "audio_output"})
-MOST = 40  # tokens of an answer
+MAXIMUM = 40  # tokens of an answer
 
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
-    call = sample_call({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
+    call = sample_call(
+        {"model": "m", "max_tokens": MAXIMUM, **body}, {}, AT, "/v1/chat/completions"
+    )
     legs = (
         ModelCall(
             "m", (Target(replace(UP, accepts=frozenset({"audio.id"})), model, prices=(price,)),)
@@ -87,12 +89,12 @@ def mixes(types: frozenset[str]) -> list[Tokens]:
     return [
         Tokens(**{a: 50}) + Tokens(**{b: 50}) + Tokens(**{c: 20}) + Tokens(**{d: 20})
         for (a, b), (c, d) in product(product(requests, requests), product(answered, answered))
-    ] + [Tokens(input=10, output=MOST), Tokens(input=15, output=MOST)]
+    ] + [Tokens(input=10, output=MAXIMUM), Tokens(input=15, output=MAXIMUM)]
 
 
 def test_the_sides_hold_every_type_of_tokens() -> None:
     assert [field.name for field in fields(Tokens)] == [*BILLED_COUNTS, *IMAGES]
-    assert {*OWN, "input", "output"} == set(TOKEN_TYPES)
+    assert {*OWN_VALUE, "input", "output"} == set(TOKEN_TYPES)
 
 
 @for_each("asks", ASKS)
@@ -146,7 +148,7 @@ def test_what_is_to_be_kept_for_an_hour_is_claimed_at_its_price() -> None:
         "cache_control": {"type": "ephemeral", "ttl": "1h"},
     }
     request = {"messages": [{"role": "user", "content": [stored]}]}
-    written = Tokens(cache_write=50, cache_write_1h=50, output=MOST)
+    written = Tokens(cache_write=50, cache_write_1h=50, output=MAXIMUM)
 
     assert claimed(dear, body) == claimed(PLAIN, body)
     assert claimed(dear, request) >= (dear.cost(written) or 0) > claimed(PLAIN, request)

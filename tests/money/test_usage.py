@@ -145,7 +145,7 @@ def test_money_is_read_in_usd_and_exact(nano: int, text: str) -> None:
 
 
 DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}
-MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
+RESULT = {"reasoning_tokens": 4, "audio_tokens": 3}
 
 
 def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -> dict[str, Any]:
@@ -160,12 +160,12 @@ def said(prompt: int, completion: int | None, total: Any = ..., **fields: Any) -
         pytest.param(said(5, 7), Tokens(5, output=7), id="bare"),
         pytest.param(said(0, 0), Tokens(), id="zero-is-a-value"),
         pytest.param(
-            said(100, 10, prompt_tokens_details=DETAILS, completion_tokens_details=MADE),
+            said(100, 10, prompt_tokens_details=DETAILS, completion_tokens_details=RESULT),
             Tokens(40, 30, 20, 3, 4, 10, 3),
             id="details",
         ),
         pytest.param(
-            said(45, 5, prompt_tokens_details=DETAILS, completion_tokens_details=MADE),
+            said(45, 5, prompt_tokens_details=DETAILS, completion_tokens_details=RESULT),
             Tokens(0, 30, 15, 0, 4, 0, 1),
             id="details-larger-than-their-totals",
         ),

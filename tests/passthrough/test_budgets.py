@@ -19,7 +19,7 @@ from tests.passthrough.world import BEARER, digest
 from tests.servers import eventually
 
 PICTURE = answer({"data": [], "usage": {"input_tokens": 10, "output_tokens": 4000}})
-ASKED = {"model": "pics", "prompt": "a tree", "n": 4}
+REQUEST = {"model": "pics", "prompt": "a tree", "n": 4}
 SPEECH = {"model": "pics", "input": "Hi"}
 
 
@@ -66,7 +66,7 @@ async def test_calls_at_once_cannot_spend_more_than_there_is(
     upstream.answer_with(held(PICTURE))
     async with running_proxy(tmp_path / "policies", world(upstream.url, maximum)) as proxy:
         calls = [
-            asyncio.ensure_future(post(proxy.client, "/v1/images/generations", ASKED))
+            asyncio.ensure_future(post(proxy.client, "/v1/images/generations", REQUEST))
             for _ in range(12)
         ]
         await eventually(
@@ -132,8 +132,8 @@ async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpst
     text += "policies: {default: {match: all, limits: [{name: all, usd: 0.1 per day}]}}\n"
     async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(PICTURE)
-        assert await post(proxy.client, "/v1/images/generations", ASKED) == (200, "0.16005")
-        assert (await post(proxy.client, "/v1/images/generations", ASKED))[0] == 429
+        assert await post(proxy.client, "/v1/images/generations", REQUEST) == (200, "0.16005")
+        assert (await post(proxy.client, "/v1/images/generations", REQUEST))[0] == 429
         upstream.answer_with(answer({"results": []}))
         moderated = await post(proxy.client, "/v1/moderations", {"model": "free", "input": "x"})
         async with proxy.client.get("/v1/files", headers=BEARER) as response:

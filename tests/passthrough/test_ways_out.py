@@ -33,7 +33,7 @@ from tests.passthrough.world import BEARER, digest
 from tests.servers import eventually
 from tests.test_conservation import summed
 
-MOST = 200_000_000  # nano-USD
+MAXIMUM = 200_000_000  # nano-USD
 USED = {"usage": {"total_tokens": 7}}
 REPORTED = 7 * 5000  # nano-USD
 CHUNKED = "transfer-encoding: chunked"
@@ -108,11 +108,11 @@ class Price(NamedTuple):
 
 PRICED, MOST_USD = ", price: {input: 5, output: 40}", ", most_usd: 0.2"
 PRICES = {
-    "priced-most": Price(PRICED, MOST_USD, REPORTED, MOST),
+    "priced-most": Price(PRICED, MOST_USD, REPORTED, MAXIMUM),
     "priced": Price(PRICED, "", REPORTED, ESTIMATE),
-    "unpriced-most": Price("", MOST_USD, None, MOST),
+    "unpriced-most": Price("", MOST_USD, None, MAXIMUM),
     "unpriced": Price("", "", None, 0),
-    "free": Price(", price: {input: 0, output: 0}", MOST_USD, 0, MOST, unknown=0),
+    "free": Price(", price: {input: 0, output: 0}", MOST_USD, 0, MAXIMUM, unknown=0),
 }
 
 

@@ -12,7 +12,7 @@ from tests.cli.test_init import serving
 from tests.for_each import for_each
 
 DIGEST = hashlib.sha256(b"k").hexdigest()
-OTHER = hashlib.sha256(b"o").hexdigest()
+OTHER_VALUE = hashlib.sha256(b"o").hexdigest()
 WORLD = f"""
 price_table: {{as_of: 2026-11-21}}
 upstreams:
@@ -25,7 +25,7 @@ tags:
   beta: {{flag: true}}
 keys:
   support-widget: {{sha256: {DIGEST}, deployments: [support-chat], tags: {{team: support}}}}
-  search-box: {{sha256: {OTHER}, deployments: [support-chat], tags: {{team: search}}}}
+  search-box: {{sha256: {OTHER_VALUE}, deployments: [support-chat], tags: {{team: search}}}}
 policies:
   default:
     input: [{{guard: secrets, action: block}}]

@@ -64,13 +64,13 @@ policies:
     output:
       - {guard: secrets, name: secrets-out, action: mask}
 """
-MORE = """\
+EXTRA = """\
       - {guard: toxicity, action: flag}
       - {guard: nsfw, action: flag}
       - {guard: code, action: flag}
       - {guard: urls, deny: [bad.example.com], action: mask}
 """
-HELD = "      - {guard: injection, name: injection-out, action: mask}\n"
+PENDING = "      - {guard: injection, name: injection-out, action: mask}\n"
 """What streams of answers have more to load for."""
 TEXTS = (
     "Where is my parcel?",
@@ -82,7 +82,7 @@ TEXTS = (
 
 
 def with_more(policies: str) -> str:
-    return policies.replace("    output:\n", f"{MORE}    output:\n")
+    return policies.replace("    output:\n", f"{EXTRA}    output:\n")
 
 
 async def calls(url: str, session: ClientSession, first_item: int, event: asyncio.Event) -> int:
@@ -135,7 +135,7 @@ async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path)
 @pytest.mark.process
 def test_nothing_that_is_loaded_holds_the_loop_for_long(tmp_path: Path) -> None:
     incomplete, path = world("http://127.0.0.1:9"), tmp_path / "then"
-    path.write_text(with_more(incomplete + GUARDS) + HELD)
+    path.write_text(with_more(incomplete + GUARDS) + PENDING)
     longest = []
     for number in range(TRIES):  # what else the machine does only adds
         folder = tmp_path / f"p{number}"

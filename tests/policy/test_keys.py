@@ -26,7 +26,7 @@ from tests.for_each import for_each
 from tests.policy.test_store import Clock, Events
 
 OLD, NEW, OTHER = (hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other"))
-REST = """\
+REMAINDER = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 deployments: {chat: {targets: [{upstream: up, model: m}]}}
 """
@@ -39,7 +39,7 @@ BEFORE, AFTER = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7))
 
 
 def written(folder: Path, keys: str = TWO, **fields: str) -> Path:
-    for name, text in {"rest": REST, "keys": keys, **fields}.items():
+    for name, text in {"rest": REMAINDER, "keys": keys, **fields}.items():
         (folder / f"{name}.yaml").write_text(text)
     return folder
 

@@ -17,7 +17,7 @@ from typing import Any
 
 Step = dict[str, Any]
 Did = Awaitable[Step]
-ASKED = "Where is it?"
+PROMPT = "Where is it?"
 PICTURE = "iVBORw0KGgo="
 FOUND = "It is in France."
 CITY = {
@@ -85,8 +85,8 @@ async def agent_of_openai(base: str, key: str, step: Step) -> Step:
         model_settings=settings,
     )
     picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
-    content = [{"type": "input_text", "text": ASKED}, {**picture, "detail": "auto"}]
-    request: Any = [{"role": "user", "content": content}] if does == "look" else ASKED
+    content = [{"type": "input_text", "text": PROMPT}, {**picture, "detail": "auto"}]
+    request: Any = [{"role": "user", "content": content}] if does == "look" else PROMPT
     if step.get("stream"):
         run = agents.Runner.run_streamed(agent, request)
         observed = 0
@@ -163,7 +163,7 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
         model_settings=thinks[provider] if does == "think" else {},
     )
     picture = BinaryContent(base64.b64decode(PICTURE), media_type="image/png")
-    request = [ASKED, picture] if does == "look" else ASKED
+    request = [PROMPT, picture] if does == "look" else PROMPT
     if not step.get("stream"):
         run = await agent.run(request)
         fields = run.output
@@ -191,7 +191,7 @@ def anthropic_runner(base: str, key: str, step: Step) -> Step:
     runner = Anthropic(base_url=base, api_key=key, max_retries=0).beta.messages.tool_runner(
         model=step["to"],
         max_tokens=2048,
-        messages=[{"role": "user", "content": ASKED}],
+        messages=[{"role": "user", "content": PROMPT}],
         tools=[beta_tool(look_up)],
         stream=bool(step.get("stream")),
     )
@@ -238,7 +238,7 @@ def litellm_call(provider: str, base: str, key: str, step: Step) -> Step:
 
 def litellm_content(does: str) -> Any:
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}}
-    return [{"type": "text", "text": ASKED}, picture] if does == "look" else ASKED
+    return [{"type": "text", "text": PROMPT}, picture] if does == "look" else PROMPT
 
 
 def litellm_options(step: Step) -> Step:

@@ -52,7 +52,7 @@ ERRORS = {
     "ai-sdk-anthropic": ["APICallError"] * 5,
 }
 """What each raises of 429, 502, 400, 404 and 401."""
-OWN = {api: deployment for deployment, api in APIS.items()}
+OWN_VALUE = {api: deployment for deployment, api in APIS.items()}
 every_client = pytest.mark.parametrize("client", CLIENTS)
 every_upstream = pytest.mark.parametrize("to", APIS)
 
@@ -120,7 +120,7 @@ async def test_it_gets_a_document_of_its_schema_and_sends_a_picture(
 
 @pytest.mark.parametrize("client", [name for name, api in CLIENTS.items() if api != "chat"])
 async def test_returns_reasoning(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    to = OWN[CLIENTS[client]]
+    to = OWN_VALUE[CLIENTS[client]]
     for streamed in (False, True):
         upstream.then(calls(APIS[to], streamed=streamed, thinking=True))
         upstream.then(says(APIS[to], " Paris.", streamed=streamed))
@@ -158,7 +158,7 @@ async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUp
 
 @every_client
 async def test_raises_errors(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    to = OWN[CLIENTS[client]]
+    to = OWN_VALUE[CLIENTS[client]]
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
     wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}
     upstream.then(answer(wrong, 400))
@@ -179,7 +179,7 @@ async def test_raises_errors(client: str, drive: Drive, upstream: ScriptedUpstre
 async def test_it_waits_as_it_is_told_before_it_tries_again(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    to = OWN[CLIENTS[client]]
+    to = OWN_VALUE[CLIENTS[client]]
     upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 2"))
     upstream.then(says(APIS[to], " Paris."))
 
@@ -196,7 +196,7 @@ async def test_it_waits_as_it_is_told_before_it_tries_again(
 async def test_its_upstream_is_closed_when_it_leaves(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    to = OWN[CLIENTS[client]]
+    to = OWN_VALUE[CLIENTS[client]]
     upstream.then(stays(APIS[to]))
 
     [remaining] = await drive(client, step("ask", to, stream=True, leave=5))

@@ -13,7 +13,7 @@ from tests.dialects.responses.test_items import NUMBERS, STREAM, without
 from tests.doubles import Json, ScriptedUpstream, answer, response, stream, text_item
 from tests.sdks.conftest import Drive
 
-ASKED: Json = {"model": "support-chat", "input": "Where?"}
+REQUEST: Json = {"model": "support-chat", "input": "Where?"}
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
 
     first_value, value_after, read, items, cancelled, removed, unknown = await results(
         drive,
-        ["responses.create", {**ASKED, "store": True}],
-        ["responses.create", {**ASKED, "previous_response_id": "$1"}],
+        ["responses.create", {**REQUEST, "store": True}],
+        ["responses.create", {**REQUEST, "previous_response_id": "$1"}],
         ["responses.retrieve", "$1", {"include": ["reasoning.encrypted_content"]}],
         ["responses.inputItems.list", "$1", {"limit": 1, "order": "asc"}],
         ["responses.cancel", "$1"],
@@ -80,9 +80,9 @@ async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream)
 
     events, gathered, numbered = await results(
         drive,
-        ["responses.create", {**ASKED, "stream": True}],
-        ["responses.stream", ASKED],
-        ["responses.stream", ASKED],
+        ["responses.create", {**REQUEST, "stream": True}],
+        ["responses.stream", REQUEST],
+        ["responses.stream", REQUEST],
     )
 
     assert [item["sequence_number"] for item in events["data"]] == [*range(len(STREAM))]

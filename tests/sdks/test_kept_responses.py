@@ -71,7 +71,7 @@ THOUGHT: Json = {
     **{"id": "rs_1", "type": "reasoning"},
     "summary": [{"type": "summary_text", "text": "France, hm."}],
 }
-CALLED: Json = {
+CALL: Json = {
     **{"id": "fc_1", "type": "function_call", "call_id": "call_1", "status": "completed"},
     **{"name": "look_up", "arguments": '{"place": "Paris"}'},
 }
@@ -96,10 +96,10 @@ async def test_a_loop_of_tools_with_what_clients_do_by_default(
     sdk: str, streamed: bool, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     fields, last_document = text_item("Let me see."), text_item(" Paris.", "msg_2")
-    first_document, second = response(THOUGHT, fields, CALLED), response(last_document, id="resp_2")
+    first_document, second = response(THOUGHT, fields, CALL), response(last_document, id="resp_2")
     if streamed:
         items = [told(THOUGHT, "France, hm."), item_events(1, fields, "Let me ", "see.")]
-        calls = item_events(2, CALLED, CALLED["arguments"])
+        calls = item_events(2, CALL, CALL["arguments"])
         ended = response_events(item_events(0, last_document, " Par", "is."), document=second)
         upstream.then(
             stream(response_events(*items, calls, document=first_document), is_done=False)

@@ -91,7 +91,7 @@ async def test_shared_id_is_explained_per_key(proxy: Proxy) -> None:
 
 
 TOKEN = "t" * 16
-HERE = Address("127.0.0.1", 0)
+FOLDER = Address("127.0.0.1", 0)
 
 
 @for_each(
@@ -164,7 +164,7 @@ def test_where_others_reach_it_there_is_a_token_or_no_start(host: str) -> None:
     fields = {"HEADRACE_ADMIN_TOKEN": TOKEN, "HEADRACE_ADMIN_HOSTS": "headrace, Other"}
 
     with pytest.raises(BadSetting, match="HEADRACE_ADMIN_TOKEN"):
-        from_environment(Path("p"), HERE, address, {})
+        from_environment(Path("p"), FOLDER, address, {})
     with pytest.raises(BadSetting, match="16 characters"):
-        from_environment(Path("p"), HERE, address, {"HEADRACE_ADMIN_TOKEN": "short"})
-    assert from_environment(Path("p"), HERE, address, fields).admin_hosts == ("headrace", "other")
+        from_environment(Path("p"), FOLDER, address, {"HEADRACE_ADMIN_TOKEN": "short"})
+    assert from_environment(Path("p"), FOLDER, address, fields).admin_hosts == ("headrace", "other")

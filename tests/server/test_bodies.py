@@ -16,7 +16,7 @@ from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
-OTHER = "hr-search-key"
+OTHER_TEXT = "hr-search-key"
 
 
 def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
@@ -117,7 +117,7 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
         assert all(b" 503 " in line for line in refused)
         assert await held(proxy, proxy.client) == 2 * size
 
-        other_document = {"Authorization": f"Bearer {OTHER}"}
+        other_document = {"Authorization": f"Bearer {OTHER_TEXT}"}
         body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
         async with proxy.client.post(
             f"{proxy.url}/v1/chat/completions", headers=other_document, json=body
@@ -136,4 +136,4 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
 
     refusals = [record for record in records if record.status == 503]
     assert {record.outcome for record in refusals} == {"proxy_error"}
-    assert hashlib.sha256(OTHER.encode()).hexdigest() in world("")
+    assert hashlib.sha256(OTHER_TEXT.encode()).hexdigest() in world("")

@@ -78,7 +78,7 @@ class Asking:
 
 
 @pytest.fixture
-async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
+async def context(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
     """Return the headers of ours of all responses, by their kind."""
     async with running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy:
         asking = Asking(proxy.client, upstream)
@@ -92,18 +92,18 @@ async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set
     return {"whole response": full_list, "stream": results["stream"], "error": refused}
 
 
-async def test_the_page_lists_each_header_of_ours(seen: dict[str, list[set[str]]]) -> None:
-    sent_value = {name for kind in seen.values() for item in kind for name in item}
+async def test_the_page_lists_each_header_of_ours(context: dict[str, list[set[str]]]) -> None:
+    sent_value = {name for kind in context.values() for item in kind for name in item}
 
     assert sent_value == set(rows())
 
 
-async def test_each_header_is_sent_when_the_page_says(seen: dict[str, list[set[str]]]) -> None:
+async def test_each_header_is_sent_when_the_page_says(context: dict[str, list[set[str]]]) -> None:
     wrong = []
     for name, kinds in rows().items():
         for kind, when in kinds.items():
-            times = sum(name in item for item in seen[kind])
-            real = {0: "never", len(seen[kind]): "always"}.get(times, "some")
+            times = sum(name in item for item in context[kind])
+            real = {0: "never", len(context[kind]): "always"}.get(times, "some")
             if real != when:
                 wrong.append(f"{name} of a {kind}: {when}, really {real}")
 

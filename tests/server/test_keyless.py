@@ -74,7 +74,7 @@ async def test_stopping_proxy_fails_its_probe(upstream: ScriptedUpstream, tmp_pa
 
 ROUTE = ROUTES["openai"]
 PAGE = "https://app.example.com"
-OTHER = "https://elsewhere.example.com"
+OTHER_TEXT = "https://elsewhere.example.com"
 CORS = "cors: {origins: ['https://app.example.com', 'vscode-webview://abc']}\n"
 ASKING = {
     "access-control-request-method": "POST",
@@ -113,7 +113,8 @@ async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
 
 
 @pytest.mark.parametrize(
-    "origin", [OTHER, "null", "https://app.example.com.evil.test", "http://app.example.com", ""]
+    "origin",
+    [OTHER_TEXT, "null", "https://app.example.com.evil.test", "http://app.example.com", ""],
 )
 async def test_other_origin_is_refused(origin: str, shared: Proxy, browser: ClientSession) -> None:
     async with browser.options("/v1/models", headers={"origin": origin, **ASKING}) as response:
@@ -150,10 +151,12 @@ async def test_page_reads_all_replies(browser: ClientSession, upstream: Scripted
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     text = "cors: {origins: ['*']}\n" + world(upstream.url)
     async with running_proxy(tmp_path / "p", text) as proxy:
-        async with proxy.client.get("/v1/models", headers={**BEARER, "origin": OTHER}) as response:
+        async with proxy.client.get(
+            "/v1/models", headers={**BEARER, "origin": OTHER_TEXT}
+        ) as response:
             output = response.headers
         async with proxy.client.options(
-            "/v1/models", headers={"origin": OTHER, **ASKING}
+            "/v1/models", headers={"origin": OTHER_TEXT, **ASKING}
         ) as response:
             request = response.headers
 

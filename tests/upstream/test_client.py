@@ -58,7 +58,7 @@ def stall(*pieces: bytes) -> Script:
 
 
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
-FIRST = piece(event(legacy_events(" Par")[0]))
+FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 WHOLE_FAULTS = {
     "hang": (hang(), 504, "upstream_total_timeout"),
     "half a head": (stall(b"HTTP/1.1 200 OK\r\ncontent-"), 504, "upstream_total_timeout"),
@@ -139,22 +139,28 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
 
 
 STREAM_FAULTS = {
-    "stall": (stall(STREAM_HEAD, FIRST), "upstream_idle_timeout"),
-    "bad json": (raw(STREAM_HEAD, FIRST, piece(event(b"{oops"))), "upstream_invalid_response"),
+    "stall": (stall(STREAM_HEAD, FIRST_VALUE), "upstream_idle_timeout"),
+    "bad json": (
+        raw(STREAM_HEAD, FIRST_VALUE, piece(event(b"{oops"))),
+        "upstream_invalid_response",
+    ),
     "an error event": (
-        raw(STREAM_HEAD, FIRST, piece(event({"error": {"message": "overloaded"}}))),
+        raw(STREAM_HEAD, FIRST_VALUE, piece(event({"error": {"message": "overloaded"}}))),
         "upstream_unavailable",
     ),
     "an error event, and all the rest at once": (
         raw(
             STREAM_HEAD
-            + FIRST
+            + FIRST_VALUE
             + piece(event({"error": {"message": "overloaded"}}) + event(b"[DONE]"))
             + b"0\r\n\r\n"
         ),
         "upstream_unavailable",
     ),
-    "an end without an end": (raw(STREAM_HEAD, FIRST, b"0\r\n\r\n"), "upstream_invalid_response"),
+    "an end without an end": (
+        raw(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"),
+        "upstream_invalid_response",
+    ),
 }
 
 

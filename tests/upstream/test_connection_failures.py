@@ -40,7 +40,7 @@ from tests.telemetry.collector import Collector, said
 from tests.test_pipeline import BEARER
 from tests.upstream.wire.test_dialing import black_hole
 
-FIRST = piece(event(legacy_events(" Par")[0]))
+FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
 WHOLE_HEAD = head(200, "application/json", "content-length: 500")
 PATIENT = "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
@@ -107,7 +107,7 @@ def by_way(act: Callable[..., Script]) -> Script:
 
     async def script(request: Asked, wire: Wire) -> None:
         is_streamed = request.json.get("stream") is True
-        start = (STREAM_HEAD, FIRST) if is_streamed else (WHOLE_HEAD, b'{"choices": [')
+        start = (STREAM_HEAD, FIRST_VALUE) if is_streamed else (WHOLE_HEAD, b'{"choices": [')
         await act(*start)(request, wire)
 
     return script
@@ -214,14 +214,14 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
             port = await servers.enter_async_context(raw_server(hang_up, ssl=server_tls(value)))
             text = f"127.0.0.1 port {port}: [SSL: CERTIFICATE_VERIFY_FAILED]"
             url = f"https://127.0.0.1:{port}"
-            cases[name] = Case(url, "tls_certificate", *AWAY, text)
+            cases[name] = Case(url, "tls_certificate", *UNAVAILABLE, text)
         for name, serve, begin in (
             ("TLS to a plain port", answer_plainly, "[SSL: WRONG_VERSION_NUMBER]"),
             ("closed in the handshake", hang_up, ""),
         ):
             port = await servers.enter_async_context(raw_server(serve))
             text = f"127.0.0.1 port {port}: {begin}"
-            cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *AWAY, text)
+            cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *UNAVAILABLE, text)
         port = await servers.enter_async_context(raw_server(say_nothing))
         delayed = "upstream_connect_timeout", "upstream_connect_timeout"
         text = f"TLS handshake with 127.0.0.1 port {port}"
@@ -230,16 +230,16 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
         yield cases, trust
 
 
-AWAY = "upstream_unavailable", "upstream_unavailable"
+UNAVAILABLE = "upstream_unavailable", "upstream_unavailable"
 INVALID = "upstream_invalid_response", "upstream_invalid_response"
 RESET = "[Errno 104] Connection reset by peer"
 SCRIPTS: dict[str, tuple[Script, str, str, str, str | None]] = {
-    "reset before the head": (reset(), "reset", *AWAY, RESET),
-    "closed before the head": (close(), "closed", *AWAY, None),
+    "reset before the head": (reset(), "reset", *UNAVAILABLE, RESET),
+    "closed before the head": (close(), "closed", *UNAVAILABLE, None),
     "reset in the body": (by_way(reset), "reset", *INVALID, RESET),
     "closed in the body": (by_way(close), "closed", *INVALID, None),
     "a stream that ends too early": (
-        close(STREAM_HEAD, FIRST, b"0\r\n\r\n"),
+        close(STREAM_HEAD, FIRST_VALUE, b"0\r\n\r\n"),
         *("closed", *INVALID, None),
     ),
     "silent before the head": (
@@ -262,17 +262,19 @@ async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLC
     refused = free_port()
     delayed = "upstream_connect_timeout", "upstream_connect_timeout"
     cases = {
-        "no such name": Case("http://nobody.invalid:81", "dns", *AWAY, "nobody.invalid: [Errno"),
+        "no such name": Case(
+            "http://nobody.invalid:81", "dns", *UNAVAILABLE, "nobody.invalid: [Errno"
+        ),
         "a refused port": Case(
             f"http://127.0.0.1:{refused}",
             "refused",
-            *AWAY,
+            *UNAVAILABLE,
             f"127.0.0.1 port {refused}: Connection refused",
         ),
         "no route": Case(
             "http://127.255.255.255:81",
             "unreachable",
-            *AWAY,
+            *UNAVAILABLE,
             "127.255.255.255 port 81: Network is unreachable",
         ),
     }

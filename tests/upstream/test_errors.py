@@ -271,15 +271,25 @@ def test_what_else_an_error_brings_stays() -> None:
 
 OURS = "sk-upstream-secret"  # what ``world`` gives its upstreams
 KEY = "sk-proj-Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7"
-OTHER = "Basic QWxhZGRpbjpPcGVuU2VzYW1l"
+OTHER_TEXT = "Basic QWxhZGRpbjpPcGVuU2VzYW1l"
 UPSTREAM = Upstream(
     "openai",
     "openai",
     "http://127.0.0.1:9",
     api_key=Secret(KEY),
-    headers=(("x-vault-token", Secret(OTHER)), ("x-title", Secret("Support desk"))),
+    headers=(("x-vault-token", Secret(OTHER_TEXT)), ("x-title", Secret("Support desk"))),
 )
-PARTS = [KEY, KEY[:40], KEY[:8], KEY[10:18], KEY[-8:], KEY.lower(), KEY.upper(), OTHER[7:], OTHER]
+PARTS = [
+    KEY,
+    KEY[:40],
+    KEY[:8],
+    KEY[10:18],
+    KEY[-8:],
+    KEY.lower(),
+    KEY.upper(),
+    OTHER_TEXT[7:],
+    OTHER_TEXT,
+]
 
 
 @for_each("part", PARTS)

@@ -14,14 +14,14 @@ from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer
 from tests.limits.test_claims import AT
 
-OTHERS = {"Authorization": "Bearer hr-search-key"}
+OTHER_VALUES = {"Authorization": "Bearer hr-search-key"}
 
 
 @pytest.mark.parametrize(
     "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
 )
 async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async with proxy.client.get(f"{proxy.url}/v1/models/{name}", headers=OTHERS) as response:
+    async with proxy.client.get(f"{proxy.url}/v1/models/{name}", headers=OTHER_VALUES) as response:
         body = await response.json()
 
     assert response.status == 200
@@ -33,7 +33,7 @@ async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedU
 
 @pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
 async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
-    async with proxy.client.get(f"/v1/models/{name}", headers=OTHERS) as response:
+    async with proxy.client.get(f"/v1/models/{name}", headers=OTHER_VALUES) as response:
         body = await response.json()
 
     assert response.status == 404
@@ -49,9 +49,9 @@ async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
 
 
 async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
-    async with proxy.client.get("/v1/models", headers=OTHERS) as response:
+    async with proxy.client.get("/v1/models", headers=OTHER_VALUES) as response:
         body_bytes = await response.read()
-    async with proxy.client.head("/v1/models", headers=OTHERS) as response:
+    async with proxy.client.head("/v1/models", headers=OTHER_VALUES) as response:
         assert await response.read() == b""
 
     assert response.status == 200
@@ -65,7 +65,7 @@ async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
         assert (response.status, body["error"]["code"]) == (401, "invalid_api_key")
 
 
-FIRST = {"Authorization": "Bearer hr-test-key"}
+FIRST_DOCUMENT = {"Authorization": "Bearer hr-test-key"}
 OTHER_NAMES = {"openai/gpt-4o-mini", "scale/scale-model"}
 DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-answers"]
 SHOWN = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
@@ -74,7 +74,7 @@ SHOWN = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "th
 async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> None:
     listed = {}
     for query in ("", "?names=all", "?names=some"):
-        async with client.get(f"/v1/models{query}", headers=FIRST) as response:
+        async with client.get(f"/v1/models{query}", headers=FIRST_DOCUMENT) as response:
             listed[query] = await response.json()
 
     names = {query: [model["id"] for model in listed[query].get("data", ())] for query in listed}
@@ -88,12 +88,12 @@ async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> 
 
 
 async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    async with client.get("/v1/models", headers=FIRST) as response:
+    async with client.get("/v1/models", headers=FIRST_DOCUMENT) as response:
         names = [model["id"] for model in (await response.json())["data"]]
 
     for name in names:  # whatever comes of it: it was a deployment's
         body = {"model": name, "prompt": "Hi"}
-        async with client.post("/v1/completions", headers=FIRST, json=body) as response:
+        async with client.post("/v1/completions", headers=FIRST_DOCUMENT, json=body) as response:
             assert response.headers.get("x-headrace-deployment"), (name, await response.text())
     assert {request.json["model"] for request in upstream.requests} >= SHOWN
 
@@ -144,14 +144,16 @@ async def test_missing_model_is_an_anthropic_error(client: ClientSession) -> Non
 async def test_fireworks_paths_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     upstream.answer_with(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
-    async with client.get("/inference/v1/models", headers=FIRST) as response:
+    async with client.get("/inference/v1/models", headers=FIRST_DOCUMENT) as response:
         names = [model["id"] for model in (await response.json())["data"]]
     async with client.get(
-        "/inference/v1/models/fireworks/fireworks-model", headers=FIRST
+        "/inference/v1/models/fireworks/fireworks-model", headers=FIRST_DOCUMENT
     ) as single_response:
         model = await single_response.json()
     body = {"model": "via-fireworks", "input": "Hi"}
-    async with client.post("/inference/v1/embeddings", headers=FIRST, json=body) as response:
+    async with client.post(
+        "/inference/v1/embeddings", headers=FIRST_DOCUMENT, json=body
+    ) as response:
         embedded = await response.json()
 
     assert "fireworks-model" in names

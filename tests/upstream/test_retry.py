@@ -244,7 +244,7 @@ SCRIPTS: dict[str, Script] = {
     "broken": answer({}, 500),
     "key": answer({}, 401),
 }
-TOLD = [
+EVENTS = [
     ("away", "refused", (400, "context_length_exceeded")),
     ("limited", "away", (503, "upstream_unavailable")),
     ("away", "limited", (429, "upstream_unavailable")),
@@ -256,7 +256,7 @@ TOLD = [
 @pytest.mark.parametrize(
     "text", ["description: plain", "hedge: {after: 1ms}", "hedge: {after: 5s}"]
 )
-@pytest.mark.parametrize(("first_text", "second", "events"), TOLD)
+@pytest.mark.parametrize(("first_text", "second", "events"), EVENTS)
 async def test_targets_in_turn_and_at_once_are_told_of_alike(
     first_text: str, second: str, events: tuple[int, str], text: str, tmp_path: Path,
     upstream: ScriptedUpstream,
@@ -269,7 +269,7 @@ async def test_targets_in_turn_and_at_once_are_told_of_alike(
     assert sorted(models(upstream)) == ["primary", "spare"]
 
 
-@pytest.mark.parametrize(("first_text", "second", "events"), TOLD)
+@pytest.mark.parametrize(("first_text", "second", "events"), EVENTS)
 async def test_a_list_of_models_that_all_fail_is_told_of_alike(
     first_text: str,
     second: str,

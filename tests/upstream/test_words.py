@@ -22,12 +22,12 @@ MULTIMODEL: dict[str, Any] = {
     "choices": [CHOICE],
     "usage": {**usage(), "prediction_time_ms": 7},
 }
-OWN = "multimodel", "anthropic", "openai-responses"  # whose answers have words of their own
-OTHERS = [name for name in ROUTES if "bare" not in name and name not in OWN]
+OWN_VALUE = "multimodel", "anthropic", "openai-responses"  # whose answers have words of their own
+OTHER_VALUES = [name for name in ROUTES if "bare" not in name and name not in OWN_VALUE]
 
 
 @for_each("streamed", [False, True])
-@for_each("name", OTHERS)
+@for_each("name", OTHER_VALUES)
 @for_each(
     "words",
     [("stop token reached", "stop"), ("timeout", "length"), ("length", "length"), ("stop", "stop")],
@@ -71,7 +71,7 @@ CONTENT = {
         for t in (" Par", "is.")
     ]
 }
-LEGACY_CLIENTS = [name for name in OTHERS if "chat" not in name]
+LEGACY_CLIENTS = [name for name in OTHER_VALUES if "chat" not in name]
 
 
 @for_each("streamed", [False, True])

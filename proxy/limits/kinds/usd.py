@@ -55,7 +55,10 @@ class UsdBudget(LimitKind):
         else:
             remaining_text = "" if remaining is None else f" {self.figure(remaining)} is left."
             reset = limit.calendar.next_start(at_ms).isoformat(timespec="seconds")
-            text = f"This call may cost more than is left of {budget}.{remaining_text} It resets at {reset}."
+            text = (
+                f"This call may cost more than is left of {budget}.{remaining_text} It resets at "
+            )
+            text += f"{reset}."
         return BudgetExceeded(text, limit.name, "insufficient_quota", refusal.retry_after_s)
 
 

@@ -41,7 +41,7 @@ from tests.dialects.chat.replay import (
 from tests.doubles import Json, chat, chat_events, legacy, legacy_events
 from tests.golden.recording import read
 
-FOUND: GuardResults = [
+MATCHES: GuardResults = [
     ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
     ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
 ]
@@ -223,13 +223,13 @@ def test_enkrypt_gets_detections_in_whole_answers_and_at_the_finish_of_streams()
     call = call_for("completions", "enkrypt")
     docs = legacy_events("x", with_usage=False)
     docs[0]["hook_results"] = {"before_request_hooks": [{"id": "theirs", "verdict": False}]}
-    stream = writer(call, verdicts=FOUND)
+    stream = writer(call, verdicts=MATCHES)
 
     first_item, *_, finish = [
         documents_of(stream.feed(frame)) for frame in frames_of(docs, "completions")[:-1]
     ]
     full_value = json.loads(
-        writer(call, is_whole=True, verdicts=FOUND).feed(whole_frame(legacy("x"), last=True))
+        writer(call, is_whole=True, verdicts=MATCHES).feed(whole_frame(legacy("x"), last=True))
     )
 
     assert "enkrypt_policy_detections" not in first_item[0]
@@ -248,7 +248,7 @@ def test_portkey_gets_hook_results_and_those_of_its_upstream() -> None:
     extension = Frame(
         (Extension("hook_results", {"after_request_hooks": [{"id": "t"}]}),), "messages"
     )
-    result = writer(call, is_whole=True, verdicts=FOUND)
+    result = writer(call, is_whole=True, verdicts=MATCHES)
 
     full_value = json.loads(b"".join(map(result.feed, [*FOREIGN[:1], extension, *FOREIGN[1:]])))
 

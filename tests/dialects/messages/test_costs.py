@@ -34,7 +34,7 @@ async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
         yield running
 
 
-WHOLE = [
+DOCUMENT = [
     pytest.param(
         {"input_tokens": 2095, "output_tokens": 503},
         "0.02305",  # 2095 x 5 + 503 x 25 = 10475 + 12575, in millionths
@@ -136,7 +136,7 @@ async def cost_of(proxy: Proxy, *, messages: bool, **options: Any) -> Decimal:
 
 
 @pytest.mark.parametrize("messages", [True, False], ids=["messages", "chat"])
-@pytest.mark.parametrize(("usage", "usd"), WHOLE)
+@pytest.mark.parametrize(("usage", "usd"), DOCUMENT)
 async def test_a_whole_answer_costs_what_its_usage_says(
     usage: dict[str, Any], usd: str, messages: bool, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:

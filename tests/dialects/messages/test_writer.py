@@ -57,12 +57,12 @@ CHATS = [
     if name.startswith("chat-") and read(name).outputs["messages bare"].call["models"] == [MODEL]
 ]
 """The recordings of chats that no fallback answered."""
-FOUND: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "A"}]}
+MATCHES: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "A"}]}
 CITED: Json = {"type": "text", "text": "a", "citations": [{"x": 1}, {"x": 2}]}
 RICH = message(
     THOUGHT,
     {**SERVER, "input": {"query": "x"}},
-    FOUND,
+    MATCHES,
     CITED,
     {**CALLED, "input": {"place": "Paris"}},
     {"type": "redacted_thinking", "data": "RW5j"},

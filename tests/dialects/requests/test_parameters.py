@@ -9,16 +9,16 @@ from proxy.dialects.vendors.openai import OPENAI
 from proxy.types import UNCHANGED, Endpoint, ParameterOverrides
 from tests.for_each import for_each
 
-KNOWN = OPENAI.fields["completions"]
+KNOWN_VALUES = OPENAI.fields["completions"]
 BODY = {"prompt": "Hi", "temperature": 1.5}
 
 
 def test_a_body_that_no_rule_changes_is_the_very_same() -> None:
-    assert apply_parameters("completions", BODY, UNCHANGED, KNOWN) is BODY
+    assert apply_parameters("completions", BODY, UNCHANGED, KNOWN_VALUES) is BODY
 
 
 def test_the_body_that_was_given_is_not_changed() -> None:
-    apply_parameters("completions", BODY, ParameterOverrides({"temperature": 0.0}), KNOWN)
+    apply_parameters("completions", BODY, ParameterOverrides({"temperature": 0.0}), KNOWN_VALUES)
 
     assert BODY["temperature"] == 1.5
 

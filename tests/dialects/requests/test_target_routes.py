@@ -19,7 +19,7 @@ from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, RequestHe
 from tests.for_each import for_each
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings")
-SAID: dict[Endpoint, dict[str, Any]] = {
+FIELDS: dict[Endpoint, dict[str, Any]] = {
     "chat": {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
     "completions": {"model": "m", "prompt": "Hello"},
     "embeddings": {"model": "m", "input": "Hello"},
@@ -28,7 +28,16 @@ VALUES: tuple[Any, ...] = (
     *(None, 0, 1, 2, 5, 200, -1, 0.5, 2.5, True, False, "x", "auto", "high", [], ["a"], ["a"] * 5),
     *({}, {"a": 1}, {"max_tokens": 7}, [{"type": "function"}], {"1": 150}),
 )
-OTHERS = ("apiKey", "models", "maxGenLen", "max_gen_len", "extra_body", "reasoning", "odd", "x-y")
+OTHER_VALUES = (
+    "apiKey",
+    "models",
+    "maxGenLen",
+    "max_gen_len",
+    "extra_body",
+    "reasoning",
+    "odd",
+    "x-y",
+)
 LISTS: tuple[dict[str, Any], ...] = (
     {},
     {"drops": frozenset({"seed", "user"})},
@@ -60,8 +69,8 @@ def calls(draw: st.DrawFn) -> Call:
         st.sampled_from([item for item in ENDPOINTS if item in CHECKED_FIELDS[dialect]])
     )
     fields = CHECKED_FIELDS[dialect][endpoint]
-    body = dict(SAID[endpoint])
-    for name in draw(st.lists(st.sampled_from([*fields, *OTHERS]), max_size=4)):
+    body = dict(FIELDS[endpoint])
+    for name in draw(st.lists(st.sampled_from([*fields, *OTHER_VALUES]), max_size=4)):
         fitting = [v for v in VALUES if name not in fields or not fields[name].check(v)]
         body.setdefault(name, draw(st.sampled_from([None, *fitting])))
     try:
@@ -149,7 +158,7 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
 def test_usual_way_is_short(
     dialect: str, changes: ParameterOverrides, bounded: dict[str, int]
 ) -> None:
-    usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
+    usual = {**FIELDS["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
     way = way_of("chat", OPENAI, target, DIALECTS[dialect])
 
@@ -163,7 +172,7 @@ def test_usual_way_is_short(
 def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
     way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
-    hot = {**SAID["chat"], "temperature": 3}
+    hot = {**FIELDS["chat"], "temperature": 3}
 
     assert passed_on(way, "chat", hot, "gpt-4o", UNCHANGED) is None
 
@@ -173,7 +182,7 @@ def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
     way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
     for number in range(1, 3 * MOST_KEPT):
-        fields = {**SAID["chat"], "max_tokens": number}
+        fields = {**FIELDS["chat"], "max_tokens": number}
         request = passed_on(way, "chat", fields, "gpt-4o", changes)
         assert request is not None
         assert request.body["max_tokens"] == min(9, number)
@@ -195,7 +204,7 @@ def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
     way.unchanged = EmptiedByOthers()
 
     for _ in range(3):
-        fields = {**SAID["chat"], "max_tokens": 7}
+        fields = {**FIELDS["chat"], "max_tokens": 7}
         request = passed_on(way, "chat", fields, "gpt-4o", UNCHANGED)
         assert request is not None
         assert request.max_output_tokens == 7

@@ -21,21 +21,21 @@ from tests.doubles import (
     text_item,
 )
 
-OWN = "cntr_" + "0af1" * 12
-CITED: Json = {"type": "container_file_citation", "container_id": OWN}
+OWN_VALUE = "cntr_" + "0af1" * 12
+CITED: Json = {"type": "container_file_citation", "container_id": OWN_VALUE}
 RAN: Json = {
     **{"id": "ci_1", "type": "code_interpreter_call", "status": "completed"},
-    **{"code": "1 + 1", "container_id": OWN, "outputs": []},
+    **{"code": "1 + 1", "container_id": OWN_VALUE, "outputs": []},
 }
 SHELL: Json = {
     **{"id": "sh_1", "type": "shell_call", "call_id": "call_1", "status": "completed"},
-    "environment": {"type": "container_reference", "container_id": OWN},
+    "environment": {"type": "container_reference", "container_id": OWN_VALUE},
 }
 SPOKEN = text_item("See the file.")
 SPOKEN["content"][0]["annotations"] = [CITED]
 TOOLS: list[Json] = [
-    {"type": "code_interpreter", "container": OWN},
-    {"type": "shell", "environment": {"type": "container_reference", "container_id": OWN}},
+    {"type": "code_interpreter", "container": OWN_VALUE},
+    {"type": "shell", "environment": {"type": "container_reference", "container_id": OWN_VALUE}},
 ]
 WHOLE = response(RAN, SHELL, SPOKEN, tools=TOOLS[:1])
 LISTED = """    passthrough:
@@ -77,7 +77,7 @@ async def test_responses_show_ids_unchanged(
 
     assert status == 200, document
     output = document["events"][-1]["response"] if streamed else document
-    assert json.dumps(output).count(OWN) == 4
+    assert json.dumps(output).count(OWN_VALUE) == 4
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/anything"])
@@ -118,7 +118,7 @@ async def test_listed_paths_forward_ids_unchanged(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer(b"x", media_type="image/png"))
-    path = f"/v1/containers/{OWN}/files/cfile_1"
+    path = f"/v1/containers/{OWN_VALUE}/files/cfile_1"
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
         house(tmp_path / "policies", upstream, listing(upstream.url)) as context,
@@ -130,7 +130,7 @@ async def test_listed_paths_forward_ids_unchanged(
 
 
 ACCOUNT_STATE: list[Json] = [
-    {"container": OWN},
+    {"container": OWN_VALUE},
     {"previous_response_id": "resp_1"},
     {"conversation": "conv_1"},
     {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},

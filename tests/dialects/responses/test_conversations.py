@@ -56,7 +56,7 @@ every_way = pytest.mark.parametrize(
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     upstream.answer_with(answer(TALK))
     limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
     policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
@@ -100,15 +100,15 @@ async def item_of(context: House, talk: str) -> str:
     return str(page["data"][0]["id"])
 
 
-async def test_one_is_made_where_the_deployment_says_and_leads_back_there(there: House) -> None:
-    text = await made(there, "resilient", items=[QUESTION], metadata={"a": "b"})
+async def test_one_is_made_where_the_deployment_says_and_leads_back_there(gateway: House) -> None:
+    text = await made(gateway, "resilient", items=[QUESTION], metadata={"a": "b"})
 
     assert text.startswith("conv_")
     assert text != "conv_1"
-    request = there.last
+    request = gateway.last
     assert (request.method, request.path) == ("POST", "/v1/conversations")
     assert request.json == {"items": [QUESTION], "metadata": {"a": "b"}}
-    [record] = await there.proxy.sink.wait()
+    [record] = await gateway.proxy.sink.wait()
     assert (record.outcome, record.head.endpoint, record.plan.deployment) == (
         *("success", "conversations"),
         "resilient",
@@ -118,13 +118,13 @@ async def test_one_is_made_where_the_deployment_says_and_leads_back_there(there:
 
 @every_way
 async def test_its_key_reaches_it_for_nothing(
-    method: str, end: str, said: Json | None, document: Json, there: House
+    method: str, end: str, said: Json | None, document: Json, gateway: House
 ) -> None:
-    text = await made(there)
-    end = end.replace("{item}", await item_of(there, text) if "{item}" in end else "")
-    there.upstream.answer_with(answer(document))
+    text = await made(gateway)
+    end = end.replace("{item}", await item_of(gateway, text) if "{item}" in end else "")
+    gateway.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(there, f"/{text}{end}", method, said)
+    status, body, headers = await about(gateway, f"/{text}{end}", method, said)
 
     assert status == 200, body
     assert body.keys() == document.keys()
@@ -132,7 +132,7 @@ async def test_its_key_reaches_it_for_nothing(
     assert '"conv_1"' not in json.dumps(body)
     if document.get("id") == "conv_1":
         assert body == {**document, "id": text}
-    request = there.last
+    request = gateway.last
     own_end = end if "items/" not in end else "/items/msg_a1"
     assert (request.method, request.path) == (method, f"/v1/conversations/conv_1{own_end}")
     assert (json.loads(request.body) if request.body else None) == said
@@ -142,25 +142,25 @@ async def test_its_key_reaches_it_for_nothing(
 
 @every_way
 async def test_nobody_else_does(
-    method: str, end: str, said: Json | None, document: Json, there: House
+    method: str, end: str, said: Json | None, document: Json, gateway: House
 ) -> None:
-    value = await made(there)
-    item = await item_of(there, value)
+    value = await made(gateway)
+    item = await item_of(gateway, value)
     forged = value[:-1] + ("A" if value[-1] != "A" else "B")
-    of_response = await there_response(there)
-    request_count = len(there.upstream.requests)
+    of_response = await there_response(gateway)
+    request_count = len(gateway.upstream.requests)
 
     tries = (OTHER, value), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
     for key, text in tries:
         path = f"/{text}{end.replace('{item}', item)}"
-        status, body, _ = await about(there, path, method, said, key)
+        status, body, _ = await about(gateway, path, method, said, key)
         error = body["error"]
         assert (status, error["param"]) == (404, "conversation_id"), body
         assert error["message"] == f"Conversation with id '{text[:200]}' not found."
     if "{item}" in end:
-        status, body, _ = await about(there, f"/{value}/items/msg_a1", method, said)
+        status, body, _ = await about(gateway, f"/{value}/items/msg_a1", method, said)
         assert (status, body["error"]["param"]) == (404, "item_id")
-    assert len(there.upstream.requests) == request_count
+    assert len(gateway.upstream.requests) == request_count
 
 
 async def there_response(context: House) -> str:
@@ -220,47 +220,47 @@ async def test_it_is_found_after_a_restart_and_on_another_replica(
     ],
 )
 async def test_what_is_no_conversation_of_its_key_is_refused(
-    fields: Json, status: int, param: str, there: House
+    fields: Json, status: int, param: str, gateway: House
 ) -> None:
-    got, body = await there.ask(**fields)
+    got, body = await gateway.ask(**fields)
 
     assert (got, body["error"]["param"]) == (status, param)
-    assert there.upstream.requests == []
+    assert gateway.upstream.requests == []
 
 
-async def test_it_goes_nowhere_else(there: House) -> None:
-    text = await made(there, "resilient")
-    elsewhere = await there.ask(conversation=text)
-    other_key = await there.ask(conversation=text, key=OTHER)
-    there.upstream.then(answer(response()))
-    on, _ = await there.ask(conversation=text, model="primary")
+async def test_it_goes_nowhere_else(gateway: House) -> None:
+    text = await made(gateway, "resilient")
+    elsewhere = await gateway.ask(conversation=text)
+    other_key = await gateway.ask(conversation=text, key=OTHER)
+    gateway.upstream.then(answer(response()))
+    on, _ = await gateway.ask(conversation=text, model="primary")
 
     for status, body in (elsewhere, other_key):
         assert (status, body["error"]["param"]) == (404, "conversation")
     assert on == 200
 
 
-async def test_guards_read_what_is_written_and_what_is_shown(there: House) -> None:
-    text = await made(there, "guarded")
-    request_count = len(there.upstream.requests)
+async def test_guards_read_what_is_written_and_what_is_shown(gateway: House) -> None:
+    text = await made(gateway, "guarded")
+    request_count = len(gateway.upstream.requests)
     fields = {"items": [{**QUESTION, "content": "The forbidden word."}]}
-    refused = await about(there, f"/{text}/items", "POST", fields)
-    there.upstream.then(answer({**TALK, "metadata": {"to": EMAIL}}))
-    outputs = await about(there, f"/{text}")
+    refused = await about(gateway, f"/{text}/items", "POST", fields)
+    gateway.upstream.then(answer({**TALK, "metadata": {"to": EMAIL}}))
+    outputs = await about(gateway, f"/{text}")
 
     assert (refused[0], refused[1]["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(there.upstream.requests) == request_count + 1
+    assert len(gateway.upstream.requests) == request_count + 1
     assert (outputs[0], EMAIL in json.dumps(outputs[1])) == (200, False)
 
 
 @pytest.mark.parametrize("end", ["/items", "/items/{item}"])
-async def test_guards_of_answers_read_its_items(end: str, there: House) -> None:
-    text = await made(there, "guarded")
+async def test_guards_of_answers_read_its_items(end: str, gateway: House) -> None:
+    text = await made(gateway, "guarded")
     item = {**ASKED, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
-    known_text = await item_of(there, text)
-    there.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
+    known_text = await item_of(gateway, text)
+    gateway.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
 
-    status, body, _ = await about(there, f"/{text}{end.replace('{item}', known_text)}")
+    status, body, _ = await about(gateway, f"/{text}{end.replace('{item}', known_text)}")
 
     assert (status, EMAIL in json.dumps(body)) == (200, False), body
     assert "Ask " in json.dumps(body)
@@ -306,56 +306,58 @@ async def test_a_guard_that_wants_another_answer_blocks_as_this_one_is_in_the_co
     assert (in_one, len(upstream.requests) - 2) == (1, 2)
 
 
-async def test_null_metadata_takes_them_away(there: House) -> None:
-    text = await made(there, metadata=None)
-    assert there.last.json == {"metadata": None}
+async def test_null_metadata_takes_them_away(gateway: House) -> None:
+    text = await made(gateway, metadata=None)
+    assert gateway.last.json == {"metadata": None}
 
-    await about(there, f"/{text}", "POST", {"metadata": None, "items": None})
+    await about(gateway, f"/{text}", "POST", {"metadata": None, "items": None})
 
-    assert there.last.json == {"metadata": None}
-
-
-async def test_limits_of_calls_count_it(there: House) -> None:
-    text = await made(there, "guarded")
-    there.upstream.answer_with(answer(TALK))
-
-    assert [(await about(there, f"/{text}"))[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.last.json == {"metadata": None}
 
 
-async def test_what_is_written_is_sent_once(there: House) -> None:
-    text = await made(there, "resilient")
+async def test_limits_of_calls_count_it(gateway: House) -> None:
+    text = await made(gateway, "guarded")
+    gateway.upstream.answer_with(answer(TALK))
+
+    assert [(await about(gateway, f"/{text}"))[0] for _ in range(3)] == [200, 200, 429]
+
+
+async def test_what_is_written_is_sent_once(gateway: House) -> None:
+    text = await made(gateway, "resilient")
     fields = {"items": [QUESTION]}
-    there.upstream.then(cut_before_head())
-    lost_count, _, _ = await about(there, f"/{text}/items", "POST", fields)
-    lost_at = len(there.upstream.requests)
-    there.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(PAGE))
-    later, _, _ = await about(there, f"/{text}/items", "POST", fields)
+    gateway.upstream.then(cut_before_head())
+    lost_count, _, _ = await about(gateway, f"/{text}/items", "POST", fields)
+    lost_at = len(gateway.upstream.requests)
+    gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(PAGE))
+    later, _, _ = await about(gateway, f"/{text}/items", "POST", fields)
 
     assert (lost_count, lost_at) == (502, 2)
-    assert (later, len(there.upstream.requests)) == (200, 4)
+    assert (later, len(gateway.upstream.requests)) == (200, 4)
 
 
-async def test_its_answers_are_not_kept(there: House) -> None:
-    text = await made(there, "kept")
-    there.upstream.answer_with(answer(response()))
+async def test_its_answers_are_not_kept(gateway: House) -> None:
+    text = await made(gateway, "kept")
+    gateway.upstream.answer_with(answer(response()))
     for _ in range(2):
-        assert (await there.ask(conversation=text, model="keeper"))[0] == 200
+        assert (await gateway.ask(conversation=text, model="keeper"))[0] == 200
 
-    assert len(there.upstream.requests) == 3
+    assert len(gateway.upstream.requests) == 3
 
 
-async def test_items_have_the_providers_ids_again_where_they_are_written(there: House) -> None:
-    text = await made(there)
-    item = await item_of(there, text)
-    there.upstream.answer_with(answer(PAGE))
+async def test_items_have_the_providers_ids_again_where_they_are_written(gateway: House) -> None:
+    text = await made(gateway)
+    item = await item_of(gateway, text)
+    gateway.upstream.answer_with(answer(PAGE))
     reference = {"type": "item_reference", "id": item}
 
-    status, _, _ = await about(there, f"/{text}/items", "POST", {"items": [reference]})
-    count_after, _, _ = await about(there, f"/{text}/items?after={item}&limit=1&include[]=a.b&x=y")
+    status, _, _ = await about(gateway, f"/{text}/items", "POST", {"items": [reference]})
+    count_after, _, _ = await about(
+        gateway, f"/{text}/items?after={item}&limit=1&include[]=a.b&x=y"
+    )
 
     assert (status, count_after) == (200, 200)
-    assert there.upstream.requests[-2].json == {"items": [{**reference, "id": "msg_a1"}]}
-    query = there.last.path.replace("%5B%5D", "[]").partition("?")[2]
+    assert gateway.upstream.requests[-2].json == {"items": [{**reference, "id": "msg_a1"}]}
+    query = gateway.last.path.replace("%5B%5D", "[]").partition("?")[2]
     assert query == "after=msg_a1&limit=1&include[]=a.b"
 
 
@@ -371,29 +373,29 @@ async def test_items_have_the_providers_ids_again_where_they_are_written(there: 
     ],
 )
 async def test_what_is_wrong_is_named_as_its_client_does(
-    fields: Json, param: str, there: House
+    fields: Json, param: str, gateway: House
 ) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
-    status, body, _ = await about(there, method="POST", said=fields, **headers)
+    status, body, _ = await about(gateway, method="POST", said=fields, **headers)
 
     assert status in (400, 404), body
     assert body["error"]["param"].startswith(param), body
-    assert there.upstream.requests == []
+    assert gateway.upstream.requests == []
 
 
-async def test_a_key_of_several_deployments_names_one(there: House) -> None:
-    status, body, _ = await about(there, method="POST", said={})
-    alone, _, _ = await about(there, method="POST", said={"other": 1}, key=OTHER)
+async def test_a_key_of_several_deployments_names_one(gateway: House) -> None:
+    status, body, _ = await about(gateway, method="POST", said={})
+    alone, _, _ = await about(gateway, method="POST", said={"other": 1}, key=OTHER)
     chat, refused, _ = await about(
-        there, method="POST", said={}, **{"x-headrace-deployment": "chatting"}
+        gateway, method="POST", said={}, **{"x-headrace-deployment": "chatting"}
     )
 
     assert (status, body["error"]["param"]) == (400, "deployment")
     assert "guarded, kept, resilient, support-chat" in body["error"]["message"]
     assert "chatting" not in body["error"]["message"]
     assert alone == 200
-    assert there.last.json == {}
+    assert gateway.last.json == {}
     assert (chat, refused["error"]["param"]) == (400, "deployment")
 
 
@@ -414,38 +416,38 @@ async def test_without_a_secret_the_setting_is_named(
 @pytest.mark.parametrize("ways", [WAYS[:4], WAYS[4:]])
 @pytest.mark.parametrize("document", [{}, {"id": 1}, {"object": "conversation"}, {"data": [1]}])
 async def test_what_is_no_such_document_is_the_upstreams_fault(
-    ways: list[tuple[str, str, Json | None, Json]], document: Json, there: House
+    ways: list[tuple[str, str, Json | None, Json]], document: Json, gateway: House
 ) -> None:
-    text = await made(there)
-    item = await item_of(there, text)
-    there.upstream.answer_with(answer(document))
+    text = await made(gateway)
+    item = await item_of(gateway, text)
+    gateway.upstream.answer_with(answer(document))
 
     for method, end, fields, _ in ways:
         path = f"/{text}{end.replace('{item}', item)}"
-        status, body, _ = await about(there, path, method, fields)
+        status, body, _ = await about(gateway, path, method, fields)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
-async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
-    text = await made(there)
+async def test_the_upstreams_words_name_the_id_that_its_client_knows(gateway: House) -> None:
+    text = await made(gateway)
     error = {"message": "No conversation 'conv_1'.", "type": "invalid_request_error"}
-    there.upstream.answer_with(answer({"error": error}, 404))
+    gateway.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body, _ = await about(there, f"/{text}")
+    status, body, _ = await about(gateway, f"/{text}")
 
     assert status == 404
     assert text in body["error"]["message"]
 
 
-async def test_it_is_explained_and_counted_as_any_call(there: House) -> None:
-    value = await made(there)
-    _, _, headers = await about(there, f"/{value}")
+async def test_it_is_explained_and_counted_as_any_call(gateway: House) -> None:
+    value = await made(gateway)
+    _, _, headers = await about(gateway, f"/{value}")
 
-    async with there.session.get(
-        f"{there.proxy.admin}/explain/{headers['x-request-id']}"
+    async with gateway.session.get(
+        f"{gateway.proxy.admin}/explain/{headers['x-request-id']}"
     ) as explained:
         text = await explained.text()
-    async with there.session.get(f"{there.proxy.admin}/metrics") as response_item:
+    async with gateway.session.get(f"{gateway.proxy.admin}/metrics") as response_item:
         lines = (await response_item.text()).splitlines()
 
     assert explained.status == 200

@@ -99,7 +99,7 @@ ENDS: list[tuple[str, Json, tuple[int, str, str, str]]] = [
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     """One target, which serves chats by Responses too."""
     price = "price: {input: 1, output: 2}"
     only = f"{{upstream: openai, model: gpt-4o-mini, endpoint: responses, {price}}}"
@@ -133,17 +133,19 @@ async def chat(context: House, **options: Any) -> int:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("way", ["whole", "stream"])
 async def test_each_end_is_counted_as_what_it_is(
-    end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, there: House
+    end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, gateway: House
 ) -> None:
     status, options, (answered, outcome, source, use) = end
     ended = response(ITEM, status=status, **options)
     events = response_events(item_events(0, ITEM, " Par", "is."), document=ended)
-    there.upstream.answer_with(answer(ended) if way == "whole" else stream(events, is_done=False))
+    gateway.upstream.answer_with(answer(ended) if way == "whole" else stream(events, is_done=False))
     streamed: Json = {"stream": True} if way == "stream" else {}
 
-    got = await chat(there, **streamed) if client == "chat" else (await there.ask(**streamed))[0]
+    got = (
+        await chat(gateway, **streamed) if client == "chat" else (await gateway.ask(**streamed))[0]
+    )
 
-    [record] = await there.proxy.sink.wait(1)
+    [record] = await gateway.proxy.sink.wait(1)
     assert got == (200 if streamed else answered)
     assert (record.outcome, record.billing.source) == (outcome, source)
     [billed] = record.billing.attempts
@@ -159,20 +161,20 @@ async def test_each_end_is_counted_as_what_it_is(
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-async def test_what_is_not_finished_is_no_answer(status: str, client: str, there: House) -> None:
-    there.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
+async def test_what_is_not_finished_is_no_answer(status: str, client: str, gateway: House) -> None:
+    gateway.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
 
-    got = await chat(there) if client == "chat" else (await there.ask())[0]
+    got = await chat(gateway) if client == "chat" else (await gateway.ask())[0]
 
-    [record] = await there.proxy.sink.wait(1)
+    [record] = await gateway.proxy.sink.wait(1)
     assert (got, record.outcome) == (502, "upstream_error")
     assert record.error.code == "upstream_invalid_response"
 
 
-async def test_one_that_says_its_usage_is_finished_whatever_it_calls_itself(there: House) -> None:
-    there.upstream.answer_with(answer(response(status="in_progress")))
+async def test_one_that_says_its_usage_is_finished_whatever_it_calls_itself(gateway: House) -> None:
+    gateway.upstream.answer_with(answer(response(status="in_progress")))
 
-    assert (await there.ask())[0] == 200
+    assert (await gateway.ask())[0] == 200
 
 
 async def test_a_failure_and_the_answer_after_it_are_both_paid(
@@ -190,11 +192,11 @@ async def test_a_failure_and_the_answer_after_it_are_both_paid(
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 
-async def test_usage_that_nobody_can_read_leaves_the_estimate(there: House) -> None:
+async def test_usage_that_nobody_can_read_leaves_the_estimate(gateway: House) -> None:
     usage = {"input_tokens": "5", "output_tokens": -3}
-    there.upstream.answer_with(answer(response(status="failed", error=SORRY, usage=usage)))
+    gateway.upstream.answer_with(answer(response(status="failed", error=SORRY, usage=usage)))
 
-    status, _ = await there.ask()
+    status, _ = await gateway.ask()
 
-    [record] = await there.proxy.sink.wait(1)
+    [record] = await gateway.proxy.sink.wait(1)
     assert (status, record.billing.source) == (502, "partial_estimate")

@@ -27,7 +27,7 @@ from tests.doubles import (
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
 GONE: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
 PAGE: Json = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
-SAID: Json = {"role": "user", "content": "x"}
+FIELDS: Json = {"role": "user", "content": "x"}
 REPLY = response(text_item("Hi."))
 
 
@@ -53,12 +53,12 @@ USES = {
     "talk.get": Use("GET", ABOUT, None, TALK),
     "talk.change": Use("POST", ABOUT, {"metadata": {}}, TALK),
     "talk.items": Use("GET", ABOUT + "/items", None, PAGE),
-    "talk.add": Use("POST", ABOUT + "/items", {"items": [SAID]}, PAGE),
+    "talk.add": Use("POST", ABOUT + "/items", {"items": [FIELDS]}, PAGE),
     "talk.item": Use("GET", ABOUT + "/items/{talked}", None, text_item("x")),
     "talk.drop": Use("DELETE", ABOUT + "/items/{talked}", None, TALK),
     "talk.delete": Use("DELETE", ABOUT, None, GONE),
 }
-GIVEN: dict[str, Json] = {
+VALUES: dict[str, Json] = {
     "whole": {"model": "gpt-4o-mini"},
     "streamed": {"model": "gpt-4o-mini", "stream": True},
     "kept nowhere": {"model": "gpt-4o-mini", "store": False},
@@ -132,13 +132,13 @@ async def ids_of(context: House, **request: Any) -> Json:
     return results
 
 
-@pytest.mark.parametrize("text", GIVEN)
+@pytest.mark.parametrize("text", VALUES)
 async def test_an_id_leads_its_own_key_back_and_nobody_else(
     text: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     policies = world(upstream.url)
     async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as context:
-        ids = await ids_of(context, **GIVEN[text])
+        ids = await ids_of(context, **VALUES[text])
         event = json.dumps(ids)
         assert not any(own_value in event for own_value in ("resp_1", "msg_1", "conv_1"))
         for name, use in USES.items():

@@ -13,12 +13,12 @@ from tests.doubles import Json, item_events, response, response_events, text_ite
 from tests.for_each import for_each
 
 NUMBERS = ("output_index", "content_index", "summary_index", "sequence_number")
-OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
-ITEMS = (text_item("Let me see."), CALLED, OTHER)
+OTHER_DOCUMENT: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
+ITEMS = (text_item("Let me see."), CALLED, OTHER_DOCUMENT)
 STREAM = response_events(
     item_events(0, ITEMS[0], "Let me ", "see."),
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
-    item_events(2, OTHER, '{"place":', ' "Paris"}'),
+    item_events(2, OTHER_DOCUMENT, '{"place":', ' "Paris"}'),
     document=response(*ITEMS),
 )
 
@@ -91,7 +91,7 @@ RICH = response_events(
     parts_events(1, TEXT, TEXT, REFUSAL),
     item_events(2, CALLED, '{"place":', ' "Paris"}'),
     [{"type": "response.web_search_call.searching", "item_id": "ws_3", "output_index": 3}],
-    item_events(4, OTHER, '{"place":', ' "Paris"}'),
+    item_events(4, OTHER_DOCUMENT, '{"place":', ' "Paris"}'),
 )
 
 

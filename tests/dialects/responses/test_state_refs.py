@@ -36,7 +36,7 @@ KEPT_AT = ("support-chat", "openai/gpt-4o-mini")
 PLACE = ("support-widget", *KEPT_AT)
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": []}
-CALLED: Json = {
+CALL: Json = {
     **{"id": "fc_1", "type": "function_call", "call_id": "call_1", "status": "completed"},
     **{"name": "look_up", "arguments": '{"city": "Paris"}'},
 }
@@ -137,8 +137,16 @@ def test_items_that_are_sent_whole_pin_nothing() -> None:
     assert (call.state_ref, len(call.item_ids)) == (None, 1)
 
 
-OTHERS = IDS.seal_item("search-box", *KEPT_AT, "rs_" + "0af1" * 12)
-FOREIGN = ["rs_" + "0af1" * 12, OTHERS, "rs_9", "item_0", "item_1", "__fake_id__", "x" * 9_999]
+OTHER_VALUES = IDS.seal_item("search-box", *KEPT_AT, "rs_" + "0af1" * 12)
+FOREIGN = [
+    "rs_" + "0af1" * 12,
+    OTHER_VALUES,
+    "rs_9",
+    "item_0",
+    "item_1",
+    "__fake_id__",
+    "x" * 9_999,
+]
 
 
 def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
@@ -149,11 +157,11 @@ def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
 
 @for_each("text", [*FOREIGN, "é", "\ud800", " "])
 def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(text: str) -> None:
-    own_value = {**CALLED, "id": IDS.seal_item(*PLACE, "fc_1")}
+    own_value = {**CALL, "id": IDS.seal_item(*PLACE, "fc_1")}
 
     thought, calls, repeated = sent({**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text})
 
-    assert calls == CALLED
+    assert calls == CALL
     assert thought == repeated == {**THOUGHT, "id": thought["id"]}
     assert thought["id"] != text
     assert len(thought["id"]) <= 64
@@ -167,11 +175,15 @@ def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_it
     excluded = {name: value for name, value in thought.items() if name != "id"}
     own_value = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
 
-    assert sent({**thought, "id": OTHERS}, thought, own_value) == [excluded, excluded, thought]
+    assert sent({**thought, "id": OTHER_VALUES}, thought, own_value) == [
+        excluded,
+        excluded,
+        thought,
+    ]
 
 
 def test_an_id_of_no_characters_is_nobodys() -> None:
-    item = {**CALLED, "id": ""}
+    item = {**CALL, "id": ""}
 
     assert sent(item) == [item]
 
@@ -232,8 +244,8 @@ def test_without_a_secret_a_reference_is_refused_and_says_what_to_change() -> No
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
-    upstream.answer_with(answer(response(THOUGHT, text_item("Let me see."), CALLED)))
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    upstream.answer_with(answer(response(THOUGHT, text_item("Let me see."), CALL)))
     async with house(tmp_path / "policies", upstream) as running:
         yield running
 
@@ -252,21 +264,21 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, there: House) -> None:
-    items = await items_of(there)
+async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, gateway: House) -> None:
+    items = await items_of(gateway)
     assert not PROVIDERS & {item["id"] for item in items}
     document = response(text_item("Sunny."))
     events = response_events(item_events(0, text_item("Sunny."), "Sun", "ny."), document=document)
-    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
+    gateway.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
 
     question = {"role": "user", "content": "Where?"}
     values = [question, *(reference(item["id"]) for item in items), OUTPUT]
-    status, body = await there.ask(input=values, stream=streamed)
+    status, body = await gateway.ask(input=values, stream=streamed)
 
     assert status == 200, body
     assert "msg_1" not in json.dumps(body)
     own_items = [reference(name) for name in ("rs_1", "msg_1", "fc_1")]
-    assert there.last.json == {
+    assert gateway.last.json == {
         **{"model": "gpt-4o-mini", "input": [question, *own_items, OUTPUT]},
         "stream": streamed,
     }
@@ -274,104 +286,111 @@ async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, there: Ho
 
 @pytest.mark.parametrize("store", [True, None, False])
 async def test_ids_are_sealed_whether_or_not_the_provider_keeps_what_they_name(
-    store: bool | None, there: House
+    store: bool | None, gateway: House
 ) -> None:
-    items = await items_of(there, store=store)
-    status, _ = await there.ask(input=[*items, OUTPUT], store=store)
+    items = await items_of(gateway, store=store)
+    status, _ = await gateway.ask(input=[*items, OUTPUT], store=store)
 
     assert not PROVIDERS & {item["id"] for item in items}
     assert status == 200
-    assert {item.get("id") for item in there.last.json["input"]} == {*PROVIDERS, None}
+    assert {item.get("id") for item in gateway.last.json["input"]} == {*PROVIDERS, None}
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "kept", "guarded", "resilient"])
-async def test_no_item_of_another_key_is_had_by_its_id(model: str, there: House) -> None:
-    there.upstream.answer_with(answer(response()))
+async def test_no_item_of_another_key_is_had_by_its_id(model: str, gateway: House) -> None:
+    gateway.upstream.answer_with(answer(response()))
 
     for text in FOREIGN:
         for store in (True, False):
             item = {**THOUGHT, "id": text}
-            status, body = await there.ask(model=model, input=[item], store=store)
+            status, body = await gateway.ask(model=model, input=[item], store=store)
             assert status == 200, body
-            assert there.last.json["input"][0]["id"] != text
+            assert gateway.last.json["input"][0]["id"] != text
 
 
-async def test_an_item_that_is_not_found_is_named_as_its_client_does(there: House) -> None:
-    await there.ask(input=[{**THOUGHT, "id": "rs_9"}])
-    sent_value = there.last.json["input"][0]["id"]
+async def test_an_item_that_is_not_found_is_named_as_its_client_does(gateway: House) -> None:
+    await gateway.ask(input=[{**THOUGHT, "id": "rs_9"}])
+    sent_value = gateway.last.json["input"][0]["id"]
     error = {"message": f"Item with id '{sent_value}' not found.", "type": "invalid_request_error"}
-    there.upstream.answer_with(answer({"error": error}, 404))
+    gateway.upstream.answer_with(answer({"error": error}, 404))
 
     for text, output in (("rs_9", "rs_9"), ("rs_" + "9" * 5_000, None)):
-        status, body = await there.ask(input=[{**THOUGHT, "id": text}])
+        status, body = await gateway.ask(input=[{**THOUGHT, "id": text}])
         message = body["error"]["message"]
         assert status == 404
         assert output is None or message == f"Item with id '{output}' not found."
         assert len(message) < 300
 
 
-async def test_items_that_are_sent_whole_have_the_providers_ids_there(there: House) -> None:
-    items = await items_of(there)
+async def test_items_that_are_sent_whole_have_the_providers_ids_there(gateway: House) -> None:
+    items = await items_of(gateway)
 
-    status, _ = await there.ask(input=[*items, OUTPUT])
+    status, _ = await gateway.ask(input=[*items, OUTPUT])
 
     assert status == 200
-    assert [item.get("id") for item in there.last.json["input"]] == ["rs_1", "msg_1", "fc_1", None]
+    assert [item.get("id") for item in gateway.last.json["input"]] == [
+        "rs_1",
+        "msg_1",
+        "fc_1",
+        None,
+    ]
 
 
-async def test_nobody_refers_to_what_is_anothers_or_forged(there: House) -> None:
-    [value, *_] = [item["id"] for item in await items_of(there)]
+async def test_nobody_refers_to_what_is_anothers_or_forged(gateway: House) -> None:
+    [value, *_] = [item["id"] for item in await items_of(gateway)]
     forged = value[:-1] + ("A" if value[-1] != "A" else "B")
-    request_count = len(there.upstream.requests)
+    request_count = len(gateway.upstream.requests)
 
     for key, text in ((OTHER, value), (KEY, forged), (KEY, "rs_1"), (KEY, "x" * 3000)):
         for item in (reference(text), {"id": text}):
-            assert is_unknown(*await there.ask(key=key, input=[item]), text)
-    assert len(there.upstream.requests) == request_count
-    records = await there.proxy.sink.wait(9)
+            assert is_unknown(*await gateway.ask(key=key, input=[item]), text)
+    assert len(gateway.upstream.requests) == request_count
+    records = await gateway.proxy.sink.wait(9)
     assert {record.outcome for record in records[1:]} == {"client_error"}
     assert all(record.billing.cost in (None, 0) for record in records[1:])
 
 
-async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(there: House) -> None:
+async def test_it_goes_to_the_target_that_keeps_it_or_nowhere(gateway: House) -> None:
     stored = answer(response(text_item("x")))
-    there.upstream.then(answer({"error": {"message": "Later."}}, 503), stored)
-    [in_thread] = await items_of(there)
-    there.upstream.answer_with(stored)
-    [local_value] = await items_of(there)
+    gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), stored)
+    [in_thread] = await items_of(gateway)
+    gateway.upstream.answer_with(stored)
+    [local_value] = await items_of(gateway)
 
-    status, _ = await there.ask(input=[reference(in_thread["id"])])
-    assert (status, there.last.path) == (200, "/spare/v1/responses")
-    request_count = len(there.upstream.requests)
-    status, body = await there.ask(input=[reference(in_thread["id"]), reference(local_value["id"])])
+    status, _ = await gateway.ask(input=[reference(in_thread["id"])])
+    assert (status, gateway.last.path) == (200, "/spare/v1/responses")
+    request_count = len(gateway.upstream.requests)
+    status, body = await gateway.ask(
+        input=[reference(in_thread["id"]), reference(local_value["id"])]
+    )
     assert (status, body["error"]["param"]) == (400, "input.1.id")
     for model in ("kept", "resilient", "unheard-of"):
         assert is_unknown(
-            *await there.ask(model=model, input=[reference(local_value["id"])]), local_value["id"]
+            *await gateway.ask(model=model, input=[reference(local_value["id"])]), local_value["id"]
         )
-    assert len(there.upstream.requests) == request_count
-    there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
-    status, _ = await there.ask(input=[reference(local_value["id"])])
+    assert len(gateway.upstream.requests) == request_count
+    gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+    status, _ = await gateway.ask(input=[reference(local_value["id"])])
     assert status == 503
-    assert there.last.path == "/v1/responses"
+    assert gateway.last.path == "/v1/responses"
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, there: House) -> None:
+async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, gateway: House) -> None:
     item = text_item("Write to ann@example.com.")
     document = response(item)
     events = response_events(
         item_events(0, item, "Write to ann@", "example.com."), document=document
     )
-    there.upstream.answer_with(answer(document))
-    [first_document] = await items_of(there, model="guarded")
-    there.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
+    gateway.upstream.answer_with(answer(document))
+    [first_document] = await items_of(gateway, model="guarded")
+    gateway.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
 
     refers = [reference(first_document["id"])]
-    status, body = await there.ask(model="guarded", input=refers, stream=streamed)
-    request_count = len(there.upstream.requests)
+    status, body = await gateway.ask(model="guarded", input=refers, stream=streamed)
+    request_count = len(gateway.upstream.requests)
     fields = [*refers, {"role": "user", "content": "forbidden"}]
-    blocked, refused = await there.ask(model="guarded", input=fields)
+    blocked, refused = await gateway.ask(model="guarded", input=fields)
 
     output = json.dumps(body)
     assert status == 200
@@ -380,46 +399,46 @@ async def test_guards_read_both_sides_and_write_sealed_ids(streamed: bool, there
     last_value = body["events"][-1]["response"] if streamed else body
     assert last_value["output"][0]["id"] == first_document["id"]
     assert (blocked, refused["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(there.upstream.requests) == request_count
+    assert len(gateway.upstream.requests) == request_count
 
 
-async def test_the_cache_tells_one_reference_from_another(there: House) -> None:
-    first_value, other_value, _ = [item["id"] for item in await items_of(there, model="kept")]
-    there.upstream.answer_with(answer(response()))
+async def test_the_cache_tells_one_reference_from_another(gateway: House) -> None:
+    first_value, other_value, _ = [item["id"] for item in await items_of(gateway, model="kept")]
+    gateway.upstream.answer_with(answer(response()))
 
     for text in (first_value, first_value, other_value):
-        assert (await there.ask(model="kept", input=[reference(text)]))[0] == 200
+        assert (await gateway.ask(model="kept", input=[reference(text)]))[0] == 200
 
-    records = await there.proxy.sink.wait(4)
+    records = await gateway.proxy.sink.wait(4)
     assert [record.cache for record in records] == ["miss", "miss", "hit", "miss"]
 
 
-async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
-    [value, *_] = [item["id"] for item in await items_of(there)]
+async def test_the_upstreams_words_name_the_id_that_its_client_knows(gateway: House) -> None:
+    [value, *_] = [item["id"] for item in await items_of(gateway)]
     error = {"message": "Item with id 'rs_1' not found.", "type": "invalid_request_error"}
-    there.upstream.answer_with(answer({"error": error}, 404))
+    gateway.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body = await there.ask(input=[reference(value)])
+    status, body = await gateway.ask(input=[reference(value)])
 
     assert status == 404
     assert body["error"]["message"] == f"Item with id '{value}' not found."
 
 
-async def test_a_chat_keeps_nothing_to_refer_to(there: House) -> None:
-    there.upstream.answer_with(answer(chat(" Paris.")))
-    [item] = await items_of(there, model="chatting")
-    request_count = len(there.upstream.requests)
+async def test_a_chat_keeps_nothing_to_refer_to(gateway: House) -> None:
+    gateway.upstream.answer_with(answer(chat(" Paris.")))
+    [item] = await items_of(gateway, model="chatting")
+    request_count = len(gateway.upstream.requests)
 
-    status, body = await there.ask(model="chatting", input=[reference(item["id"])])
+    status, body = await gateway.ask(model="chatting", input=[reference(item["id"])])
 
     assert is_unknown(status, body, item["id"])
-    assert len(there.upstream.requests) == request_count
+    assert len(gateway.upstream.requests) == request_count
 
 
-async def test_a_page_of_items_has_sealed_ids_and_the_next_is_asked_by_one(there: House) -> None:
-    text = await there.id_of()
+async def test_a_page_of_items_has_sealed_ids_and_the_next_is_asked_by_one(gateway: House) -> None:
+    text = await gateway.id_of()
     page = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
-    there.upstream.answer_with(answer({**page, "has_more": True}))
+    gateway.upstream.answer_with(answer({**page, "has_more": True}))
     headers = {"authorization": f"Bearer {KEY}"}
 
     observed: list[Json] = []
@@ -430,13 +449,13 @@ async def test_a_page_of_items_has_sealed_ids_and_the_next_is_asked_by_one(there
             if value_after
             else {}
         )
-        async with there.session.get(path, headers=headers, params=query) as response_item:
+        async with gateway.session.get(path, headers=headers, params=query) as response_item:
             observed.append(await response_item.json())
 
     last_value = observed[0]["last_id"]
     assert last_value != "msg_1"
     assert {observed[0]["first_id"], observed[0]["data"][0]["id"]} == {last_value}
-    paths = [request.path.partition("?")[2] for request in there.upstream.requests[1:]]
+    paths = [request.path.partition("?")[2] for request in gateway.upstream.requests[1:]]
     assert paths == ["", "after=msg_1", "after=msg_own"]
 
 

@@ -45,7 +45,7 @@ ID_OF_ITEM = re.compile(r'"(?:msg|rs|fc)_[0-9]+"')
 
 
 @pytest.fixture
-async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     upstream.answer_with(answer(response()))
     limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
     policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
@@ -83,24 +83,24 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
 
 @every_way
 async def test_its_key_gets_what_the_provider_says_for_nothing(
-    method: str, suffix: str, document: Json, there: House
+    method: str, suffix: str, document: Json, gateway: House
 ) -> None:
-    text = await there.id_of()
-    there.upstream.answer_with(answer(document))
+    text = await gateway.id_of()
+    gateway.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(there, text, method, suffix)
+    status, body, headers = await about(gateway, text, method, suffix)
 
     assert status == 200, body
     own_document = {"id": text} if "id" in document else {}
     assert body == {**bare(document), **own_document, **items_of(body)}
     assert not ID_OF_ITEM.search(json.dumps(body))
-    request = there.last
+    request = gateway.last
     assert (request.method, request.path) == (method, f"/v1/responses/resp_1{suffix}")
     assert (request.body, "content-type" in request.headers) == (b"", False)
     assert request.headers.get("content-length") == ("0" if method == "POST" else None)
     assert request.headers["authorization"] == "Bearer sk-upstream-secret"
     assert headers["x-headrace-cost-usd"] == "0"
-    [_, record] = await there.proxy.sink.wait(2)
+    [_, record] = await gateway.proxy.sink.wait(2)
     assert (record.outcome, record.head.endpoint, record.head.method) == (
         "success",
         "stored",
@@ -112,42 +112,42 @@ async def test_its_key_gets_what_the_provider_says_for_nothing(
 
 @every_way
 async def test_nobody_else_reaches_it(
-    method: str, suffix: str, document: Json, there: House
+    method: str, suffix: str, document: Json, gateway: House
 ) -> None:
-    value = await there.id_of()
+    value = await gateway.id_of()
     forged = value[:-1] + ("A" if value[-1] != "A" else "B")
-    request_count = len(there.upstream.requests)
+    request_count = len(gateway.upstream.requests)
 
     for key, text in ((OTHER, value), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
-        status, body, _ = await about(there, text, method, suffix, key)
+        status, body, _ = await about(gateway, text, method, suffix, key)
         assert is_unknown(status, body, text), body
     for text in ("%2e%2e", "..%2f", "a%00b", "%ff"):
-        status, _, _ = await about(there, text, method, suffix)
+        status, _, _ = await about(gateway, text, method, suffix)
         assert status in (404, 405)
-    status, _, _ = await about(there, value, method, suffix, "hr-wrong")
+    status, _, _ = await about(gateway, value, method, suffix, "hr-wrong")
     assert status == 401
-    assert len(there.upstream.requests) == request_count
+    assert len(gateway.upstream.requests) == request_count
 
 
 @every_way
 async def test_limits_of_calls_count_it(
-    method: str, suffix: str, document: Json, there: House
+    method: str, suffix: str, document: Json, gateway: House
 ) -> None:
-    text = await there.id_of(model="guarded")
-    there.upstream.answer_with(answer(document))
+    text = await gateway.id_of(model="guarded")
+    gateway.upstream.answer_with(answer(document))
 
-    observed = [(await about(there, text, method, suffix))[0] for _ in range(3)]
+    observed = [(await about(gateway, text, method, suffix))[0] for _ in range(3)]
 
     assert observed == [200, 200, 429]
 
 
-async def test_guards_of_answers_read_what_is_shown(there: House) -> None:
-    text = await there.id_of(model="guarded")
+async def test_guards_of_answers_read_what_is_shown(gateway: House) -> None:
+    text = await gateway.id_of(model="guarded")
     stored = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
-    there.upstream.then(answer(stored), answer(ITEMS))
+    gateway.upstream.then(answer(stored), answer(ITEMS))
 
-    outputs = await about(there, text)
-    items = await about(there, text, suffix="/input_items")
+    outputs = await about(gateway, text)
+    items = await about(gateway, text, suffix="/input_items")
 
     for status, body, _ in (outputs, items):
         assert status == 200
@@ -174,15 +174,15 @@ async def test_a_guard_that_wants_another_answer_blocks_one_that_is_kept(
     assert len(upstream.requests) == 2
 
 
-async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
-    text = await there.id_of()
-    there.upstream.answer_with(answer(ITEMS))
+async def test_a_query_passes_as_far_as_it_is_known(gateway: House) -> None:
+    text = await gateway.id_of()
+    gateway.upstream.answer_with(answer(ITEMS))
     query = "limit=2&order=asc&after=msg_1&include[]=a.b&include=c&token=x&stream=false"
 
-    status, _, _ = await about(there, text, suffix=f"/input_items?{query}")
+    status, _, _ = await about(gateway, text, suffix=f"/input_items?{query}")
 
     assert status == 200
-    path = there.last.path.replace("%5B%5D", "[]")
+    path = gateway.last.path.replace("%5B%5D", "[]")
     assert path.partition("?")[2] == "limit=2&order=asc&after=msg_1&include[]=a.b&include[]=c"
 
 
@@ -203,44 +203,46 @@ async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
     ],
 )
 async def test_a_query_that_is_wrong_is_refused_by_name(
-    query: str, name: str, there: House
+    query: str, name: str, gateway: House
 ) -> None:
-    text = await there.id_of()
+    text = await gateway.id_of()
 
-    status, body, _ = await about(there, text, suffix=f"?{query}")
+    status, body, _ = await about(gateway, text, suffix=f"?{query}")
 
     assert (status, body["error"]["param"]) == (400, name), body
-    assert len(there.upstream.requests) == 1
+    assert len(gateway.upstream.requests) == 1
 
 
-async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
-    text = await there.id_of()
+async def test_the_upstreams_words_name_the_id_that_its_client_knows(gateway: House) -> None:
+    text = await gateway.id_of()
     error = {"message": "Response with id 'resp_1' not found.", "type": "invalid_request_error"}
-    there.upstream.answer_with(answer({"error": error}, 404))
+    gateway.upstream.answer_with(answer({"error": error}, 404))
 
-    status, body, _ = await about(there, text)
+    status, body, _ = await about(gateway, text)
 
     assert status == 404
     assert text in body["error"]["message"]
 
 
-async def test_a_response_that_has_failed_is_shown_as_it_is(there: House) -> None:
-    text = await there.id_of()
+async def test_a_response_that_has_failed_is_shown_as_it_is(gateway: House) -> None:
+    text = await gateway.id_of()
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
-    there.upstream.answer_with(answer(failed))
+    gateway.upstream.answer_with(answer(failed))
 
-    status, body, _ = await about(there, text)
+    status, body, _ = await about(gateway, text)
 
     assert (status, body["status"], body["error"]["code"]) == (200, "failed", "server_error")
 
 
 @pytest.mark.parametrize("document", [{}, {"output": "x"}, {"output": [1]}, [], {"data": []}])
-async def test_what_is_no_such_document_is_the_upstreams_fault(document: Any, there: House) -> None:
-    text = await there.id_of()
-    there.upstream.answer_with(answer(document))
+async def test_what_is_no_such_document_is_the_upstreams_fault(
+    document: Any, gateway: House
+) -> None:
+    text = await gateway.id_of()
+    gateway.upstream.answer_with(answer(document))
 
     for method in ("GET", "DELETE"):
-        status, body, _ = await about(there, text, method)
+        status, body, _ = await about(gateway, text, method)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
@@ -255,17 +257,17 @@ async def test_without_a_secret_the_setting_is_named(
     assert upstream.requests == []
 
 
-async def test_another_method_is_not_allowed(there: House) -> None:
-    status, _, headers = await about(there, "resp_1", "PUT")
+async def test_another_method_is_not_allowed(gateway: House) -> None:
+    status, _, headers = await about(gateway, "resp_1", "PUT")
 
     assert (status, headers["allow"]) == (405, "DELETE, GET, HEAD")
 
 
-async def test_its_line_and_its_count_say_stored(there: House) -> None:
-    text = await there.id_of()
-    await about(there, text)
+async def test_its_line_and_its_count_say_stored(gateway: House) -> None:
+    text = await gateway.id_of()
+    await about(gateway, text)
 
-    async with there.session.get(f"{there.proxy.admin}/metrics") as response_item:
+    async with gateway.session.get(f"{gateway.proxy.admin}/metrics") as response_item:
         lines = (await response_item.text()).splitlines()
 
     counts = [line for line in lines if line.startswith("headrace_requests_total{")]
@@ -297,55 +299,57 @@ def test_a_document_of_another_kind_is_none() -> None:
         read_stored({"deleted": False}, head("/responses/{id}", "DELETE"))
 
 
-async def test_a_long_one_passes_and_is_read_by_guards(there: House) -> None:
-    value = await there.id_of(model="guarded")
+async def test_a_long_one_passes_and_is_read_by_guards(gateway: House) -> None:
+    value = await gateway.id_of(model="guarded")
     long = response(text_item("word " * 40_000 + "bob@example.com"))
-    there.upstream.answer_with(answer(long))
+    gateway.upstream.answer_with(answer(long))
 
-    status, body, _ = await about(there, value)
+    status, body, _ = await about(gateway, value)
 
     assert status == 200
     text = body["output"][0]["content"][0]["text"]
     assert (len(text) > 200_000, "bob@example.com" in text) == (True, False)
 
 
-async def test_a_head_is_answered_without_a_body(there: House) -> None:
-    text = await there.id_of()
+async def test_a_head_is_answered_without_a_body(gateway: House) -> None:
+    text = await gateway.id_of()
 
-    status, body, headers = await about(there, text, "HEAD")
+    status, body, headers = await about(gateway, text, "HEAD")
 
     assert (status, body) == (200, {})
     assert int(headers["content-length"]) > 100
-    assert there.last.method == "GET"
+    assert gateway.last.method == "GET"
 
 
-async def test_a_failing_upstream_is_tried_again_and_no_other_is_asked(there: House) -> None:
-    text = await there.id_of(model="resilient")
-    request_count = len(there.upstream.requests)
-    there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+async def test_a_failing_upstream_is_tried_again_and_no_other_is_asked(gateway: House) -> None:
+    text = await gateway.id_of(model="resilient")
+    request_count = len(gateway.upstream.requests)
+    gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
 
-    status, _, _ = await about(there, text, "DELETE")
+    status, _, _ = await about(gateway, text, "DELETE")
 
     assert status == 503
-    paths = [(request.method, request.path) for request in there.upstream.requests[request_count:]]
+    paths = [
+        (request.method, request.path) for request in gateway.upstream.requests[request_count:]
+    ]
     assert paths == [("DELETE", "/v1/responses/resp_1")] * 2
 
 
-async def test_nothing_of_it_is_kept(there: House) -> None:
-    value = await there.id_of(model="kept")
+async def test_nothing_of_it_is_kept(gateway: House) -> None:
+    value = await gateway.id_of(model="kept")
 
     for text in ("one", "two"):
-        there.upstream.answer_with(answer(response(text_item(text))))
-        _, body, _ = await about(there, value)
+        gateway.upstream.answer_with(answer(response(text_item(text))))
+        _, body, _ = await about(gateway, value)
         assert body["output"][0]["content"][0]["text"] == text
 
 
-async def test_it_is_explained_as_any_call(there: House) -> None:
-    value = await there.id_of()
-    _, _, headers = await about(there, value)
+async def test_it_is_explained_as_any_call(gateway: House) -> None:
+    value = await gateway.id_of()
+    _, _, headers = await about(gateway, value)
 
-    path = f"{there.proxy.admin}/explain/{headers['x-request-id']}"
-    async with there.session.get(path) as response_item:
+    path = f"{gateway.proxy.admin}/explain/{headers['x-request-id']}"
+    async with gateway.session.get(path) as response_item:
         text = await response_item.text()
 
     assert response_item.status == 200, text

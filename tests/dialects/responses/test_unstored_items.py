@@ -15,13 +15,13 @@ from tests.doubles import Json, ScriptedUpstream, answer, chat, chat_events, res
 from tests.for_each import for_each
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-SAID = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
+FIELDS = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
 
 
 def thinking(*, is_whole: bool) -> Json | list[Json]:
     if is_whole:
         document = chat()
-        document["choices"][0] |= {"message": SAID, "finish_reason": "tool_calls"}
+        document["choices"][0] |= {"message": FIELDS, "finish_reason": "tool_calls"}
         return document
     events = chat_events("So.")
     events[0]["choices"][0]["delta"] |= {"reasoning_content": "Hm."}

@@ -23,24 +23,24 @@ THOUGHT["summary"] = [
 SEARCH: Json = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}}
 CUSTOM: Json = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "g"}
 CUSTOM["input"] = "x"
-WHOLE = response(THOUGHT, SEARCH, MESSAGE, CALLED, CUSTOM)
-SAID = ["Hm.", "So", "It is Paris.", '{"place": "Paris"}', "x"]
+DOCUMENT = response(THOUGHT, SEARCH, MESSAGE, CALLED, CUSTOM)
+VALUES = ["Hm.", "So", "It is Paris.", '{"place": "Paris"}', "x"]
 
 
 def test_a_whole_answer_is_one_frame() -> None:
-    [frame] = read([WHOLE], whole=True)
+    [frame] = read([DOCUMENT], whole=True)
 
     matches = [type(event) for event in frame.events]
     assert (matches[0], matches[-3:]) == (Start, [Finish, UsageReport, Stop])
     assert matches.count(Begin) == matches.count(End) == 8
-    assert [*texts([frame]).values()] == SAID
+    assert [*texts([frame]).values()] == VALUES
     for event in frame.events:
         if isinstance(event, Delta):
             assert value_at(frame.doc, event.slot) == event.text
 
 
 def test_clients_of_other_families_get_no_items_of_the_provider() -> None:
-    [frame] = read([WHOLE], whole=True, crossing=True)
+    [frame] = read([DOCUMENT], whole=True, crossing=True)
 
     started = [event.part.kind for event in frame.events if isinstance(event, Begin)]
     assert "opaque" not in started
@@ -57,13 +57,13 @@ def test_clients_of_other_families_get_the_reasoning_instead_of_its_summary() ->
 
 @for_each("options", [{}, {"inspect": True}, {"crossing": True}])
 def test_a_whole_answer_may_become_a_stream(options: dict[str, bool]) -> None:
-    frames = read([WHOLE], whole=True, stream=True, **options)
+    frames = read([DOCUMENT], whole=True, stream=True, **options)
 
-    assert [*texts(frames).values()] == SAID
+    assert [*texts(frames).values()] == VALUES
     assert all("Delta" not in kinds([frame]) or len(frame.events) < 4 for frame in frames)
     if not options.get("crossing"):
         ended = streamed(written(without_bytes(frames)))[-1]
-        assert ended["response"]["output"] == WHOLE["output"]
+        assert ended["response"]["output"] == DOCUMENT["output"]
 
 
 @for_each("status", ["queued", "in_progress"])
@@ -79,7 +79,7 @@ def test_a_response_in_the_background_may_be_unfinished(status: str) -> None:
 @for_each("output", [["x"], [None], [MESSAGE, 1]])
 def test_items_are_objects(output: list[Any]) -> None:
     with pytest.raises(UpstreamInvalid, match="not an object"):
-        read([{**WHOLE, "output": output}], whole=True)
+        read([{**DOCUMENT, "output": output}], whole=True)
 
 
 @for_each("value", [None, 1, "x", [], ["x"], {}, {"type": "output_text", "text": ["x"]}])

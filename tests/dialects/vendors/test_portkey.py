@@ -17,7 +17,7 @@ from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 
 KEY = {"x-portkey-api-key": "pk"}
-BOTH = [{"virtual_key": "a"}, {"virtual_key": "b"}]
+PAIR = [{"virtual_key": "a"}, {"virtual_key": "b"}]
 
 
 def read_head(**headers: str) -> RequestHead:
@@ -112,17 +112,17 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
         *(
             {"x_portkey_config": dumps({"strategy": {"mode": mode}, "targets": targets, **more})}
             for mode, targets, more in (
-                ("fallback", BOTH, {}),
-                ("conditional", BOTH, {}),
-                ("loadbalance", BOTH, {"api_key": "sk"}),
+                ("fallback", PAIR, {}),
+                ("conditional", PAIR, {}),
+                ("loadbalance", PAIR, {"api_key": "sk"}),
                 ("loadbalance", [{"virtual_key": "a"}, {"provider": "openai"}], {}),
                 ("loadbalance", [{"virtual_key": "a"}, "b"], {}),
-                ("loadbalance", [*BOTH, {"virtual_key": "c", "custom_host": "http://x"}], {}),
+                ("loadbalance", [*PAIR, {"virtual_key": "c", "custom_host": "http://x"}], {}),
                 ("loadbalance", [{"virtual_key": "a", "weight": 0}] * 2, {}),
-                ("loadbalance", [{"virtual_key": "a", "weight": -1}, BOTH[1]], {}),
-                ("loadbalance", [{"virtual_key": "a", "weight": True}, BOTH[1]], {}),
-                ("loadbalance", [{"virtual_key": "a", "weight": "1"}, BOTH[1]], {}),
-                ("loadbalance", [BOTH[0]] * 33, {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": -1}, PAIR[1]], {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": True}, PAIR[1]], {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": "1"}, PAIR[1]], {}),
+                ("loadbalance", [PAIR[0]] * 33, {}),
             )
         ),
         {"x_portkey_config": '{"strategy": 1, "targets": [{"virtual_key": "a"}, {}]}'},

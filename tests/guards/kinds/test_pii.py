@@ -22,7 +22,7 @@ from tests.guards.national_numbers import texts as national_texts
 
 DEFAULT = Pii()
 ALL: Detector = Pii(ENTITIES)
-ONE = {entity: Pii([entity]) for entity in ENTITIES}
+SINGLE = {entity: Pii([entity]) for entity in ENTITIES}
 
 
 def find_spans(pii: Detector, text: str) -> list[tuple[str, str]]:
@@ -31,7 +31,7 @@ def find_spans(pii: Detector, text: str) -> list[tuple[str, str]]:
 
 @for_each(("kind", "value", "text"), positives())
 def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str) -> None:
-    assert (kind, value) in find_spans(ONE[kind], text)
+    assert (kind, value) in find_spans(SINGLE[kind], text)
     if not kind.startswith("id_"):
         assert (kind, value) in find_spans(ALL, text)
 
@@ -41,25 +41,25 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 def test_what_the_line_before_says_hides_no_identifier(
     text_before: str, kind: str, value: str, text: str
 ) -> None:
-    assert (kind, value) in find_spans(ONE[kind], f"{text_before}{text}")
+    assert (kind, value) in find_spans(SINGLE[kind], f"{text_before}{text}")
 
 
 @for_each(("kind", "value", "text"), positives())
 def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
     times = 1_010
 
-    values = find_spans(ONE[kind], f"{text}\nThe next entry of this list is:\n" * times)
+    values = find_spans(SINGLE[kind], f"{text}\nThe next entry of this list is:\n" * times)
 
     assert values.count((kind, value)) >= times
 
 
 # What is left of an account that does not check.
-KNOWN = {"DE88 3704 0044 0532 0130 00"}
+KNOWN_VALUES = {"DE88 3704 0044 0532 0130 00"}
 
 
 @for_each("text", NEGATIVES)
 def test_what_only_looks_like_one_is_none(text: str) -> None:
-    assert (find_spans(DEFAULT, text) == []) == (text not in KNOWN)
+    assert (find_spans(DEFAULT, text) == []) == (text not in KNOWN_VALUES)
 
 
 def grouped(card: str) -> str:
@@ -114,7 +114,7 @@ def test_national_numbers_with_valid_check_digits_are_found(kind: str, place: st
         text
         for example in NATIONAL[kind]
         for number, text in national_texts(kind, example, place)
-        if (kind, number) not in find_spans(ONE[kind], text)
+        if (kind, number) not in find_spans(SINGLE[kind], text)
     ]
 
     assert missed == []
@@ -155,7 +155,7 @@ def test_a_long_list_of_cards_is_found(middle: str) -> None:
     ],
 )
 def test_short_addresses_are_told_from_code(text: str, address: str | None) -> None:
-    assert [value for _, value in find_spans(ONE["ip"], text)] == ([address] if address else [])
+    assert [value for _, value in find_spans(SINGLE["ip"], text)] == ([address] if address else [])
 
 
 @for_each(

@@ -77,8 +77,30 @@ IN_PROSE = {
     for rule in (*gitleaks.read_all_rules(), *gitleaks.read_rules(gitleaks.OWN_RULES))
     if rule.names is None and START in rule.pattern and rule.pattern.endswith(END)
 }
-BEFORE = ("", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:")
-AFTER = (*",.)]}<&:|?!/*;\"'`%\n ", "", "...", "**", "\\n", "</b>", " and", "\u3002", "\u2019")
+VALUE_BEFORE = (
+    "",
+    "(",
+    "[",
+    "`",
+    "**",
+    "'",
+    "|",
+    "\\n",
+    "key=",
+    "https://api.example/v1?k=",
+    "is:",
+)
+VALUE_AFTER = (
+    *",.)]}<&:|?!/*;\"'`%\n ",
+    "",
+    "...",
+    "**",
+    "\\n",
+    "</b>",
+    " and",
+    "\u3002",
+    "\u2019",
+)
 
 
 @for_each("kind", sorted(IN_PROSE))
@@ -89,8 +111,8 @@ def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
     keyword = RULES[kind]["keywords"][0] if kind in RULES else ""
     missed = []
     for lead, tail in [
-        *((finding, ",") for finding in BEFORE),
-        *((" ", finding) for finding in AFTER),
+        *((finding, ",") for finding in VALUE_BEFORE),
+        *((" ", finding) for finding in VALUE_AFTER),
     ]:
         text = f"For {keyword} use {lead}{key}{tail}"
         findings = [
@@ -113,12 +135,14 @@ def key_of(secrets: Secrets, kind: str) -> str:
     chance = random.Random(7)
     for _ in range(200):
         key = sample(flags + shape, chance)
-        if key[-1].isalnum() and secrets.find(f"{RULES.get(kind, KNOWN)['keywords'][0]} {key}"):
+        if key[-1].isalnum() and secrets.find(
+            f"{RULES.get(kind, KNOWN_VALUES)['keywords'][0]} {key}"
+        ):
             return key
     raise AssertionError(f"no key of {kind} is found by itself")
 
 
-KNOWN = {"keywords": [""]}
+KNOWN_VALUES = {"keywords": [""]}
 
 
 @for_each(

@@ -98,12 +98,12 @@ PIECES = st.sampled_from(
     ["a", "b", " ", r"\s", "[ab ]", "[^a]", ".", "(?:a| b)", "(?:ab )", r"\b", "^", "(?: a?)"]
 )
 TIMES = st.sampled_from(["", "", "?", "*", "+", "{2}", "{1,3}", "{2,}", "{0,2}?"])
-MADE = st.lists(st.tuples(PIECES, TIMES), min_size=1, max_size=4).map(
+RESULT = st.lists(st.tuples(PIECES, TIMES), min_size=1, max_size=4).map(
     lambda parts: "".join(p if p in (r"\b", "^") else p + times for p, times in parts)
 )
 
 
-@given(st.lists(MADE, min_size=1, max_size=2).map("|".join), st.text("ab \n", max_size=12))
+@given(st.lists(RESULT, min_size=1, max_size=2).map("|".join), st.text("ab \n", max_size=12))
 def test_what_a_pattern_matches_has_begun_as_is_told(pattern: str, text: str) -> None:
     partial_pattern = beginnings(pattern)
     full_pattern = re2.compile(pattern)

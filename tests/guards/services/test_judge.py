@@ -25,7 +25,7 @@ from tests.guards.elsewhere import UNASKED, Deployment, ScriptedPiece
 
 RULE = "A text must not promise a refund."
 JUDGE = Judge("refunds", "input", "judge-smol", RULE, "violation", 0.5, 1000, mark=lambda: "MARK")
-FOUND = Finding(0, 3, "violation", 0.9)
+MATCHES = Finding(0, 3, "violation", 0.9)
 
 
 def verdict(members: str = "violation", score: float = 0.9, *where: int, **extra: Any) -> str:
@@ -109,19 +109,19 @@ async def test_no_text_can_know_the_mark_that_ends_it() -> None:
 async def test_a_violation_is_all_of_the_texts_that_the_judge_names() -> None:
     findings, _ = await judged(JUDGE, verdict("violation", 0.9, 2, 2), "one", "two", "six")
 
-    assert findings == [[], [FOUND], []]
+    assert findings == [[], [MATCHES], []]
 
 
 async def test_numbers_leave_out_texts_that_say_nothing() -> None:
     findings, _ = await judged(JUDGE, verdict("violation", 0.9, 1), " ", "two")
 
-    assert findings == [[], [FOUND]]
+    assert findings == [[], [MATCHES]]
 
 
 async def test_a_violation_without_a_place_is_everywhere() -> None:
     findings, _ = await judged(JUDGE, verdict("violation", 0.9), "one", "two")
 
-    assert findings == [[FOUND], [FOUND]]
+    assert findings == [[MATCHES], [MATCHES]]
 
 
 @pytest.mark.parametrize("says", [verdict("pass", 1.0, 1), verdict("violation", 0.49, 1)])

@@ -28,7 +28,7 @@ from tests.guards.doubles import rule, short_digests
 from tests.guards.growth import LINEAR, TIMES, grown
 
 ARGUMENTS = Text(("arguments",), "", "arguments")
-ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
+PROMPT = "Write ada@mill.example about the weir, ada@mill.example!"
 
 
 def mails(text: str) -> list[Finding]:
@@ -60,7 +60,7 @@ def rest(unmasker: Unmasker) -> str:
 def test_the_same_value_has_the_same_placeholder() -> None:
     masks = Masks(short_digests())
 
-    assert mask(masks, ASKED, mails(ASKED)) == ("Write [EMAIL_x7f] about the weir, [EMAIL_x7f]!")
+    assert mask(masks, PROMPT, mails(PROMPT)) == ("Write [EMAIL_x7f] about the weir, [EMAIL_x7f]!")
     assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_y7f]"
     assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_x7f]"
 
@@ -87,7 +87,7 @@ def test_kinds_may_have_one_label() -> None:
 
 def test_a_placeholder_that_nobody_gave_stays() -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
 
     assert masks.unmask("[EMAIL_y7f] [EMAIL_x7g] [email_x7f]") == (
         "[EMAIL_y7f] [EMAIL_x7g] [email_x7f]"
@@ -114,7 +114,7 @@ def test_a_value_that_is_put_back_is_not_read_again() -> None:
 
 def test_only_what_may_become_a_placeholder_is_held_back() -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
     unmasker = masks.unmasker()
 
     fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
@@ -178,7 +178,7 @@ def test_a_placeholder_comes_back_however_a_model_writes_it(
     how: str, context: str, remaining: str
 ) -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
 
     text = context.replace("{}", REWRITTEN[how])
     assert back(masks, text) == remaining.replace("{}", "ada@mill.example")
@@ -194,7 +194,7 @@ BACKSLASHES = (
 @for_each("text", BACKSLASHES)
 def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
     restored = text.replace("{}", "ada@mill.example")
 
     assert back(masks, text.replace("{}", how)) == restored
@@ -205,7 +205,7 @@ def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) 
 @pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
 def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, remaining: str) -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
 
     assert back(masks, f"see {written} now") == f"see {remaining} now".format("ada@mill.example")
     assert back(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == ("to: [ada@mill.example, ada@mill.example]")
@@ -247,7 +247,7 @@ def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> N
 
 def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
     window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
 
     fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.close()]
@@ -268,7 +268,7 @@ def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
 )
 def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
 
     assert back(masks, text) == text
 
@@ -386,7 +386,7 @@ def test_a_digest_has_50_bits_and_matches_no_guard(value: str) -> None:
 
 def test_no_value_is_shown() -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
     unmasker = masks.unmasker()
     unmasker.feed("[EMAIL_1")
 
@@ -431,7 +431,7 @@ def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int])
 @given(TEXTS, CUTS)
 def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
 
     assert fed(masks.unmasker(), answer, cuts) == masks.unmask(answer)
     assert fed(masks.unmasker(), answer, list(range(200))) == masks.unmask(answer)
@@ -444,7 +444,7 @@ def test_any_rewriting_is_the_same_however_it_is_cut(
     answer: str, cuts: list[int], escaped: bool
 ) -> None:
     masks = Masks(short_digests())
-    mask(masks, ASKED, mails(ASKED))
+    mask(masks, PROMPT, mails(PROMPT))
     full_text = masks.unmask(answer, escaped=escaped)
 
     assert fed(masks.unmasker(escaped=escaped), answer, []) == full_text

@@ -26,7 +26,7 @@ from proxy.guards.text.normalize import (
 )
 from tests.for_each import for_each
 
-MANY = "\u0336\u0315" * 40
+COUNT = "\u0336\u0315" * 40
 ODD = st.text(
     st.sampled_from(
         "abcs eéßАаѕ&;#x1%C3a9\\u0073{}.-=*`~<>/!\n\rﬁｓ①각\u1100\u1161\u11a8"
@@ -90,7 +90,7 @@ def spots(text: str, word: str) -> list[str]:
         ("a ѕ е с r е t!", "ѕ е с r е t"),
         ("a s\u0336e\u0336cret", "s\u0336e\u0336cret"),
         ("a se\u0301cre\u0301t", "se\u0301cre\u0301t"),
-        (f"a sec{MANY}ret", f"sec{MANY}ret"),
+        (f"a sec{COUNT}ret", f"sec{COUNT}ret"),
         ("a \U000e0073\U000e0065\U000e0063\U000e0072\U000e0065\U000e0074.", None),
         ("a \\udb40\\udc73&#xe0065;\U000e0063\U000e0072\U000e0065\U000e0074.", None),
     ],

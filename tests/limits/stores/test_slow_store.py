@@ -32,7 +32,7 @@ PAUSE_S = 0.15
 TIMEOUT_S = 0.1
 ROOMY = replace(PLACES, amount=1000)
 MONEY = replace(MONTH, amount=10**9)
-ASKED = claims((ROOMY, 1), (MONEY, 10))
+REQUEST = claims((ROOMY, 1), (MONEY, 10))
 CLOSED = claims((replace(ROOMY, on_store_error="closed"), 1))
 
 
@@ -65,13 +65,13 @@ async def sheltered(
         await store.close()
 
 
-async def used(store: FailoverStore, call_claims: Sequence[Claim] = ASKED) -> list[int]:
+async def used(store: FailoverStore, call_claims: Sequence[Claim] = REQUEST) -> list[int]:
     return [standing.used for standing in await store.read(call_claims)]
 
 
 async def leave(store: FailoverStore, name: str, turns: int) -> None:
     """Ask, and leave after some turns of the loop, as a client that does not wait."""
-    call = asyncio.ensure_future(store.admit(name, ASKED))
+    call = asyncio.ensure_future(store.admit(name, REQUEST))
     for _ in range(turns):
         await asyncio.sleep(0)
     call.cancel()
@@ -86,7 +86,7 @@ async def leave(store: FailoverStore, name: str, turns: int) -> None:
 async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> None:
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
         for number in range(20):
-            await store.read(ASKED)  # over a connection that is there already
+            await store.read(REQUEST)  # over a connection that is there already
             pause = asyncio.ensure_future(wire.pause(PAUSE_S))
             await asyncio.sleep(0)
             await asyncio.gather(*(leave(store, f"{number}-{n}", 2 * n) for n in range(8)))
@@ -138,7 +138,7 @@ async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
     async with slow_wire(server.port) as wire:
         async with sheltered(wire, [], prefix) as store:
             for number in range(20):
-                await store.admit(f"call-{number}", ASKED)
+                await store.admit(f"call-{number}", REQUEST)
             wire.hold()
             for number in range(20):
                 await store.settle(f"call-{number}", [0, 3])

@@ -233,7 +233,7 @@ async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit
 
 
 ROUTE = ROUTES["openai"]
-ONE = "\npolicies: {default: {limits: [{name: at-once, concurrency: 1}]}}\n"
+SINGLE = "\npolicies: {default: {limits: [{name: at-once, concurrency: 1}]}}\n"
 
 
 async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
@@ -270,7 +270,10 @@ async def test_a_process_that_is_killed_leaves_places_that_come_free(
     shared = {"HEADRACE_REDIS_URL": server.url, "HEADRACE_SECRET": "0123456789abcdef"}
     body = ROUTE.body(streamed=False)
     async with ClientSession(headers=BEARER) as client:
-        async with serving(tmp_path / "one", world(upstream.url) + ONE, **shared) as (served, url):
+        async with serving(tmp_path / "one", world(upstream.url) + SINGLE, **shared) as (
+            served,
+            url,
+        ):
             asking = asyncio.ensure_future(client.post(url + ROUTE.path, json=body))
             await upstream.came.wait()
             served.process.send_signal(signal.SIGKILL)
@@ -282,7 +285,7 @@ async def test_a_process_that_is_killed_leaves_places_that_come_free(
         now = int(server.told("TIME").split()[0])
         assert ends / 1000 - now <= LEASE_S + 1  # the clock tells whole seconds
 
-        async with serving(tmp_path / "two", world(upstream.url) + ONE, **shared) as (_, url):
+        async with serving(tmp_path / "two", world(upstream.url) + SINGLE, **shared) as (_, url):
             async with client.post(url + ROUTE.path, json=body) as response:
                 assert response.status == 429
             server.told("ZADD", key, now * 1000, place)

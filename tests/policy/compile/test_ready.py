@@ -70,7 +70,7 @@ for rule in (*guards.input, *guards.output):
     found[rule.name] = [each for each in loaded if not any(map(each.__contains__, SMALL))]
 print(json.dumps(found))
 """
-AWAY = {"judge", "policy_violation", "bias", "webhook", "presidio", "moderation"}
+UNAVAILABLE = {"judge", "policy_violation", "bias", "webhook", "presidio", "moderation"}
 """Kinds that ask somebody else: nothing of theirs is here."""
 NO_TEXT = {"economics"}
 TEXT = f"""\
@@ -100,7 +100,7 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
 
     model = classifier(tmp_path / "model", {"?": (1.0, 2.0)}, ["a", "rival"])
     pairs = classifier(tmp_path / "pairs", {"?": (1.0, 2.0)}, ["contradiction", "entailment"])
-    local = [kind for kind in KINDS if kind not in AWAY | NO_TEXT]
+    local = [kind for kind in KINDS if kind not in UNAVAILABLE | NO_TEXT]
     request = [WRITTEN[kind].replace("FOLDER", model) for kind in local if not KINDS[kind].answers]
     judged = [WRITTEN[kind] for kind in local if KINDS[kind].answers]
     judged.append(f"{{guard: grounded, name: nli, nli: {pairs}}}")

@@ -23,7 +23,7 @@ from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, l
 from tests.passthrough.world import digest
 
 EU, US, SUPPORT = "eu/gpt-4o-eu", "us/gpt-4o", "local/gpt-4o"
-BOTH = {EU, US}
+PAIR = {EU, US}
 NAME = "gpt-4o"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MESSAGES: Json = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
@@ -69,7 +69,7 @@ class Ask:
 
 def by_chat(model: str, *targets: str, **headers: str) -> Ask:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Ask(CHAT, model, MESSAGES, [set(targets) or BOTH], names)
+    return Ask(CHAT, model, MESSAGES, [set(targets) or PAIR], names)
 
 
 TO_DEPLOYMENT = {"x_headrace_deployment": NAME}
@@ -90,35 +90,35 @@ ASKS = {
     "alias in the header": by_chat("x", x_headrace_deployment="our/chat"),
     "header of another deployment": by_chat(NAME, SUPPORT, x_headrace_deployment="support"),
     # Endpoints and dialects, each with its own place for a deployment.
-    "legacy": Ask("/v1/completions", NAME, {"prompt": "Hi"}, [BOTH]),
-    "embeddings": Ask("/v1/embeddings", NAME, {"input": "Hi"}, [BOTH]),
-    "responses": Ask("/v1/responses", NAME, {"input": "Hi"}, [BOTH]),
+    "legacy": Ask("/v1/completions", NAME, {"prompt": "Hi"}, [PAIR]),
+    "embeddings": Ask("/v1/embeddings", NAME, {"input": "Hi"}, [PAIR]),
+    "responses": Ask("/v1/responses", NAME, {"input": "Hi"}, [PAIR]),
     "responses by model": Ask("/v1/responses", "gpt-4o-eu", {"input": "Hi"}, [{EU}]),
-    "messages": Ask("/v1/messages", NAME, MESSAGES, [BOTH]),
+    "messages": Ask("/v1/messages", NAME, MESSAGES, [PAIR]),
     "messages by model": Ask("/v1/messages", "openai/gpt-4o", MESSAGES, [{US}]),
-    "azure path": Ask("/openai/deployments/gpt-4o/chat/completions", None, MESSAGES, [BOTH]),
+    "azure path": Ask("/openai/deployments/gpt-4o/chat/completions", None, MESSAGES, [PAIR]),
     "azure path, model": Ask(
         "/openai/deployments/gpt-4o-eu/embeddings", NAME, {"input": "Hi"}, [{EU}]
     ),
-    "fireworks": Ask("/inference/v1/chat/completions", NAME, MESSAGES, [BOTH]),
-    "scale": Ask("/v5/chat/completions", NAME, MESSAGES, [BOTH]),
+    "fireworks": Ask("/inference/v1/chat/completions", NAME, MESSAGES, [PAIR]),
+    "scale": Ask("/v5/chat/completions", NAME, MESSAGES, [PAIR]),
     "scale, three parts": Ask("/v5/chat/completions", "openai/gpt-4o/gpt-4o", MESSAGES, [{US}]),
     "scale, other deployment": Ask(
         "/v5/chat/completions", "x/gpt-4o/support", MESSAGES, [{SUPPORT}]
     ),
     "enkrypt": Ask(
-        "/ai-proxy/chat/completions", NAME, MESSAGES, [BOTH], {"x-enkrypt-deployment": NAME}
+        "/ai-proxy/chat/completions", NAME, MESSAGES, [PAIR], {"x-enkrypt-deployment": NAME}
     ),
-    "portkey": Ask(CHAT, NAME, MESSAGES, [BOTH], {"x-portkey-virtual-key": NAME}),
+    "portkey": Ask(CHAT, NAME, MESSAGES, [PAIR], {"x-portkey-virtual-key": NAME}),
     "portkey, model": Ask(CHAT, "gpt-4o-eu", MESSAGES, [{EU}], {"x-portkey-config": NAME}),
-    "multimodel": Ask("/v1/completion", NAME, {"prompt": "Hi"}, [BOTH]),
-    "multimodel, list": Ask("/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"}, [BOTH, {EU}]),
+    "multimodel": Ask("/v1/completion", NAME, {"prompt": "Hi"}, [PAIR]),
+    "multimodel, list": Ask("/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"}, [PAIR, {EU}]),
     # Paths that are passed through.
-    "passthrough": Ask("/v1/rerank", NAME, {"query": "Hi"}, [BOTH]),
+    "passthrough": Ask("/v1/rerank", NAME, {"query": "Hi"}, [PAIR]),
     "passthrough by model": Ask("/v1/rerank", "gpt-4o-eu", {"query": "Hi"}, [{EU}]),
-    "passthrough without model": Ask("/v1/rerank", None, {"query": "Hi"}, [BOTH]),
+    "passthrough without model": Ask("/v1/rerank", None, {"query": "Hi"}, [PAIR]),
     "azure picture": Ask(
-        "/openai/deployments/gpt-4o/images/generations", None, {"prompt": "Hi"}, [BOTH]
+        "/openai/deployments/gpt-4o/images/generations", None, {"prompt": "Hi"}, [PAIR]
     ),
     "azure picture by model": Ask(
         "/openai/deployments/gpt-4o-eu/images/generations", NAME, {"prompt": "Hi"}, [{EU}]
@@ -178,11 +178,11 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
 @pytest.mark.parametrize(
     ("rule", "asks"),
     [
-        ("targets: [{upstream: us, model: gpt-4o, weight: 1, PRICE}, EU1]", {NAME: BOTH}),
-        ("when: {model: gpt-4o-eu}, model: gpt-4o", {"gpt-4o-eu": BOTH, "us/gpt-4o": {US}}),
-        ("when: {model: gpt-4o-eu}, model: our/chat", {"gpt-4o-eu": BOTH}),
-        ("model: gpt-4o, fallback: [EU]", {"us/gpt-4o": BOTH}),
-        ("when: {not: {model: gpt-4o}}, refuse: No.", {NAME: BOTH, "our/chat": BOTH}),
+        ("targets: [{upstream: us, model: gpt-4o, weight: 1, PRICE}, EU1]", {NAME: PAIR}),
+        ("when: {model: gpt-4o-eu}, model: gpt-4o", {"gpt-4o-eu": PAIR, "us/gpt-4o": {US}}),
+        ("when: {model: gpt-4o-eu}, model: our/chat", {"gpt-4o-eu": PAIR}),
+        ("model: gpt-4o, fallback: [EU]", {"us/gpt-4o": PAIR}),
+        ("when: {not: {model: gpt-4o}}, refuse: No.", {NAME: PAIR, "our/chat": PAIR}),
     ],
 )
 def test_rules_use_deployment_name(rule: str, asks: dict[str, set[str]], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
 
-AT = datetime(2026, 6, 1, tzinfo=UTC)
+POSITION = datetime(2026, 6, 1, tzinfo=UTC)
 POLICIES = """\
 upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
 keys: {widget: {sha256: AAAA, deployments: [strict, lenient, level, spared, never]}}
@@ -67,7 +67,9 @@ def widget(snapshot: Snapshot) -> VirtualKey:
 
 
 def asked(deployment: str, *, day: int = 1, **fields: Any) -> Call:
-    return sample_call({"model": deployment, "prompt": "Hi", **fields}, {}, AT.replace(day=day))
+    return sample_call(
+        {"model": deployment, "prompt": "Hi", **fields}, {}, POSITION.replace(day=day)
+    )
 
 
 def decided(snapshot: Snapshot, call: Call) -> Plan:
@@ -86,7 +88,7 @@ def test_targets_without_a_price_in_force_are_left_out(snapshot: Snapshot) -> No
 
 
 def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
-    call = sample_call({"model": "strict", "input": "Hi"}, {}, AT, "/v1/embeddings")
+    call = sample_call({"model": "strict", "input": "Hi"}, {}, POSITION, "/v1/embeddings")
 
     assert models(decided(snapshot, call)) == ["gpt-4o-mini", "half", "spare"]
 
@@ -132,7 +134,9 @@ def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
     (tmp_path / "p.yaml").write_text(BUDGET.replace("LIMIT", limit))
     body = {"model": "vectors", "input" if "embed" in endpoint else "prompt": "Hi"}
 
-    plan = decided(read_folder(tmp_path, {}), sample_call(body, {}, AT.replace(day=day), endpoint))
+    plan = decided(
+        read_folder(tmp_path, {}), sample_call(body, {}, POSITION.replace(day=day), endpoint)
+    )
 
     if targets is None:
         assert plan.refusal is not None

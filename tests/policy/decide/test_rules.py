@@ -37,7 +37,7 @@ HERE, THERE = (
 )
 SPARE = (Target(UP, "spare"),)
 NEVER = IsStreamed(stream=True)
-KNOWN = StaticFacts("k", {"team": "support"}, frozenset({"beta"}))
+KNOWN_VALUES = StaticFacts("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts(
     "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
 )
@@ -48,7 +48,7 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
 
 
 def ruled(*sections: PolicyRules) -> Effects:
-    remaining = compile_chain(sections, KNOWN)
+    remaining = compile_chain(sections, KNOWN_VALUES)
     assert remaining is not None
     return evaluate(remaining, FACTS)
 
@@ -187,7 +187,7 @@ def test_each_policy_ends_its_own_rules_only() -> None:
 
 
 KEY = Comparison("key", OneOf(frozenset({"k"})))
-OTHER = Comparison("key", OneOf(frozenset({"other"})))
+OTHER_VALUE = Comparison("key", OneOf(frozenset({"other"})))
 TEAM = Comparison("tag", OneOf(frozenset({"support"})), "team")
 BETA = Comparison("tag", OneOf(frozenset({"true"})), "beta")
 NOBODYS = Comparison("tag", OneOf(frozenset({"prod"})), "env")
@@ -198,34 +198,34 @@ NOBODYS = Comparison("tag", OneOf(frozenset({"prod"})), "env")
     [
         (ALWAYS, True),
         (KEY, True),
-        (OTHER, False),
+        (OTHER_VALUE, False),
         (TEAM, True),
         (BETA, None),
         (NOBODYS, False),
         (NEVER, None),
         (AllOf((KEY, TEAM)), True),
         (AllOf((KEY, BETA)), None),
-        (AllOf((BETA, OTHER)), False),
+        (AllOf((BETA, OTHER_VALUE)), False),
         (AnyOf((BETA, KEY)), True),
-        (AnyOf((BETA, OTHER)), None),
-        (AnyOf((NOBODYS, OTHER)), False),
-        (Not(OTHER, ""), True),
+        (AnyOf((BETA, OTHER_VALUE)), None),
+        (AnyOf((NOBODYS, OTHER_VALUE)), False),
+        (Not(OTHER_VALUE, ""), True),
         (Not(KEY, ""), False),
         (Not(BETA, ""), None),
     ],
     ids=str,
 )
 def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | None) -> None:
-    assert condition.static_result(KNOWN) is fixed
+    assert condition.static_result(KNOWN_VALUES) is fixed
 
 
 def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
-    always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
+    always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER_VALUE), rule("m", NEVER)
 
     remaining = compile_chain(
-        [PolicyRules("p", (never, maybe, always, never, maybe), first_only=True)], KNOWN
+        [PolicyRules("p", (never, maybe, always, never, maybe), first_only=True)], KNOWN_VALUES
     )
 
     assert remaining is not None
     assert [item.name for group in remaining.groups for _, item in group.rules] == ["m", "a"]
-    assert compile_chain([PolicyRules("p", (never,))], KNOWN) is None
+    assert compile_chain([PolicyRules("p", (never,))], KNOWN_VALUES) is None

@@ -12,18 +12,18 @@ from tests.for_each import for_each
 
 BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
 DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
-FOUND = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
+MATCHES = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
 
 
 def test_text_says_place_and_words() -> None:
-    texts = FORMATS["text"](FOUND)
+    texts = FORMATS["text"](MATCHES)
 
     assert texts.startswith("a.yaml:1:2: tags.team: must be a list")
     assert "b.yaml:3:4: warning: tags.env: is set by nobody\npolicies: 1 errors" in texts
 
 
 def test_json_is_one_object() -> None:
-    data = json.loads(FORMATS["json"](FOUND))
+    data = json.loads(FORMATS["json"](MATCHES))
 
     assert data["good"] is False
     assert [problem["severity"] for problem in data["problems"]] == ["error", "warning"]
@@ -37,7 +37,7 @@ def test_what_the_folder_lacks_stands_at_the_folder_itself() -> None:
 
 
 def test_githubs_commands_stay_on_one_line_each() -> None:
-    lines = FORMATS["github"](FOUND).splitlines()
+    lines = FORMATS["github"](MATCHES).splitlines()
 
     assert lines[0] == (
         "::error file=policies/a.yaml,line=1,col=2::tags.team: must be a list: 100 %25%0Aof it"

@@ -17,7 +17,7 @@ from proxy.policy.review.sample_call import chat_body, guess_path, sample_call
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 
-AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+POSITION = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POLICIES = """\
 upstreams:
   openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}
@@ -77,7 +77,9 @@ def told(snapshot: Snapshot, deployment: str = "support-chat", **fields: Any) ->
     headers = fields.pop("headers", {})
     key = snapshot.key_named("widget")
     assert key is not None
-    return explain(snapshot, key, sample_call({**chat_body(deployment), **fields}, headers, AT))
+    return explain(
+        snapshot, key, sample_call({**chat_body(deployment), **fields}, headers, POSITION)
+    )
 
 
 def about(explanation: CallExplanation, subject: str) -> Decision:
@@ -130,7 +132,7 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
     ],
 )
 def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> None:
-    call = sample_call(chat_body("even"), {"x-headrace-tags": setup}, AT)
+    call = sample_call(chat_body("even"), {"x-headrace-tags": setup}, POSITION)
     key = snapshot.key_named("widget")
     assert key is not None
 
@@ -147,14 +149,14 @@ def test_targets_of_a_rule_have_their_own_line(snapshot: Snapshot) -> None:
     assert [(part.result, part.source) for part in targets.parts] == [("eu/m", "p.yaml:16")]
 
 
-WHOLE = "rejected with 429 by limit l (this call exceeds the whole limit"
+FULL_TEXT = "rejected with 429 by limit l (this call exceeds the whole limit"
 
 
 @for_each(
     ("limit", "fields", "decided"),
     [
-        ("usd: 0.0001 per month", "", WHOLE),
-        ("tokens: 100 per day", "", WHOLE),
+        ("usd: 0.0001 per month", "", FULL_TEXT),
+        ("tokens: 100 per day", "", FULL_TEXT),
         ("usd: 0.0001 per month", "cache: {ttl: 1h}, ", "; a cached response is still served"),
         ("usd: 0.0001 per month, mode: shadow", "", "route to openai/m"),
         ("usd: 1 per month", "", "route to openai/m"),

@@ -20,7 +20,7 @@ from proxy.policytest.harness import run_case
 from proxy.types import Call, Endpoint, Json
 from tests.for_each import for_each
 
-AT = datetime(2026, 1, 5, 12, tzinfo=UTC)
+POSITION = datetime(2026, 1, 5, 12, tzinfo=UTC)
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 BODIES: dict[str, Json] = {
     "chat": CHAT,
@@ -141,7 +141,7 @@ async def test_explain_shows_the_parameters_that_the_upstream_receives(
         if plain is None or request_body is None:
             continue
         headers = {"x-headrace-deployment": deployment}
-        call = sample_call(body, headers, AT, path)
+        call = sample_call(body, headers, POSITION, path)
 
         assert explained(snapshot, call) == changed(plain, request_body), (rules, request_body)
 

@@ -11,7 +11,7 @@ from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
-REST = """\
+REMAINDER = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 deployments: {chat: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}]}}
 """
@@ -20,14 +20,14 @@ OLD = f"sha256: [{{digest: {ONE}, until: 2026-06-29}}"
 REJECTED = "so every call with it is rejected"
 EXPIRED = f"keys.old.expires: the key expired at 2026-07-01 00:00 UTC, {REJECTED}"
 REVOKED = f"keys.old: the key is revoked, {REJECTED}"
-BOTH = f"keys.old: the key is revoked and expired, {REJECTED}"
+PAIR = f"keys.old: the key is revoked and expired, {REJECTED}"
 
 
 def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
     """Return what is doubtful of a key `old` beside one that is good, at NOW."""
     good = f"fine: {{sha256: {'f' * 64}, deployments: [chat]}}"
     keys = f"keys:\n  {good}\n  old: {{{old}, deployments: [chat]}}\n"
-    (folder / "p.yaml").write_text(f"{REST}{keys}{revoked}")
+    (folder / "p.yaml").write_text(f"{REMAINDER}{keys}{revoked}")
     report = check_folder(folder, {}, NOW)
     assert not report.errors
     return [f"{problem.path}: {problem.message}" for problem in report.warnings]
@@ -44,8 +44,8 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (f"sha256: {ONE}", "revoked: [old]", [REVOKED]),
         (f"sha256: {ONE}", f"revoked: [{ONE}]", [REVOKED]),
         (f"sha256: [{ONE}, {TWO}]", f"revoked: [{ONE}]", []),
-        (f"{OLD}]", f"revoked: [{ONE}]", [BOTH]),
-        (f"sha256: {ONE}, expires: 2026-06-30", "revoked: [old]", [BOTH]),
+        (f"{OLD}]", f"revoked: [{ONE}]", [PAIR]),
+        (f"sha256: {ONE}, expires: 2026-06-30", "revoked: [old]", [PAIR]),
         (
             f"{OLD}, {TWO}]",
             f"revoked: [{TWO}]",
@@ -75,7 +75,7 @@ IGNORED = 'If this is intended, write "keys: {}"; otherwise a running proxy igno
     ids=["none at all", "half written", "not there"],
 )
 def test_a_folder_without_keys_is_doubtful(keys: str, text: str, tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(f"{REST}{keys}")
+    (tmp_path / "p.yaml").write_text(f"{REMAINDER}{keys}")
 
     report = check_folder(tmp_path, {}, NOW)
 

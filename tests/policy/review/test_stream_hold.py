@@ -79,7 +79,7 @@ def _said(holds: str, output: str) -> tuple[str, str]:
 
 
 WORDS = st.lists(st.text("abcdefg", min_size=2, max_size=30), max_size=60).map(" ".join)
-MADE: dict[str, dict[str, Any]] = {
+RESULT: dict[str, dict[str, Any]] = {
     "keywords": {"words": ["hippo"]},
     "pii": {"entities": ["email", "phone", "card", "iban"], "regions": ["US"], "threshold": 0.5},
     "urls": {"allow": [], "deny": ["example.com"]},
@@ -90,12 +90,12 @@ MADE: dict[str, dict[str, Any]] = {
 
 
 def made(kind: str) -> GuardRule:
-    keys = KINDS[kind].Keys(**MADE[kind])
+    keys = KINDS[kind].Keys(**RESULT[kind])
     detector: Any = KINDS[kind].make(keys, NO_CONTEXT)
     return GuardRule(kind, detector, cased=KINDS[kind].cased)
 
 
-RULES = [*map(made, MADE)]
+RULES = [*map(made, RESULT)]
 
 
 @settings(deadline=None)

@@ -35,11 +35,11 @@ policies:
 """
 ADDRESS = "ann@example.com"
 TEXTS = ("Write to ", "ann@exa", "mple.com.")
-SAID = "".join(TEXTS)
-WHOLE = {
+FIELDS = "".join(TEXTS)
+DOCUMENT = {
     "id": "n1",
     "model": "m",
-    "notes": [{"text": SAID}],
+    "notes": [{"text": FIELDS}],
     "end": "said",
     "used": {"prompt_tokens": 5, "completion_tokens": 3},
 }
@@ -48,7 +48,7 @@ EVENTS = [
     {"open": {"text": ""}},
     *({"at": 0, "text": text} for text in TEXTS),
     {"close": 0},
-    {"end": "said", "used": WHOLE["used"]},
+    {"end": "said", "used": DOCUMENT["used"]},
 ]
 
 
@@ -95,9 +95,9 @@ async def test_a_family_is_served_as_client_and_as_upstream(
     tmp_path: Path,
 ) -> None:
     if family == "notes":
-        upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(WHOLE))
+        upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(DOCUMENT))
     else:
-        upstream.answer_with(stream(chat_events(*TEXTS)) if streamed else answer(chat(SAID)))
+        upstream.answer_with(stream(chat_events(*TEXTS)) if streamed else answer(chat(FIELDS)))
     deployment = f"guarded-{family}" if guarded else family
 
     async with running(tmp_path, upstream) as proxy:
@@ -109,7 +109,7 @@ async def test_a_family_is_served_as_client_and_as_upstream(
     assert (ADDRESS in request.body.decode()) is not guarded
     assert (ADDRESS in text) is not guarded
     assert text.startswith("Write to ")
-    assert text == SAID or guarded
+    assert text == FIELDS or guarded
     [record] = proxy.records
     bill = record.used_bill()
     assert bill is not None
@@ -123,7 +123,7 @@ async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_p
     async with running(tmp_path, upstream) as proxy:
         texts = [await asked(proxy, "notes", "kept-notes", streamed=True) for _ in range(2)]
 
-    assert texts == [SAID, SAID]
+    assert texts == [FIELDS, FIELDS]
     assert len(upstream.requests) == 1
 
 

@@ -32,7 +32,7 @@ deployments:
     cache: {{ttl: 1h, store: memory}}
   messages: {{targets: [{{upstream: anthropic, model: smol}}]}}
 """
-ASKED: Json = {"model": "chat", "messages": [{"role": "user", "content": "Hi"}]}
+REQUEST: Json = {"model": "chat", "messages": [{"role": "user", "content": "Hi"}]}
 
 
 class Client:
@@ -42,7 +42,9 @@ class Client:
         self._session = session
 
     async def ask(self, **fields: object) -> aiohttp.ClientResponse:
-        async with self._session.post("/v1/chat/completions", json={**ASKED, **fields}) as response:
+        async with self._session.post(
+            "/v1/chat/completions", json={**REQUEST, **fields}
+        ) as response:
             await response.read()
             return response
 

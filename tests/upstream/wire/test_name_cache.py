@@ -19,7 +19,7 @@ from proxy.upstream.wire.dialing import MAX_LOOKUPS, NAME_TTL_S, Lookup, NameCac
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 
-AWAY = socket.gaierror(socket.EAI_AGAIN, "no answer")
+UNAVAILABLE = socket.gaierror(socket.EAI_AGAIN, "no answer")
 UNKNOWN = socket.gaierror(socket.EAI_NONAME, "no such name")
 
 
@@ -108,7 +108,7 @@ async def test_a_lookup_goes_on_when_those_who_asked_give_up() -> None:
 
 
 async def test_the_last_addresses_are_good_while_the_resolver_fails() -> None:
-    book = Book("127.0.0.1", failure=AWAY)
+    book = Book("127.0.0.1", failure=UNAVAILABLE)
     names = book.names()
     await names.addresses("openai.test", 443)
 
@@ -161,7 +161,7 @@ class Hanging:
         self.asked.append(host)
         if host.startswith("slow"):
             self.over.wait()
-            raise AWAY
+            raise UNAVAILABLE
         return socket.getaddrinfo("127.0.0.1", port, type=type)
 
 
@@ -199,7 +199,7 @@ async def test_there_are_no_more_lookups_at_a_time_than_may_be(hanging: Hanging)
     hanging.over.set()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
 
-    assert outcomes == [AWAY] * 5
+    assert outcomes == [UNAVAILABLE] * 5
     assert MAX_LOOKUPS == 64
 
 
