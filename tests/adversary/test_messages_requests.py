@@ -101,15 +101,13 @@ def to_messages(body: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "request", "cross"),
+    ("dialect", "fields", "cross"),
     [("anthropic", ASKED, to_chat), ("anthropic", ASKED, tidy), ("openai", CHAT, to_messages)],
     ids=["to a chat", "to its own", "of a chat"],
 )
-def test_translates_or_refuses(
-    dialect: str, request: Json, cross: Callable[[Json], object]
-) -> None:
+def test_translates_or_refuses(dialect: str, fields: Json, cross: Callable[[Json], object]) -> None:
     faults, crossed = [], 0
-    for document in with_odd(request):
+    for document in with_odd(fields):
         try:
             check_body(CHECKED_FIELDS[dialect]["chat"], document)
             cross(document)

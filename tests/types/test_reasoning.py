@@ -33,7 +33,7 @@ def test_others_do_not(model: str) -> None:
 
 
 @for_each(
-    ("body", "request"),
+    ("body", "is_requested"),
     [
         ({"reasoning_effort": "low"}, True),
         ({"reasoning_effort": "none"}, False),
@@ -43,5 +43,5 @@ def test_others_do_not(model: str) -> None:
         ({"messages": []}, False),
     ],
 )
-def test_any_does_that_is_asked_to(body: dict[str, Any], request: bool) -> None:
-    assert is_reasoning_model("smol", body) is request
+def test_any_does_that_is_asked_to(body: dict[str, Any], is_requested: bool) -> None:
+    assert is_reasoning_model("smol", body) is is_requested

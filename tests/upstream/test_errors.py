@@ -180,7 +180,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
 
 
 @for_each(
-    ("error", "request"),
+    ("error", "call_of_client"),
     [
         pytest.param(refused(404), call(), id="a path that nobody serves"),
         pytest.param(refused(405), call(), id="a path of another method"),
@@ -197,7 +197,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
             refused(404, in_words=False), call(pin=PINNED), id="a balancer that has lost an API"
         ),
         pytest.param(
-            refused(404, in_words=False), call(WITH_FILE), id="which is request for a file"
+            refused(404, in_words=False), call(WITH_FILE), id="which is call_of_client for a file"
         ),
         pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
         pytest.param(
@@ -216,8 +216,8 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
         ),
     ],
 )
-def test_error_names_policy_model_and_path(error: UpstreamRejected, request: Call) -> None:
-    result = blame(error, request, TARGET)
+def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_client: Call) -> None:
+    result = blame(error, call_of_client, TARGET)
 
     assert isinstance(result, UpstreamNotFound)
     assert (result.status, result.upstream_status) == (error.status, error.upstream_status)
@@ -225,7 +225,7 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, request: Cal
 
 
 @for_each(
-    ("error", "request"),
+    ("error", "call_of_client"),
     [
         pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),
         pytest.param(refused(413), call(), id="a large body"),
@@ -249,8 +249,10 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, request: Cal
         pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
     ],
 )
-def test_what_a_client_names_is_its_own_doing(error: UpstreamRejected, request: Call) -> None:
-    assert blame(error, request, TARGET) is error
+def test_what_a_client_names_is_its_own_doing(
+    error: UpstreamRejected, call_of_client: Call
+) -> None:
+    assert blame(error, call_of_client, TARGET) is error
 
 
 def test_a_body_is_looked_at_as_far_as_its_bound() -> None:

@@ -218,7 +218,7 @@ async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUp
 
 
 @pytest.mark.parametrize(
-    ("name", "request", "warning"),
+    ("name", "fields", "warning"),
     [
         ("enkrypt", {"context": "c"}, "context dropped"),
         ("scale-5", {"return_token_log_probs": True}, "return_token_log_probs dropped"),
@@ -230,11 +230,11 @@ async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUp
     ],
 )
 async def test_what_is_dropped_is_named_as_the_client_said_it(
-    name: str, request: dict[str, Any], warning: str, client: ClientSession
+    name: str, fields: dict[str, Any], warning: str, client: ClientSession
 ) -> None:
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
-    body = route.body(streamed=False, **request)
+    body = route.body(streamed=False, **fields)
     async with client.post(route.path, headers=headers, json=body) as response:
         assert response.headers["x-headrace-warning"] == warning

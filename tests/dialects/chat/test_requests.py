@@ -18,7 +18,7 @@ from tests.for_each import for_each
 
 
 @for_each(
-    ("request", "count"),
+    ("fields", "count"),
     [
         ({"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}),
         ({"logprobs": True}, {"logprobs": 0}),
@@ -27,8 +27,8 @@ from tests.for_each import for_each
         ({}, {}),
     ],
 )
-def test_a_flag_becomes_a_count(request: dict[str, Any], count: dict[str, Any]) -> None:
-    assert requests.logprobs_as_count(request) == count
+def test_a_flag_becomes_a_count(fields: dict[str, Any], count: dict[str, Any]) -> None:
+    assert requests.logprobs_as_count(fields) == count
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1]]])

@@ -110,7 +110,7 @@ def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
 
 
 @for_each(
-    ("model", "request", "effort"),
+    ("model", "fields", "effort"),
     [
         ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "low"),
         ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 9000}}, "medium"),
@@ -121,12 +121,12 @@ def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
     ],
 )
 def test_how_hard_to_think_is_told_to_models_that_do(
-    model: str, request: dict[str, Any], effort: str | None
+    model: str, fields: dict[str, Any], effort: str | None
 ) -> None:
-    chat, losses = crossed(user(TEXT), **request, model=model)
+    chat, losses = crossed(user(TEXT), **fields, model=model)
 
     assert chat.get("reasoning_effort") == effort
-    assert losses == (() if effort else tuple(request))
+    assert losses == (() if effort else tuple(fields))
     assert ("max_completion_tokens" in chat) is (model == "gpt-5")
 
 

@@ -172,7 +172,7 @@ def test_parts_show_what_they_show_together_and_what_each_does(
 
 
 @for_each(
-    "request",
+    "fields",
     [
         {"prompt": ["the se", "cret"]},
         {"messages": [{"role": "user", "content": "se"}, {"role": "tool", "content": "cret"}]},
@@ -181,9 +181,9 @@ def test_parts_show_what_they_show_together_and_what_each_does(
     ],
     ids=["prompts", "messages", "long", "names"],
 )
-async def test_what_is_not_read_as_one_is_not_joined(request: dict[str, Any]) -> None:
-    assert not [*joined_parts(request_texts(request).texts)]
-    assert (await inspected(request, rule("secret"))).blocked is None
+async def test_what_is_not_read_as_one_is_not_joined(fields: dict[str, Any]) -> None:
+    assert not [*joined_parts(request_texts(fields).texts)]
+    assert (await inspected(fields, rule("secret"))).blocked is None
 
 
 async def test_what_judges_a_whole_text_judges_each_part() -> None:

@@ -117,7 +117,7 @@ async def test_parts_of_messages_are_cut_as_well() -> None:
 
 
 @for_each(
-    "request",
+    "fields",
     [
         {
             "messages": [
@@ -133,8 +133,8 @@ async def test_parts_of_messages_are_cut_as_well() -> None:
     ],
     ids=["another between", "another role", "prompts", "a name", "no role"],
 )
-async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(request: Any) -> None:
-    assert (await inspected(request, PII)).changes == {}
+async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(fields: Any) -> None:
+    assert (await inspected(fields, PII)).changes == {}
 
 
 @pytest.mark.parametrize("nothing", ["", [], [{"type": "text", "text": ""}]])
