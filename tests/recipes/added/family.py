@@ -140,12 +140,10 @@ def from_chat(body: Json) -> Json:
 
 REQUEST = RequestForm(to_chat=to_chat, from_chat=from_chat, tidy=dict)
 NOTES = Family("notes", NoteReader, NoteWriter, marks_parts=True, answers="notes", request=REQUEST)
-SAME_VALUE = {name: fields_of("chat")[name] for name in ("stream", "max_tokens", "tools")}
+SAME = {name: fields_of("chat")[name] for name in ("stream", "max_tokens", "tools")}
 DIALECT = Dialect(
     name="notes",
-    fields={
-        "chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SAME_VALUE}
-    },
+    fields={"chat": {"model": fields_of("chat")["model"], "notes": required(objects()), **SAME}},
     families={"chat": "notes"},
     client=ClientDialect({("POST", "/notes"): "chat"}, openai.credential, openai.refuse),
     server=UpstreamDialect("", {"chat": "/notes"}, openai.authorize_bearer),
