@@ -18,9 +18,6 @@ from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import GuardResults
 from tests.checked import checked
 from tests.doubles import Json
-from tests.golden.recording import NAMES
-
-RECORDINGS = [name for name in NAMES if name.startswith(("chat-", "completions-"))]
 
 
 def call_for(

@@ -24,10 +24,8 @@ from proxy.types.events import (
     Start,
     UsageReport,
 )
-from tests.dialects.chat.replay import RECORDINGS, call_for, documents, read_documents, written
+from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
-from tests.golden.recording import read
-from tests.golden.texts import texts_of
 
 HEAD: Json = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
@@ -69,52 +67,6 @@ def value_at(doc: Any, slot: tuple[Any, ...]) -> Any:
     for step in slot:
         doc = doc[step]
     return doc
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_recorded_bytes_pass_unchanged(name: str) -> None:
-    recording = read(name)
-    family: Any = recording.family
-    whole = documents(recording.upstream)
-
-    for cut in range(1, len(recording.upstream), 61):
-        assert documents(recording.upstream, (cut, min(cut + 7, len(recording.upstream)))) == whole
-    frames, _ = read_documents(family, whole)
-
-    if not name.endswith(("after-preamble", "surrogates")):  # a fallback answers
-        body = recording.outputs[f"{family} bare"].body
-        assert written(family, frames) == body.partition(b'data: {"error"')[0]
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_inspected_texts_are_at_their_slots(name: str) -> None:
-    recording = read(name)
-    family: Any = recording.family
-    docs = documents(recording.upstream)
-
-    frames, _ = read_documents(family, docs, inspect=True)
-
-    for frame in frames:
-        for event in frame.events:
-            if isinstance(event, Delta):
-                assert value_at(frame.doc, event.slot) == event.text
-    if not name.endswith(("equal-index", "without-index")):  # these get numbers
-        bare, _ = read_documents(family, docs)
-        assert texts_of(family, written(family, frames)) == texts_of(family, written(family, bare))
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_texts_of_a_crossing_stream_are_those_of_the_client(name: str) -> None:
-    recording = read(name)
-    family: Any = recording.family
-    docs = documents(recording.upstream)
-    bare, _ = read_documents(family, docs)
-
-    frames, _ = read_documents(family, docs, crossing=True)
-
-    shown = [(kind, text) for kind, text in texts(bare) if text]
-    if not name.endswith(("two-choices", "placeholder")):  # the first choice; the real arguments
-        assert sorted((kind, text) for kind, text in texts(frames) if text) == sorted(shown)
 
 
 def test_a_chunk_like_the_one_before_it_is_one_delta() -> None:

@@ -32,14 +32,12 @@ from proxy.types.events import (
 )
 from proxy.types.guard import GuardResult, GuardResults
 from tests.dialects.chat.replay import (
-    RECORDINGS,
     call_for,
     documents,
     read_documents,
     written,
 )
 from tests.doubles import Json, chat, chat_events, legacy, legacy_events
-from tests.golden.recording import read
 
 MATCHES: GuardResults = [
     ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
@@ -77,19 +75,6 @@ def frames_of(docs: Sequence[Json], family: FamilyName = "chat") -> list[Frame]:
 
 def documents_of(body: bytes) -> list[Json]:
     return [json.loads(document) for document in documents(body) if document != b"[DONE]"]
-
-
-@pytest.mark.parametrize("client", ["chat", "completions"])
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_clients_get_the_recorded_output(name: str, client: FamilyName) -> None:
-    recording = read(name)
-    family: Any = recording.family
-    frames, _ = read_documents(family, documents(recording.upstream))
-
-    body = recording.outputs[f"{client} bare"].body.partition(b'data: {"error"')[0]
-
-    if b"Instead." not in body:  # a fallback has answered
-        assert written(client, frames) == body
 
 
 def test_bytes_of_several_lines_are_written_anew() -> None:

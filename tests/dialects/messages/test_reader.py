@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +10,18 @@ import orjson
 import pytest
 
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.messages.family import MESSAGES
 from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
 from proxy.types.events import (
-    Attach,
     Begin,
     Delta,
     End,
     Finish,
     Frame,
     Native,
-    Part,
     Start,
     Stop,
     ToolCall,
@@ -33,43 +30,14 @@ from proxy.types.events import (
 from tests.checked import checked
 from tests.doubles import block_events, message, message_events, text_events
 from tests.for_each import for_each
-from tests.golden.events import Event, Path, events, string_paths
-from tests.golden.recording import NAMES, read
-from tests.golden.replay import MODEL
-from tests.golden.texts import cut_texts, longest_text, texts_of
 
 CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
-RECORDED = [
-    name
-    for name in NAMES
-    if name.startswith("messages-")
-    and name != "messages-surrogates"
-    and read(name).outputs["messages bare"].call["models"] == [MODEL]
-]
-"""The recordings that no fallback answered. Halves of a character are joined before."""
-MARKER = "zebra"
-KINDS = {
-    "text": ("content",),
-    "reasoning": ("reasoning_content",),
-    "arguments": ("tool_calls", "arguments"),
-}
 CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}}
 SERVER = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
 
 
 def options(**extra: bool) -> ReadOptions:
     return replace(ReadOptions(CALL), **extra)  # type: ignore[arg-type]
-
-
-def documents(parsed: Iterable[Event]) -> Iterator[tuple[Json, bytes]]:
-    """Yield the documents of a recorded stream up to its error, with their bytes."""
-    for event in parsed:
-        if event.document is None:
-            continue
-        if event.kind == "error":
-            return
-        [line] = [line for line in event.raw.splitlines() if line.startswith(b"data: ")]
-        yield event.document, line.removeprefix(b"data: ")
 
 
 def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **extra: bool) -> list[Frame]:
@@ -86,105 +54,8 @@ def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **extra: bool
     return checked(frames, split=split and not (extra.get("whole") and not extra.get("stream")))
 
 
-def in_sequence(frames: Iterable[Frame]) -> list[Frame]:
-    sequencer = Sequencer()
-    moved = [frame_after for frame in frames for frame_after in sequencer.feed(frame)]
-    return checked([*moved, *sequencer.end()], split=True, sequenced=True)
-
-
 def all_events(frames: Iterable[Frame]) -> list[Any]:
     return [event for frame in frames for event in frame.events]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded_stream_passes_with_its_bytes(name: str) -> None:
-    parsed = [*documents(events(read(name).upstream))]
-
-    frames = frames_of(parsed)
-
-    expected = [raw for doc, raw in parsed if doc["type"] != "ping"]
-    assert [frame.raw for frame in frames if frame.doc is not None] == expected
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_inspected_stream_has_the_same_documents(name: str) -> None:
-    parsed = [*documents(events(read(name).upstream))]
-
-    frames = in_sequence(frames_of(parsed, inspect=True))
-
-    assert [frame.raw for frame in frames if frame.raw is not None] == []
-    body = b"".join(b"data: " + orjson.dumps(frame.doc) + b"\n\n" for frame in frames)
-    assert texts_of("messages", body) == texts_of(
-        "messages", read(name).outputs["messages bare"].body
-    )
-
-
-@pytest.mark.parametrize("name", [name for name in RECORDED if name != "messages-late-text"])
-def test_crossing_stream_has_the_texts_of_a_chat(name: str) -> None:
-    texts = texts_of("chat", read(name).outputs["chat bare"].body)
-    longest = longest_text("messages", read(name).upstream)
-
-    for position in range(longest):
-        pieces = b"".join(cut_texts("messages", read(name).upstream, position))
-        frames = in_sequence(frames_of(documents(events(pieces)), crossing=True))
-        assert _chat_texts(frames) == texts, position
-
-
-def _chat_texts(frames: Sequence[Frame]) -> dict[tuple[object, ...], str]:
-    texts: dict[tuple[object, ...], str] = {}
-    calls: list[Part] = []
-    for event in all_events(frames):
-        if isinstance(event, Begin) and event.call is not None:
-            calls.append(event.part)
-            texts[0, "tool_calls", len(calls) - 1, "function", "name"] = event.call.name
-        elif isinstance(event, Delta):
-            place: tuple[object, ...] = (0, *KINDS[event.part.kind])
-            if event.part in calls:
-                place = 0, "tool_calls", calls.index(event.part), "function", "arguments"
-            texts[place] = texts.get(place, "") + event.text
-    return {place: text for place, text in texts.items() if text}
-
-
-def _marked(event: Event) -> Iterator[tuple[Path, Event]]:
-    """Yield the event with each of its strings marked, as a name and as a text."""
-    for path in string_paths(event.document):
-        yield path, event.changed(path, lambda text: f"{text} {MARKER} ")
-        if path[-1] not in ("id", "model"):
-            yield path, event.changed(path, lambda _: MARKER)
-
-
-def _carries(frame: Frame) -> bool:
-    """Return True if guards read the marker in a frame."""
-    for event in frame.events:
-        match event:
-            case Native():
-                return True
-            case Delta(_, text) if MARKER in text:
-                return True
-            case Begin(_, call) if call is not None and MARKER in call.name:
-                return True
-            case Attach(_, _, value) if MARKER in str(value):
-                return True
-            case _:
-                pass
-    return False
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_each_string_of_an_inspected_event_is_read(name: str) -> None:
-    parsed = [event for event in events(read(name).upstream) if event.document]
-    for index, event in enumerate(parsed):
-        for path, marked in _marked(event):
-            changed = [*parsed[:index], marked, *parsed[index + 1 :]]
-            reader = MessageReader(options(inspect=True))
-            frames: list[Frame] = []
-            try:
-                for doc, raw in documents(changed):
-                    frames += reader.read(doc, raw)
-            except UpstreamInvalid:
-                pass
-            unread = [f.doc for f in frames if MARKER in str(f.doc) and not _carries(f)]
-            assert unread == [], (event.slot(path), marked.document)
 
 
 @for_each(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
-import pytest
 
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
@@ -33,30 +32,13 @@ from tests.checked import checked
 from tests.dialects.messages.test_reader import (
     CALL,
     CALLED,
-    RECORDED,
     SERVER,
-    documents,
     frames_of,
-    in_sequence,
 )
 from tests.dialects.vendors.test_anthropic import STREAM, THOUGHT, accumulated, events_of
 from tests.doubles import chat, message, message_events, text_events
 from tests.for_each import for_each
-from tests.golden.events import events
-from tests.golden.pipeline import Pipeline, documents_of
-from tests.golden.recording import NAMES, read
-from tests.golden.replay import MODEL
-from tests.golden.texts import texts_of
 
-COMPLETE = [
-    name for name in RECORDED if read(name).outputs["messages bare"].call["outcome"] == "success"
-]
-CHATS = [
-    name
-    for name in NAMES
-    if name.startswith("chat-") and read(name).outputs["messages bare"].call["models"] == [MODEL]
-]
-"""The recordings of chats that no fallback answered."""
 MATCHES: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "A"}]}
 CITED: Json = {"type": "text", "text": "a", "citations": [{"x": 1}, {"x": 2}]}
 RICH = message(
@@ -82,11 +64,6 @@ def message_of(frames: Iterable[Frame]) -> Json:
     return accumulated(events_of(written(frames)))
 
 
-def of_another_family(frames: Iterable[Frame]) -> list[Frame]:
-    """Return frames as a reader of another family makes them: without documents of Messages."""
-    return [frame._replace(family="chat", doc={}, raw=None) for frame in frames]
-
-
 def answer_of(
     *parts: Sequence[Event], start: Sequence[Event] = (), end: Sequence[Event] = ()
 ) -> list[Frame]:
@@ -104,40 +81,6 @@ def part_of(kind: Kind, *texts: str, name: str = "", signature: str = "") -> lis
     part = Part(kind, 0)
     call = ToolCall("c1", name) if name else None
     return [Begin(part, call), *(Delta(part, text) for text in texts), End(part)]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded_stream_is_written_as_it_was(name: str) -> None:
-    recording = read(name)
-    expected = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
-
-    assert written(frames_of(documents(events(recording.upstream)))) == expected
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_inspected_stream_has_the_recorded_meaning(name: str) -> None:
-    recording = read(name)
-    expected = recording.outputs["messages flagged"].body.partition(b"event: error\n")[0]
-
-    frames = in_sequence(frames_of(documents(events(recording.upstream)), inspect=True))
-
-    assert events_of(written(frames)) == events_of(expected)
-
-
-@pytest.mark.parametrize("name", COMPLETE)
-def test_whole_answer_of_a_stream_has_the_recorded_texts(name: str) -> None:
-    recording = read(name)
-    frames = frames_of(documents(events(recording.upstream)))
-
-    full_value = json.loads(written(frames, is_whole=True))
-
-    repeated = written(frames_of([full_value], whole=True, stream=True))
-    assert _texts(repeated) == _texts(recording.outputs["messages bare"].body)
-
-
-def _texts(body: bytes) -> dict[tuple[object, ...], Any]:
-    result = texts_of("messages", body).items()
-    return {p: json.loads(text) if p[-1] == "partial_json" else text for p, text in result}
 
 
 def test_whole_answer_is_written_with_its_bytes() -> None:
@@ -305,34 +248,6 @@ def test_error_ends_a_stream() -> None:
     writer = MESSAGES.writer(WriteOptions(CALL, False, tuple))
 
     assert writer.fail(b'{"type":"error"}') == b'event: error\ndata: {"type":"error"}\n\n'
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_crossing_frames_have_the_texts_of_their_recording(name: str) -> None:
-    recording = read(name)
-    crossing = in_sequence(frames_of(documents(events(recording.upstream)), crossing=True))
-
-    body = written(of_another_family(crossing))
-
-    expected = texts_of("chat", recording.outputs["chat bare"].body)
-    is_late = name == "messages-late-text"
-    texts = texts_of("messages", body)
-    for kind, member in (("text", "content"), ("thinking", "reasoning_content")):
-        match = "".join(text for place, text in texts.items() if place[1] == kind)
-        assert match == expected.get((0, member), "").removesuffix(
-            "A late secret." if is_late else ""
-        )
-
-
-@pytest.mark.parametrize("name", CHATS)
-def test_recorded_chat_is_written_as_it_was(name: str) -> None:
-    recording = read(name)
-    pipeline = Pipeline("chat", "messages")
-
-    body = written(pipeline.frames(documents_of([recording.upstream])))
-
-    expected = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
-    assert body == expected
 
 
 def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:

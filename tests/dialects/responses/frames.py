@@ -16,14 +16,9 @@ from proxy.types import Call, RequestHead
 from proxy.types.events import Delta, Frame, Part
 from tests.checked import checked
 from tests.doubles import Json
-from tests.golden.recording import NAMES, Recording
 
 HEAD = RequestHead(dialect="openai", endpoint="responses", route="/v1/responses", request_id="r1")
 CALL = Call(head=HEAD, body={"model": "m", "input": "p"}, stream=True)
-READABLE = [
-    name for name in NAMES if name.startswith("responses-") and not name.endswith("surrogates")
-]
-"""Recorded streams, but for the one that orjson refuses."""
 
 
 def documents(raw: bytes) -> Iterator[bytes]:
@@ -52,10 +47,6 @@ def read(value: Iterable[bytes | Json], **options: Any) -> list[Frame]:
     sequencer = Sequencer()
     frames = [out for frame in frames for out in sequencer.feed(frame)]
     return checked([*frames, *sequencer.end()], split=True, sequenced=True)
-
-
-def of_recording(recording: Recording, **options: Any) -> list[Frame]:
-    return read(documents(recording.upstream), **options)
 
 
 def without_bytes(frames: Iterable[Frame]) -> list[Frame]:

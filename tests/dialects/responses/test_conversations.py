@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call, read_stored
-from proxy.errors import InvalidField, UpstreamInvalid
+from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
+from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
@@ -194,19 +194,6 @@ async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_ask
     requests = [item.json for item in upstream.requests[1:]]
     assert [item["conversation"] for item in requests] == ["conv_1"] * 3
     assert [item["model"] for item in requests] == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
-
-
-async def test_it_is_found_after_a_restart_and_on_another_replica(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    async with house(tmp_path / "one", upstream) as single_house:
-        text = await made(single_house)
-    async with house(tmp_path / "two", upstream) as two:
-        status, body, _ = await about(two, f"/{text}")
-        assert (status, body["id"]) == (200, text)
-    async with house(tmp_path / "three", upstream, id_secrets=("another",)) as three:
-        status, _, _ = await about(three, f"/{text}")
-        assert status == 404
 
 
 @pytest.mark.parametrize(
@@ -399,20 +386,6 @@ async def test_a_key_of_several_deployments_names_one(gateway: House) -> None:
     assert (chat, refused["error"]["param"]) == (400, "deployment")
 
 
-async def test_without_a_secret_the_setting_is_named(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
-        made_, body, _ = await about(bare, method="POST", said={}, key=OTHER)
-        leaning, other_document = await bare.ask(conversation="conv_1")
-
-    assert (made_, body["error"]["param"]) == (400, "conversation_id")
-    assert (leaning, other_document["error"]["param"]) == (400, "conversation")
-    for document in (body, other_document):
-        assert "HEADRACE_SECRET" in document["error"]["message"]
-    assert upstream.requests == []
-
-
 @pytest.mark.parametrize("ways", [WAYS[:4], WAYS[4:]])
 @pytest.mark.parametrize("document", [{}, {"id": 1}, {"object": "conversation"}, {"data": [1]}])
 async def test_what_is_no_such_document_is_the_upstreams_fault(
@@ -426,17 +399,6 @@ async def test_what_is_no_such_document_is_the_upstreams_fault(
         path = f"/{text}{end.replace('{item}', item)}"
         status, body, _ = await about(gateway, path, method, fields)
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
-
-
-async def test_the_upstreams_words_name_the_id_that_its_client_knows(gateway: House) -> None:
-    text = await made(gateway)
-    error = {"message": "No conversation 'conv_1'.", "type": "invalid_request_error"}
-    gateway.upstream.answer_with(answer({"error": error}, 404))
-
-    status, body, _ = await about(gateway, f"/{text}")
-
-    assert status == 404
-    assert text in body["error"]["message"]
 
 
 async def test_it_is_explained_and_counted_as_any_call(gateway: House) -> None:
@@ -481,9 +443,3 @@ def test_a_body_has_what_its_path_takes() -> None:
     assert took["POST", "/{id}/items"] == (items, ("metadata dropped", "model dropped"))
     with pytest.raises(InvalidField, match=r"items\.0\.type"):
         read_conversation_call(head("POST", ""), {"items": [{"type": []}]})
-
-
-def test_a_document_of_another_kind_is_none() -> None:
-    for method, end in ENDS:
-        with pytest.raises(UpstreamInvalid):
-            read_stored({"deleted": False}, head(method, end))

@@ -38,6 +38,7 @@ class Use(NamedTuple):
     path: str
     body: Json | None
     shown: Json
+    status: int = 200
 
 
 PLACE = "/v1/responses/{resp}"
@@ -77,9 +78,9 @@ def world(upstream: str) -> str:
     return upper + "    also_known_as: [chat-of-support]\n" + sep + remainder
 
 
-async def call(context: House, use: Use, ids: Json, key: str, **headers: str) -> int:
-    """Say ids in one way; return the status."""
-    context.upstream.answer_with(answer(use.shown))
+async def send(context: House, use: Use, ids: Json, key: str, **headers: str) -> tuple[int, str]:
+    """Send ids in one way. Return the status and the body."""
+    context.upstream.answer_with(answer(use.shown, use.status))
     body = None if use.body is None else json.dumps(use.body)
     for name, value in ids.items():
         body = body and body.replace(f"{{{name}}}", value)
@@ -91,8 +92,7 @@ async def call(context: House, use: Use, ids: Json, key: str, **headers: str) ->
         use.method, use.path.format(**ids), headers=headers, json=sent_value
     )
     async with manager as response_item:
-        await response_item.read()
-        return response_item.status
+        return response_item.status, await response_item.text()
 
 
 async def ids_of(context: House, **request: Any) -> Json:
@@ -143,14 +143,14 @@ async def test_an_id_leads_its_own_key_back_and_nobody_else(
         assert not any(own_value in event for own_value in ("resp_1", "msg_1", "conv_1"))
         for name, use in USES.items():
             for key in (KEY, TURNED):
-                assert await call(context, use, ids, key) == 200, name
+                assert (await send(context, use, ids, key))[0] == 200, name
             if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
                 alias = {"x-headrace-deployment": "chat-of-support"}
-                assert await call(context, use, ids, KEY, **alias) == 200, name
+                assert (await send(context, use, ids, KEY, **alias))[0] == 200, name
         await refused(context, ids, OTHER)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
         for name, use in USES.items():
-            assert await call(replica, use, ids, KEY) == 200, name
+            assert (await send(replica, use, ids, KEY))[0] == 200, name
         await refused(replica, ids, OTHER)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as house_after:
         await refused(house_after, ids, KEY)
@@ -160,7 +160,7 @@ async def refused(context: House, ids: Json, key: str) -> None:
     """Check that no upstream hears of ids from a key."""
     request_count = len(context.upstream.requests)
     for name, use in USES.items():
-        assert await call(context, use, ids, key) == 404, name
+        assert (await send(context, use, ids, key))[0] == 404, name
     assert len(context.upstream.requests) == request_count
 
 
@@ -187,3 +187,31 @@ async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
     assert set(*mine).isdisjoint(*other_names)
     assert len(upstream.requests) == 2
     assert {record.cache for record in records} > {"hit"}
+
+
+async def test_errors_name_the_id_that_the_client_sent(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    native = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
+    async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
+        ids = await ids_of(context, **VALUES["whole"])
+        for use in USES.values():
+            [named, *_] = [n for n in native if f"{{{n}}}" in f"{use.path} {use.body}"]
+            error = {"error": {"message": f"No '{native[named]}'.", "type": "t"}}
+            status, text = await send(context, use._replace(shown=error, status=404), ids, KEY)
+            assert (status, json.loads(text)["error"]["message"]) == (404, f"No '{ids[named]}'.")
+
+
+async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    ids = {"model": "gpt-4o-mini", "resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
+    ids["talked"] = "msg_1"
+    async with house(tmp_path / "one", upstream, world(upstream.url), id_secrets=()) as context:
+        for name, use in USES.items():
+            status, text = await send(context, use, ids, KEY)
+            expected = "Send the item itself" if name == "reference" else "HEADRACE_SECRET"
+            assert (status, expected in text) == (400, True), text
+        assert upstream.requests == []
+        upstream.answer_with(answer(REPLY))
+        _, document = await context.ask()
+
+    assert (document["id"], document["output"][0]["id"]) == ("resp_1", "msg_1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,18 +14,13 @@ from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import Attach, Begin, Delta, Finish, Native, Start, UsageReport
 from tests.dialects.responses.frames import (
     CALL,
-    READABLE,
     kinds,
-    of_recording,
     read,
     texts,
     written,
 )
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
-from tests.golden import recording
-from tests.golden.replay import MODEL
-from tests.golden.texts import cut_texts, longest_text
 
 CALLED: Json = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1"}
 CALLED |= {"name": "look_up", "arguments": '{"place": "Paris"}'}
@@ -37,32 +31,6 @@ STREAM = response_events(
     item_events(1, CALLED, '{"place":', ' "Paris"}'),
     document=response(MESSAGE, CALLED),
 )
-
-
-@for_each("name", READABLE)
-def test_a_recorded_stream_passes_as_it_came(name: str) -> None:
-    known_value = recording.read(name)
-    output = known_value.outputs["responses bare"]
-    if known_value.sealed or output.call["models"] != [MODEL]:
-        return  # the ids are rewritten before, or a fallback answers
-
-    data = written(of_recording(known_value))
-
-    assert data
-    assert output.body.startswith(data)
-
-
-@for_each("options", SPLIT)
-@for_each("name", READABLE)
-def test_a_recorded_stream_has_its_texts_once(name: str, options: dict[str, bool]) -> None:
-    known_value = recording.read(name)
-
-    full_list = sorted(texts(of_recording(known_value, **options)).values())
-
-    for position in range(1, longest_text("responses", known_value.upstream), 3):
-        pieces = b"".join(cut_texts("responses", known_value.upstream, position))
-        cut = replace(known_value, upstream=pieces)
-        assert sorted(texts(of_recording(cut, **options)).values()) == full_list
 
 
 def test_the_events_of_a_stream() -> None:

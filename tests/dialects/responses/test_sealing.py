@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.app import gauges
 from proxy.dialects.responses.sealing import MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_response
-from proxy.errors import InvalidField, NotFound
+from proxy.errors import NotFound
 from proxy.guards.text.documents import collect_texts, native_walk
 from proxy.settings import Address, Settings, from_environment
 from proxy.telemetry.metrics import Metrics
@@ -169,12 +169,6 @@ def test_a_call_is_pinned_where_its_id_leads() -> None:
     assert call.state_ref == StateRef(SEALED, *KEPT_AT, "resp_1")
     assert call.deployment == "support-chat"
     assert call.body == {"model": "m"}
-
-
-def test_without_a_secret_the_setting_is_named() -> None:
-    with pytest.raises(InvalidField, match="HEADRACE_SECRET") as refused:
-        asking(SEALED, None)
-    assert refused.value.param == "previous_response_id"
 
 
 @for_each("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])

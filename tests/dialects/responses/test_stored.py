@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.stored import operation_of, read_stored, upstream_query
-from proxy.errors import InvalidField, UpstreamInvalid
-from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
@@ -213,17 +210,6 @@ async def test_a_query_that_is_wrong_is_refused_by_name(
     assert len(gateway.upstream.requests) == 1
 
 
-async def test_the_upstreams_words_name_the_id_that_its_client_knows(gateway: House) -> None:
-    text = await gateway.id_of()
-    error = {"message": "Response with id 'resp_1' not found.", "type": "invalid_request_error"}
-    gateway.upstream.answer_with(answer({"error": error}, 404))
-
-    status, body, _ = await about(gateway, text)
-
-    assert status == 404
-    assert text in body["error"]["message"]
-
-
 async def test_a_response_that_has_failed_is_shown_as_it_is(gateway: House) -> None:
     text = await gateway.id_of()
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
@@ -246,57 +232,10 @@ async def test_what_is_no_such_document_is_the_upstreams_fault(
         assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
-async def test_without_a_secret_the_setting_is_named(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
-        status, body, _ = await about(bare, "resp_1")
-
-    assert (status, body["error"]["param"]) == (400, "response_id")
-    assert "HEADRACE_SECRET" in body["error"]["message"]
-    assert upstream.requests == []
-
-
 async def test_another_method_is_not_allowed(gateway: House) -> None:
     status, _, headers = await about(gateway, "resp_1", "PUT")
 
     assert (status, headers["allow"]) == (405, "DELETE, GET, HEAD")
-
-
-async def test_its_line_and_its_count_say_stored(gateway: House) -> None:
-    text = await gateway.id_of()
-    await about(gateway, text)
-
-    async with gateway.session.get(f"{gateway.proxy.admin}/metrics") as response_item:
-        lines = (await response_item.text()).splitlines()
-
-    counts = [line for line in lines if line.startswith("headrace_requests_total{")]
-    assert any('endpoint="stored"' in line and line.endswith(" 1.0") for line in counts)
-
-
-def head(route: str, method: str = "GET", **parameters: str) -> RequestHead:
-    pairs = tuple(parameters.items())
-    return RequestHead("openai", "stored", route, "r", parameters=pairs, method=method)
-
-
-def test_what_is_asked_follows_from_method_and_path() -> None:
-    results = [
-        operation_of(head(f"/v1/responses/{{id}}{suffix}", method)).result
-        for method, suffix, _ in WAYS
-    ]
-
-    assert results == ["response", "deleted", "response", "items"]
-
-
-def test_a_query_is_read_once_and_named() -> None:
-    assert upstream_query(head("/responses/{id}", id="x", limit="5")) == [("limit", "5")]
-    with pytest.raises(InvalidField, match="limit"):
-        upstream_query(head("/responses/{id}", limit="-1"))
-
-
-def test_a_document_of_another_kind_is_none() -> None:
-    with pytest.raises(UpstreamInvalid, match="deletion"):
-        read_stored({"deleted": False}, head("/responses/{id}", "DELETE"))
 
 
 async def test_a_long_one_passes_and_is_read_by_guards(gateway: House) -> None:
