@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,24 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
+@dataclass(frozen=True)
+class Reply:
+    """A whole response, as a client reads it."""
+
+    status: int
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    @property
+    def error(self) -> Any:
+        """The error object, whose form is the dialect's."""
+        return self.json["error"]
+
+
 @dataclass
 class Proxy:
     """A running proxy, a client of it and the records of its calls."""
@@ -102,6 +121,20 @@ class Proxy:
 
     def start_case(self) -> None:
         self.sink.forget()
+
+    async def send(
+        self,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "POST",
+    ) -> Reply:
+        """Send JSON, or bytes. Without ``headers`` the call has the key of all tests."""
+        sent_body = {"data": body} if isinstance(body, bytes) else {"json": body}
+        headers = headers or {"authorization": f"Bearer {self.key}"}
+        async with self.client.request(method, path, headers=headers, **sent_body) as response:
+            return Reply(response.status, response.headers, await response.read())
 
     async def metrics(self) -> str:
         """Scrape the admin port."""

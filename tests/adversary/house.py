@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import random
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,14 +17,13 @@ from proxy.ledger.audit import audit
 from proxy.limits.claims import estimate_claims
 from proxy.settings import LedgerAt
 from tests.adversary.grammar import BOUNDS, FORBIDDEN, ROUTING, Hostile
+from tests.adversary.loops import LAG_S, Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Json, Wire, answer, chat, legacy, scripted_upstream, stream
 
 CAP = 40
 CHOICES = 3
 PATIENCE_S = 30.0
-LAG_S = 0.1
-BEAT_S = 0.001
 POLICY = f"""
 policies:
   default:
@@ -124,30 +121,6 @@ class Greedy:
         return dict(choice)
 
 
-@dataclass
-class Lag:
-    """The longest uninterrupted work of the loop's thread, in seconds of its processor time."""
-
-    worst: float = 0.0
-
-    async def run(self) -> None:
-        """Look once per round of the loop, at most once per millisecond."""
-        loop, last_seconds = asyncio.get_running_loop(), time.thread_time()
-        timer: asyncio.TimerHandle
-
-        def beat() -> None:
-            nonlocal last_seconds, timer
-            now = time.thread_time()
-            self.worst = max(self.worst, now - last_seconds)
-            last_seconds, timer = now, loop.call_later(BEAT_S, beat)
-
-        timer = loop.call_later(BEAT_S, beat)
-        try:
-            await loop.create_future()
-        finally:
-            timer.cancel()
-
-
 class Broken(AssertionError):
     """A promise was broken by a request that can be sent again."""
 
@@ -167,16 +140,13 @@ class House:
         """Send one request, check every promise, and return the status."""
         gc.collect(0)
         gc.disable()  # it would go through all that the tests themselves hold
-        random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
-        lag = Lag()
-        looking = asyncio.ensure_future(lag.run())
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                status, text = await self._answered(hostile)
+            with Lag() as lag:
+                async with asyncio.timeout(PATIENCE_S):
+                    status, text = await self._answered(hostile)
         except TimeoutError:
             raise Broken(f"no answer within {PATIENCE_S} s: {hostile!r}") from None
         finally:
-            looking.cancel()
             gc.enable()
         self.calls += 1
         self.statuses[status] = self.statuses.get(status, 0) + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -16,11 +15,11 @@ from typing import Any
 
 import aiohttp
 from aiohttp import ClientSession
-from hypothesis import HealthCheck, Phase, given, settings
 
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, policies
+from tests.adversary.drawn import check_examples
 from tests.conftest import Proxy, running_proxy
 from tests.doubles import scripted_upstream
 from tests.ledger.kept import kept, until
@@ -51,7 +50,6 @@ class Crossing:
 
     async def play(self, sequence: list[tuple[Step, int]]) -> None:
         """Send steps, each by its number of clients at once, then hold all accounts together."""
-        random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
         for step, clients in sequence:
             async with asyncio.TaskGroup() as group:
                 for _ in range(clients):
@@ -148,21 +146,6 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         assert violations == ()
 
 
-def _draw(running: Crossing, loop: asyncio.AbstractEventLoop, examples: int) -> None:
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
-    @given(sequence=SEQUENCES)
-    def play(sequence: Any) -> None:
-        asyncio.run_coroutine_threadsafe(running.play(sequence), loop).result()
-
-    play()
-
-
 async def test_all_accounts_agree_after_each_crossing_of_two_rooms(tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
         for start in range(0, len(EVERY_STEP), BATCH):
@@ -170,6 +153,5 @@ async def test_all_accounts_agree_after_each_crossing_of_two_rooms(tmp_path: Pat
 
 
 async def test_accounts_agree_on_all_crossings(tmp_path: Path, examples: int) -> None:
-    loop = asyncio.get_running_loop()
     async with crossing(tmp_path) as running:
-        await loop.run_in_executor(None, _draw, running, loop, examples // SHARE)
+        await check_examples(SEQUENCES, running.play, examples // SHARE)

@@ -19,8 +19,8 @@ from aiohttp import ClientSession
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.fields.token_bounds import GROUPS
-from tests.adversary.house import Lag
 from tests.adversary.kept import Remains
+from tests.adversary.loops import Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
@@ -99,15 +99,14 @@ class Besieged:
     broken: list[str] = field(default_factory=list)
 
     async def send(self, label: str, sent_value: Sent) -> None:
-        lag, body = Lag(), sent_value.body
+        body = sent_value.body
         gc.collect(0)
         gc.disable()
-        looking = asyncio.ensure_future(lag.run())
         try:
-            async with asyncio.timeout(30):
-                status, headers, text = await self._answered(sent_value, body)
+            with Lag() as lag:
+                async with asyncio.timeout(30):
+                    status, headers, text = await self._answered(sent_value, body)
         finally:
-            looking.cancel()
             gc.enable()
         sizes: dict[str, int] = {}
         if self.proxy.sink.begun:  # what is no HTTP never becomes a call

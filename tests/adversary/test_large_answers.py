@@ -17,9 +17,8 @@ from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
-from tests.adversary.house import LAG_S
-from tests.adversary.others import Loop, upstream_aside
-from tests.adversary.test_large_bodies import TRIES, Heart
+from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
+from tests.adversary.test_large_bodies import TRIES
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Wire, chat, event, head, legacy, usage
 from tests.ledger.kept import kept
@@ -138,12 +137,12 @@ class World:
         minimum, statuses, record = inf, set[int](), None
         for number in range(16, 16 + TRIES):
             sent_body = body if "input" in body else {**body, "max_tokens": number}
-            heart = Heart()
-            status, error, text = await self.post(path, sent_body, **how)
-            self.refusal = error, text
-            statuses.add(status)
-            [record] = await self.proxy.sink.wait()
-            minimum = min(minimum, heart.stop())
+            with Lag() as lag:
+                status, error, text = await self.post(path, sent_body, **how)
+                self.refusal = error, text
+                statuses.add(status)
+                [record] = await self.proxy.sink.wait()
+            minimum = min(minimum, lag.worst)
             self.proxy.sink.forget()
             if minimum <= MOST_S:
                 break
@@ -154,10 +153,10 @@ class World:
         minimum, results = inf, set()
         for _ in range(TRIES):
             self.proxy.sink.forget()
-            heart = Heart()
-            status, _, _ = await self.post(path, body)
-            [record] = await self.proxy.sink.wait()
-            minimum = min(minimum, heart.stop())
+            with Lag() as lag:
+                status, _, _ = await self.post(path, body)
+                [record] = await self.proxy.sink.wait()
+            minimum = min(minimum, lag.worst)
             assert (status, record.is_internal_error) == (200, False)
             results.add(record.cache)
             if minimum <= MOST_S:

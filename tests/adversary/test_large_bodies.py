@@ -9,7 +9,6 @@ is short of it, so that a call is sent again which held the loop: its own work i
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import time
@@ -26,7 +25,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.money.estimate import HiddenOutput
-from tests.adversary.others import Loop, upstream_aside
+from tests.adversary.loops import Lag, Loop, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy, response
 from tests.guards.growth import lines
@@ -34,7 +33,6 @@ from tests.test_pipeline import BEARER
 
 BYTES = 16 * 1024 * 1024 - 4096
 VALUES = 99_000
-BEAT_S = 0.001
 FREE_S = 0.02  # what costs less is not worth a word
 TRIES = 4
 SECRET = "a secret of replicas"
@@ -61,25 +59,6 @@ SHAPES: dict[str, Any] = {
     "names": {f"n{number}": 1 for number in range(VALUES)},
     "texts of 64 KiB": {f"k{number}": "ab\n " * 16_000 for number in range(190)},
 }
-
-
-class Heart:
-    """``longest`` is the processor time of the loop's thread between two beats."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self._last = time.thread_time()
-        self._beat()
-
-    def _beat(self) -> None:
-        now = time.thread_time()
-        self.longest = max(self.longest, now - self._last)
-        self._last = now
-        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
-
-    def stop(self) -> float:
-        self._timer.cancel()
-        return self.longest
 
 
 def at_once() -> float:
@@ -134,13 +113,12 @@ async def tries(proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any])
         different = "turn" if path == "conversations" else "max_tokens"
         raw = orjson.dumps({**body, different: 16 + count})
         unit = max(at_once(), 3 * FREE_S)
-        heart = Heart()
-        tried.statuses.add(await other_loop.run(ask(f"{proxy.url}/v1/{path}", raw)))
-        await proxy.sink.wait()
-        longest = heart.stop()
+        with Lag() as lag:
+            tried.statuses.add(await other_loop.run(ask(f"{proxy.url}/v1/{path}", raw)))
+            await proxy.sink.wait()
         proxy.sink.forget()
         tried.bytes = len(raw)
-        tried.held = min(tried.held, longest - max(unit / 2, FREE_S))
+        tried.held = min(tried.held, lag.worst - max(unit / 2, FREE_S))
         if tried.held <= 0:
             break
     return tried

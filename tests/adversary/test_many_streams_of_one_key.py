@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from tests.adversary.others import upstream_aside
+from tests.adversary.loops import upstream_aside
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import PATIENCE_S, Asked, Wire, answer, chat, chat_events, event, head
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversary.house import Lag
+from tests.adversary.loops import Lag
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import ROUTES
@@ -43,12 +43,10 @@ def of(proxy: Proxy) -> tuple[str, int]:
 async def held(proxy: Proxy, head: bytes, piece: bytes) -> tuple[Sequence[bytes], float, float]:
     """Let several callers send at once; return what they are answered, the longest that the loop
     was held, and all that it worked, in seconds of its thread."""
-    lag = Lag()
     started_at = time.thread_time()
-    beating = asyncio.ensure_future(lag.run())
-    sending = [asyncio.to_thread(send, of(proxy), head, piece) for _ in range(CALLERS)]
-    answers = await asyncio.gather(*sending)
-    beating.cancel()
+    with Lag() as lag:
+        sending = [asyncio.to_thread(send, of(proxy), head, piece) for _ in range(CALLERS)]
+        answers = await asyncio.gather(*sending)
     return answers, lag.worst, time.thread_time() - started_at
 
 

@@ -8,7 +8,6 @@ other programs and other threads change little. What seems too long is tried aga
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
@@ -21,8 +20,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
-from tests.adversary.house import LAG_S, Lag
-from tests.adversary.others import Loop, upstream_aside
+from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
 from tests.adversary.test_growth import GUARDS
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Json, Wire, event, head
@@ -102,13 +100,9 @@ class Stage:
     async def lag(self, path: str, headers: dict[str, str], body: Json) -> float:
         """Send a call; return the longest time that the loop worked without a break."""
         self.asked += 1  # no two alike: an answer may be kept
-        lag = Lag()
-        looking = asyncio.ensure_future(lag.run())
-        try:
-            sent_value = {**body, "stream": True, "max_tokens": 16 + self.asked}
-            status, fields = await self.others.run(self._ask(path, headers, sent_value))
-        finally:
-            looking.cancel()
+        sent_body = {**body, "stream": True, "max_tokens": 16 + self.asked}
+        with Lag() as lag:
+            status, fields = await self.others.run(self._ask(path, headers, sent_body))
         await self.proxy.sink.wait()
         self.proxy.sink.forget()
         assert status in (200, 400, 503), fields  # a guard may block what it cannot read in time

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from proxy.guards.text.documents import MOST_TEXTS, answer_texts, request_texts
-from tests.adversary.house import LAG_S, Lag
+from tests.adversary.loops import LAG_S, Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Json, ScriptedUpstream, answer, chat, stream
 from tests.for_each import for_each
@@ -74,12 +74,10 @@ class Held:
 
 
 async def held(proxy: Proxy, body: Json) -> Held:
-    lag = Lag()
-    looking = asyncio.ensure_future(lag.run())
     started_at = time.process_time()
-    status, text = await asyncio.to_thread(post, proxy.url, body)
+    with Lag() as lag:
+        status, text = await asyncio.to_thread(post, proxy.url, body)
     spend = time.process_time() - started_at
-    looking.cancel()
     return Held(status, text, lag.worst, spend)
 
 

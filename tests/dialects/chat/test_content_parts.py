@@ -11,7 +11,7 @@ from proxy.dialects.chat.content_parts import (
     without_thoughts,
 )
 from proxy.dialects.chat.conversion import ChatToLegacy
-from tests.adversary.test_messages_answers import ODD
+from tests.adversary.odd_values import ODD
 from tests.doubles import chat
 from tests.for_each import for_each
 

@@ -1,5 +1,5 @@
 """Which call of a tool a part of a chat's stream is of. How servers say them is in
-`tests/adversary/test_call_shapes.py`."""
+`tests/adversary/test_tool_calls.py`."""
 
 from __future__ import annotations
 

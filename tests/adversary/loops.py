@@ -1,14 +1,41 @@
-"""Runs an upstream and a client on a thread of their own, beside the proxy's event loop."""
+"""A second event loop for upstreams and clients, and the lag of the proxy's loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.doubles import Script, ScriptedUpstream
+
+LAG_S = 0.1
+"""The longest allowed work of the loop without a break."""
+BEAT_S = 0.001
+
+
+class Lag:
+    """Context that measures the longest uninterrupted work of the loop's thread.
+
+    ``worst`` is in seconds of the thread's processor time, between two rounds of the loop.
+    """
+
+    def __enter__(self) -> Self:
+        self.worst = 0.0
+        self._last = time.thread_time()
+        self._beat()
+        return self
+
+    def _beat(self) -> None:
+        now = time.thread_time()
+        self.worst = max(self.worst, now - self._last)
+        self._last = now
+        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
 
 
 class Loop:

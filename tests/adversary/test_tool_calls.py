@@ -1,4 +1,4 @@
-"""Clients of each API get the same calls of tools, however a chat server numbers them."""
+"""Clients of each API get the tool calls of the upstream, in any order, numbering and split."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.errors import GuardBlocked
 from proxy.types.events import FamilyName, Frame
 from tests.adversary.answers import (
+    ANSWERS,
+    ARGUMENTS,
     CARD,
     CLIENTS,
     DRAWS,
+    PAIRS,
     SAYS,
+    calls_in,
     chunk,
     cut,
     documents_of,
@@ -25,11 +29,13 @@ from tests.adversary.answers import (
     guarded,
     in_turns,
     shown,
+    texts_in,
 )
 from tests.doubles import Json
+from tests.for_each import for_each
 from tests.golden.pipeline import written
 
-ARGUMENTS = (orjson.dumps({"says": SAYS}).decode(), "{}", '{"a":{"b":["}"]}}')
+ARGUMENT_TEXTS = (ARGUMENTS, "{}", '{"a":{"b":["}"]}}')
 PLACEHOLDER = "{}"
 Call = tuple[Any, Any, str]
 """The id, the name and the arguments of a call, as a client has them."""
@@ -68,6 +74,9 @@ SHAPES: Mapping[str, Shape] = {
     "one index, no ids, the name with each part": Shape(
         index="one", ids="none", named="each", alone=False
     ),
+    "float indexes": Shape(index="float"),
+    "boolean indexes": Shape(index="boolean"),
+    "float indexes after an integer": Shape(index="mixed"),
     "no index": Shape(index="none"),
     "no index, the id with each part, in turns": Shape(index="none", ids="each", turns=True),
     "neither index nor ids": Shape(index="none", ids="none"),
@@ -100,11 +109,28 @@ def id_of(shape: Shape, index: int, part: int) -> Json:
             return {"id": ""}
 
 
+def index_of(shape: Shape, position: int) -> Json:
+    """Return the index member. Floats and booleans that equal an integer are other indexes."""
+    match shape.index:
+        case "one":
+            return {"index": 0}
+        case "float":
+            return {"index": float(position)}
+        case "boolean":
+            return {"index": bool(position) if position < 2 else position}
+        case "mixed":
+            return {"index": float(position) if position else 0}
+        case "none":
+            return {}
+        case _:
+            return {"index": position}
+
+
 def parts_of(shape: Shape, position: int, pieces: Sequence[str]) -> list[Json]:
     texts = [*([""] if shape.alone else []), *pieces]
     if shape.placeholder and pieces != [PLACEHOLDER]:
         texts = [PLACEHOLDER, *pieces]
-    index = {"own": {"index": position}, "one": {"index": 0}, "none": {}}[shape.index]
+    index = index_of(shape, position)
     return [
         {
             **index,
@@ -154,7 +180,7 @@ def chat_calls(chunks: Sequence[Json]) -> list[Call]:
 
 
 CUTS = st.lists(st.integers(0, 60), max_size=3)
-CALLS = st.lists(st.tuples(st.sampled_from(ARGUMENTS), CUTS), min_size=1, max_size=4)
+CALLS = st.lists(st.tuples(st.sampled_from(ARGUMENT_TEXTS), CUTS), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -181,3 +207,34 @@ def test_calls_are_those_that_the_server_made(
         assert len({*ids}) == len(ids)
         if shape.ids in ("first", "each"):
             assert ids == [f"call_{index}" for index in range(len(ids))]
+
+
+@pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=map("-".join, PAIRS))
+@settings(max_examples=25, deadline=None)
+@given(CUTS, st.lists(CUTS, min_size=2, max_size=3), DRAWS)
+def test_calls_are_whole_and_nothing_leaves_in_halves(
+    client: FamilyName, upstream: FamilyName, text: list[int], cuts: list[list[int]], draws: Any
+) -> None:
+    calls = [cut(ARGUMENTS, item) for item in cuts]
+    documents = ANSWERS[upstream](cut(SAYS, text), calls, drawn(draws))
+
+    plain = shown(client, frames_of(client, upstream, documents))
+    safe = shown(client, guarded(frames_of(client, upstream, documents), "mask")[0])
+
+    assert calls_in(client, plain) == [ARGUMENTS] * len(cuts)
+    assert calls_in(client, safe) == [ARGUMENTS.replace(CARD, "[CARD]")] * len(cuts)
+    assert "".join(texts_in(client, plain)) == SAYS
+    assert CARD not in "".join(texts_in(client, safe))
+    with pytest.raises(GuardBlocked):
+        guarded(frames_of(client, upstream, documents), "block")
+
+
+@for_each("client", CLIENTS)
+@for_each("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
+def test_no_upstream_of_chats_releases_what_is_held(client: FamilyName, mark: Any) -> None:
+    marked = [chunk({"content": piece, "block": mark}) for piece in SAYS]
+    documents = [*marked, chunk({}, "stop")]
+
+    safe = shown(client, guarded(frames_of(client, "chat", documents), "mask")[0])
+
+    assert "".join(texts_in(client, safe)) == SAYS.replace(CARD, "[CARD]")
