@@ -9,10 +9,7 @@ from proxy.policy.decide import decide
 from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
 from proxy.types import CacheRule
-from tests.conftest import running_proxy, world
-from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
-from tests.test_pipeline import BEARER
 
 POLICIES = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
@@ -50,20 +47,3 @@ def test_the_nearest_word_counts(
     call = sample_call(chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
 
     assert decide(snapshot, key, call).cache == rule
-
-
-async def test_policy_enables_cache(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    policies = world(upstream.url) + "\npolicies: {default: {cache: {ttl: 1h}}}\n"
-    text = []
-    async with running_proxy(tmp_path / "policies", policies) as proxy:
-        for item in ({}, {}, {"cache-control": "no-cache"}, {"cache-control": "no-store,no-cache"}):
-            body = {"model": "support-chat", "prompt": "Hi"}
-            headers = {**BEARER, **item}
-            async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
-                text.append(response.headers["x-headrace-cache"])
-        records = await proxy.sink.wait(4)
-
-    assert text == ["miss", "hit", "refresh", "bypass"]
-    assert len(upstream.requests) == 3
-    assert [record.billing.cost for record in records][1] == 0
-    assert records[1].saved is not None

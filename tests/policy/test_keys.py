@@ -136,41 +136,6 @@ class Stored:
         return [event for event, _ in self.log.said]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "upstream: {}\n",
-        "policies: [",
-        "keys: {widget: {sha256: x}}\n",
-        "revoked: [box, 'no name']\n",
-        f"revoked: [box, {OTHER}\n",
-        "limits: &a {}\nmore: *a\n",
-        "\0",
-    ],
-    ids=["unknown", "half", "twice", "another revocation", "half a list", "alias", "binary"],
-)
-async def test_what_is_revoked_counts_however_wrong_the_rest_is(wrong: str, tmp_path: Path) -> None:
-    stored = Stored(tmp_path)
-    revision = stored.store.current.revision
-
-    remaining = await stored.after(wrong=wrong, zz="revoked: [widget]\n")
-
-    assert remaining[:2] == [None, None]
-    assert stored.store.current.revision == revision
-    events = [event for event in stored.events() if event != "policy.revocations_unread"]
-    assert events == ["policy.in_force", "policy.revoked", "policy.rejected"]
-    assert stored.log.said[1][1]["keys"] in (["widget"], ["box", "widget"])
-    snapshot = stored.store.find(revision)
-    assert snapshot is not None
-    assert who(snapshot, "new") is None
-
-
-async def test_what_comes_before_the_mistake_of_a_file_is_revoked(tmp_path: Path) -> None:
-    remaining = await Stored(tmp_path).after(zz="revoked: [widget]\nkeys: {")
-
-    assert remaining == [None, None, "box"]
-
-
 async def test_a_revocation_lasts_until_a_good_folder_takes_it_back(tmp_path: Path) -> None:
     stored = Stored(tmp_path)
 

@@ -202,9 +202,3 @@ def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapsho
 
     with pytest.raises(InvalidField, match="compare, support-chat"):
         decide(changed, call("m"))
-
-
-def test_a_decision_is_the_same_each_time(snapshot: Snapshot) -> None:
-    request = call("support-chat", tags=(("beta", None),))
-
-    assert decide(snapshot, request) == decide(snapshot, request)

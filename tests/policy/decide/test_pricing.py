@@ -14,10 +14,7 @@ from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
-from proxy.policytest import run_cases
 from proxy.types import Call, Plan
-from tests.conftest import running_proxy, world
-from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
 
 POSITION = datetime(2026, 6, 1, tzinfo=UTC)
@@ -168,53 +165,3 @@ def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> 
     assert refused == ["deployments.never.unpriced"]
     unused = 'model "smol" has no known price, so it is never used. Add "price:" here.'
     assert ("deployments.spared.targets[0]", unused) in report
-
-
-def test_a_policy_test_can_expect_it(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(POLICIES)
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "t.yaml").write_text("""\
-tests:
-  What nobody could price is refused:
-    given: {key: widget, deployment: never}
-    expect: {status: 403, error: refused_by_policy, targets: []}
-  A target without a price is no fallback:
-    given: {key: widget, deployment: spared}
-    expect: {status: 200, plan: [openai/spare], targets: [openai/spare]}
-""")
-
-    assert [result.differences for result in run_cases(tmp_path).results] == [(), ()]
-
-
-REFUSE = "    unpriced: refuse\n    targets: [{upstream: openai, model: smol-legacy"
-ROUTES = [
-    ("/v1/completions", {"authorization": "Bearer hr-test-key"}, ("error", "message")),
-    ("/v1/completions", {"x-portkey-api-key": "hr-test-key"}, ("error", "message")),
-    ("/v4/beta/completions", {"x-api-key": "hr-test-key"}, ("detail",)),
-    ("/ai-proxy/completions", {"apikey": "hr-test-key"}, ("error", "message")),
-]
-
-
-@pytest.mark.parametrize(("route", "headers", "position"), ROUTES, ids=lambda each: str(each)[:24])
-async def test_the_refusal_is_clear_in_the_clients_dialect(
-    route: str, headers: dict[str, str], position: tuple[str, ...], tmp_path: Path,
-    upstream: ScriptedUpstream,
-) -> None:  # fmt: skip
-    policies = world(upstream.url).replace(
-        "    targets: [{upstream: openai, model: smol-legacy", REFUSE
-    )
-    upstream.answer_with(answer(legacy()))
-    model = "x/y/legacy-only" if "v4" in route else "legacy-only"
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        proxy.client.post(
-            route, headers=headers, json={"model": model, "prompt": "Hi"}
-        ) as response,
-    ):
-        body = await response.json()
-
-    for name in position:
-        body = body[name]
-    assert response.status == 403
-    assert "but this deployment requires one" in str(body)
-    assert upstream.requests == []

@@ -24,7 +24,7 @@ WARNED = (
 @for_each(
     ("rules", "result"),
     [
-        ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens."),
+        ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens. Raise the limit"),
         ((MONEY,), WARNED.format(0, "usd") + "0.001033 USD."),
         ((MONEY.replace("0.001", "0.0011"),), None),
         (("limits: [{name: few, tokens: 2000 per minute, burst: 1000}]",), "1033 tokens"),

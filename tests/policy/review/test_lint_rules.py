@@ -106,15 +106,6 @@ def test_likely_mistake(match: str, rules: tuple[str, ...], finding: str, tmp_pa
     assert found(tmp_path, *rules, match=match) == [finding]
 
 
-def test_a_limit_that_one_call_may_be_too_large_for_is_told(tmp_path: Path) -> None:
-    rules = ("limits: [{name: few, tokens: 500 per minute}]",)
-
-    assert found(tmp_path, *rules) == [
-        'policies.public.rules[0].limits[0].tokens: is less than one call of deployment "chat" '
-        "without an output limit reserves: 1033 tokens. Raise the limit, or cap max_tokens."
-    ]
-
-
 def test_a_rule_in_shadow_hides_nothing(tmp_path: Path) -> None:
     rules = ("mode: shadow, refuse: No.", "when: {stream: true}, cap: {n: 1}")
 
