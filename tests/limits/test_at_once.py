@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import aiohttp
 import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.limits.kinds import KINDS
-from proxy.types.limit import Claim, Limit
-from proxy.types.windows import Calendar
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.ledger.kept import until
-from tests.limits.conftest import shared
 from tests.limits.test_init import ask
-from tests.limits.world import Clock
-from tests.servers import Server
 
 CALLS, ALLOWED = 250, 40
 TOKENS, NANO_USD = 30, 13_500  # what one call claims: 10 tokens in, 20 out
@@ -100,37 +93,6 @@ async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUps
     assert len(upstream.requests) == ALLOWED
     assert standing["money"] == really_spent(proxy.records) == ALLOWED * 2550
     assert standing["at-once"] == 1.0
-
-
-LIMITS = {
-    "requests": Limit("calls", KINDS["requests"], ALLOWED, 86_400),
-    "tokens": Limit("tokens", KINDS["tokens"], ALLOWED * TOKENS, 86_400),
-    "usd": Limit("money", KINDS["usd"], ALLOWED * NANO_USD, Calendar("month")),
-    "concurrency": Limit("at-once", KINDS["concurrency"], ALLOWED),
-}
-CLAIMED = {"requests": 1, "tokens": TOKENS, "usd": NANO_USD, "concurrency": 1}
-USED = {"requests": 1, "tokens": 8, "usd": 2550, "concurrency": 0}
-
-
-@pytest.mark.parametrize("instances", [1, 2])
-@pytest.mark.parametrize("kind", LIMITS)
-async def test_instances_share_counters(kind: str, instances: int, shared_server: Server) -> None:
-    clock, prefix, claims = Clock(), uuid4().hex, [Claim(LIMITS[kind], "", CLAIMED[kind])]
-    async with AsyncExitStack() as opened:
-        views = [shared(shared_server, clock, prefix) for _ in range(instances)]
-        stores = [await opened.enter_async_context(view) for view in views]
-        asking = (stores[n % instances].admit(f"call-{n}", claims) for n in range(CALLS))
-        admitted = [
-            n for n, decision in enumerate(await asyncio.gather(*asking)) if decision.admitted
-        ]
-        settled = (stores[n % instances].settle(f"call-{n}", [USED[kind]]) for n in admitted)
-        await asyncio.gather(*settled)
-        [standing] = await stores[0].read(claims)
-        remaining = [store.in_flight for store in stores]
-
-    assert len(admitted) == ALLOWED
-    assert standing.used == ALLOWED * USED[kind]
-    assert remaining == [0] * instances
 
 
 GUARD = "    output: [{guard: keywords, words: [Paris]}]\n"

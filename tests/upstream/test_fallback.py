@@ -83,23 +83,6 @@ async def test_a_stream_falls_back_before_its_first_event(
     assert (status, texts(ROUTE, body, streamed=True)) == (200, " Paris.")
 
 
-async def test_no_retry_after_start(upstream: ScriptedUpstream, client: ClientSession) -> None:
-    upstream.by_model = {"primary": stream(legacy_events(" Par", "is."), cut_after=1)}
-
-    _, raw = await ask(client, streamed=True)
-
-    assert b'"error"' in raw
-    assert len(upstream.requests) == 1
-
-
-async def test_no_retry_of_bad_request(upstream: ScriptedUpstream, client: ClientSession) -> None:
-    upstream.by_model = {"primary": answer({"error": {"message": "too long"}}, 400)}
-
-    status, _ = await ask(client)
-
-    assert (status, len(upstream.requests)) == (400, 1)
-
-
 async def test_last_failure_is_reported(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": answer({}, 500), "spare": answer({}, 429, "retry-after: 9")}
 

@@ -153,14 +153,6 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
     assert [attempt.lost_hedge for attempt in record.attempts] == [False, True]
 
 
-async def test_last_failure_is_reported(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.by_model = {"primary": answer({}, 500), "spare": answer({}, 429, "retry-after: 7")}
-    async with under(tmp_path, upstream, HEDGE) as (_, client):
-        status, headers, _ = await ask(client)
-
-    assert (status, headers["retry-after"]) == (429, "7")
-
-
 FINAL_ENDS = {
     "400": (400, {"error": {"message": "no", "type": "invalid_request_error"}}),
     "413": (413, {"error": {"message": "too large"}}),

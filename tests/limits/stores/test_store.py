@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore, renew_leases
-from proxy.types.limit import LEASE_S, RENEW_S, Claim, Limit
+from proxy.types.limit import LEASE_S, Claim, Limit
 from proxy.types.outcome import CounterState, LimitDecision
 from proxy.types.windows import Calendar
 from tests.cli.test_init import serving
@@ -255,10 +255,6 @@ async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
         await task
 
     assert not (await store.admit("other", call_claims)).admitted
-
-
-def test_two_renewals_may_fail() -> None:
-    assert RENEW_S * 3 <= LEASE_S
 
 
 async def test_a_process_that_is_killed_leaves_places_that_come_free(
