@@ -16,7 +16,7 @@ from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
 from proxy.telemetry.metrics import Metrics
 from tests.guards.growth import lines
-from tests.policy.review.test_check_growth import SIZES, TIMES, folder
+from tests.policy.review.test_check import SIZES, TIMES, folder
 from tests.policy.test_store import Events
 
 

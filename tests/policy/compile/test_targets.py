@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from aiohttp import ClientSession
+
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.review.check import CheckReport, check_folder
+from proxy.policy.store import read_folder
 from proxy.types.guard import NO_GUARDS
+from tests.conftest import DIGEST, Proxy, running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.for_each import for_each
 from tests.policy.deciding import empty_context
+from tests.test_pipeline import BEARER, MESSAGES
 
 FOLDER = f"""\
 upstreams: {{up: {{dialect: openai, base_url: 'https://api.example.test', provider: own}}}}
@@ -123,3 +131,194 @@ def test_all_targets_are_gone_through_once_however_many_deployments_there_are() 
 
     assert context.document.problems == []
     assert counted.times == 1
+
+
+def policies(url: str) -> str:
+    return f"""
+upstreams:
+  closed: {{dialect: fireworks, base_url: '{url}'}}
+  wider:
+    dialect: fireworks
+    base_url: '{url}'
+    accepts: [guided_json, stop: 16, top_k: 500, temperature: 1.5]
+  compatible: {{dialect: openai_compatible, base_url: '{url}', include_usage: 'off'}}
+  openai: {{dialect: openai, base_url: '{url}'}}
+keys:
+  widget:
+    sha256: {DIGEST}
+    deployments: [closed, wider, compatible, openai]
+deployments:
+  closed: {{targets: [{{upstream: closed, model: c}}]}}
+  wider: {{targets: [{{upstream: wider, model: w}}], also_known_as: [gpt-4o, 'a/b:free']}}
+  compatible: {{targets: [{{upstream: compatible, model: m}}]}}
+  openai: {{targets: [{{upstream: openai, model: o}}], also_known_as: [c]}}
+"""
+
+
+@pytest.fixture
+async def running(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def caller(running: Proxy) -> AsyncIterator[ClientSession]:
+    async with ClientSession(base_url=running.url, headers=BEARER) as session:
+        yield session
+
+
+async def ask(caller: ClientSession, model: str, **fields: Any) -> tuple[int, Any]:
+    body = {"model": model, **MESSAGES, **fields}
+    async with caller.post("/v1/chat/completions", json=body) as response:
+        return response.status, await response.json()
+
+
+def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policies("https://api.openai.com"))
+    snapshot = read_folder(tmp_path, None).deployments
+    compatible, openai = (
+        snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")
+    )
+
+    assert (compatible.dialect, compatible.open_ranges, compatible.provider) == (
+        "openai",
+        True,
+        None,
+    )
+    assert (openai.dialect, openai.open_ranges, openai.provider) == ("openai", False, "openai")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "problem"),
+    [
+        ("closed", {"stop": ["a"] * 4}, None),
+        ("closed", {"stop": ["a"] * 5}, "stop: must be a string or an array of at most 4 strings"),
+        ("wider", {"stop": ["a"] * 16}, None),
+        ("wider", {"stop": "a"}, None),
+        ("wider", {"stop": ["a"] * 17}, "stop: must have at most 16 items"),
+        ("wider", {"top_k": 500}, None),
+        ("wider", {"top_k": 501}, "top_k: must be at most 500"),
+        ("wider", {"temperature": 1.5}, None),
+        ("wider", {"temperature": 1.6}, "temperature: must be at most 1.5"),
+        ("wider", {"guided_json": {"a": "b"}}, None),
+        ("compatible", {"stop": ["a"] * 40, "temperature": 5, "top_logprobs": 90}, None),
+    ],
+    ids=str,
+)
+async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
+    model: str,
+    fields: dict[str, Any],
+    problem: str | None,
+    caller: ClientSession,
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.answer_with(answer(chat()))
+
+    fields |= {"logprobs": True} if "top_logprobs" in fields else {}
+    status, reply = await ask(caller, model, **fields)
+
+    if problem is None:
+        assert status == 200, reply
+        assert upstream.requests[0].json.items() >= fields.items()
+    else:
+        assert (status, reply["error"]["message"]) == (
+            400,
+            f"{problem} for the upstream that serves this model",
+        )
+        assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "parameters", [None, {"include_usage": True}, {"include_usage": True, "x": 1}]
+)
+async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
+    parameters: Any, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(chat_events(" Par", "is.")))
+    body = {"model": "compatible", **MESSAGES, "stream": True}
+    body |= {} if parameters is None else {"stream_options": parameters}
+    async with caller.post("/v1/chat/completions", json=body) as response:
+        assert b"[DONE]" in await response.read()
+        warning = response.headers.get("x-headrace-warning")
+
+    remaining = {} if parameters is None or "x" not in parameters else {"stream_options": {"x": 1}}
+    request_body = upstream.requests[0].json
+    assert {
+        name: request_body[name] for name in request_body if name == "stream_options"
+    } == remaining
+    assert warning == (None if parameters is None else "stream_options dropped")
+    [record] = await running.sink.wait()
+    assert record.billing.tokens.output > 0
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "a/b:free"])
+async def test_a_deployment_is_called_by_any_of_its_names(
+    name: str, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat()))
+    header = {"x-headrace-deployment": name}
+
+    assert (await ask(caller, name))[0] == 200
+    body = {"model": "whatever", **MESSAGES}
+    async with caller.post("/v1/chat/completions", json=body, headers=header) as response:
+        assert response.status == 200
+        assert response.headers["x-headrace-deployment"] == "wider"
+    async with caller.get(f"/v1/models/{name}") as response:
+        assert (await response.json())["id"] == name
+    async with caller.get("/v1/models") as response:
+        listed = [model["id"] for model in (await response.json())["data"]]
+
+    assert {request.json["model"] for request in upstream.requests} == {"w"}
+    assert [record.plan.deployment for record in (await running.sink.wait(4))[:2]] == ["wider"] * 2
+    assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
+
+
+async def test_name_precedes_model(caller: ClientSession, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(chat()))
+
+    assert (await ask(caller, "c"))[0] == 200
+    assert upstream.requests[0].json["model"] == "o"
+
+
+AZURES = [
+    (
+        "",
+        "{api-version: 2024-10-21}",
+        "/openai/deployments/my%2Fgpt/chat/completions?api-version=2024-10-21",
+    ),
+    ("", "{}", "/openai/v1/chat/completions"),
+    ("/openai/v1/", "{api-version: preview}", "/openai/v1/chat/completions?api-version=preview"),
+]
+
+
+@pytest.mark.parametrize(("base", "query", "path"), AZURES, ids=["classic", "next", "preview"])
+async def test_azure_is_asked_at_its_own_paths_with_its_own_header(
+    base: str, query: str, path: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(chat()))
+    text = f"""
+upstreams:
+  mine:
+    dialect: azure
+    base_url: '{upstream.url}{base}'
+    query: {query}
+    api_key: '${{UPSTREAM_KEY}}'
+keys: {{widget: {{sha256: {DIGEST}, deployments: [one]}}}}
+deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
+"""
+    async with (
+        running_proxy(tmp_path / "p", text) as proxy,
+        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+    ):
+        for _ in range(2):
+            assert (await ask(caller, "one", temperature=1))[0] == 200
+        status, reply = await ask(caller, "one", stop=["a"] * 5)
+        async with caller.get("/v1/models") as response:
+            [_, model] = (await response.json())["data"]
+
+    assert (status, reply["error"]["param"]) == (400, "stop")  # its ranges are OpenAI's own
+    assert model["owned_by"] == "azure"
+    for request in upstream.requests:
+        assert request.path == path
+        assert request.headers["api-key"] == "sk-upstream-secret"
+        assert "authorization" not in request.headers

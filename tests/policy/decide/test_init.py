@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.dialects import read_call
 from proxy.errors import InvalidField, NotFound, Unauthorized
-from proxy.policy.decide import identify
+from proxy.policy.decide import MAX_PLANS, GuardPolicies, KeyCaller, identify
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
-from proxy.types import Call, RequestHead, Secret
+from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, world
 from tests.for_each import for_each
 from tests.policy.deciding import decide
@@ -202,3 +207,164 @@ def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapsho
 
     with pytest.raises(InvalidField, match="compare, support-chat"):
         decide(changed, call("m"))
+
+
+POLICIES = """
+upstreams: {local: {dialect: openai, base_url: 'http://local.test'}}
+policies:
+  judged:
+    input: [{guard: secrets}]
+    output: [{guard: code}]
+    cache: {ttl: 1h}
+    limits: [{name: month, usd: 5 per month, unpriced: allow}]
+    rules:
+      - {name: strict, when: {key: {glob: 'guard/*'}}, input: [{guard: sponge}], model: other}
+deployments:
+  judge-smol: {targets: [{upstream: local, model: smol}], policy: judged, tags: {team: search}}
+tags: {team: [search]}
+"""
+
+
+def policies(folder: Path) -> GuardPolicies:
+    (folder / "p.yaml").write_text(POLICIES)
+    return GuardPolicies(lambda: read_folder(folder, None))
+
+
+def guard_call(key: str | None = "guard/house", deployment: str = "judge-smol") -> Call:
+    head = RequestHead("openai", "chat", "guard", "req_2", deployment=deployment, internal_key=key)
+    body = {"model": deployment, "messages": [{"role": "user", "content": "x"}]}
+    return read_call(head, body)
+
+
+async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(guard_call().head)
+    caller = policy.identify(guard_call().head)
+    plan = caller.decide(guard_call())
+
+    assert (caller.key, plan.key, plan.deployment) == ("guard/house", "guard/house", "judge-smol")
+    assert (plan.tags, plan.revision) == ({"team": "search"}, policy.revision)
+    assert [bound.limit.name for bound in plan.limits] == ["month"]
+    assert plan.model_calls[0].targets[0].model == "smol"
+
+
+async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(guard_call().head)
+    plan = policy.identify(guard_call().head).decide(guard_call())
+
+    assert plan.rules == ("judged/strict",)
+    assert not plan.guards
+    assert plan.cache is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"key": None}, Unauthorized), ({"deployment": "judge-big"}, NotFound)],
+    ids=["no key", "unknown deployment"],
+)
+async def test_refuses_call(change: Any, error: type[Exception], tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(guard_call().head)
+
+    with pytest.raises(error):
+        policy.identify(guard_call(**change).head)
+
+
+TARGET: Json = {"upstream": "openai", "model": "gpt-4o-mini"}
+TODAY = datetime(2026, 3, 31, 23, tzinfo=UTC)
+TOMORROW = datetime(2026, 4, 1, 1, tzinfo=UTC)
+DATED = [{"from": "2026-04-01", "input": 1, "output": 2}]
+
+
+def house_snapshot(folder: Path, deployment: Json, when: Json | None = None) -> Snapshot:
+    rules = [{"name": "capped", "when": when or {"stream": True}, "cap": {"max_tokens": 9}}]
+    text: Json = {
+        "upstreams": {"openai": {"dialect": "openai", "base_url": "https://openai.test"}},
+        "tags": {"team": {"values": ["support", "search"], "caller": True}},
+        "keys": {"widget": {"sha256": "1" * 64, "deployments": ["support-chat"]}},
+        "deployments": {"support-chat": {"policy": "house", "targets": [TARGET], **deployment}},
+        "policies": {"house": {"match": "all", "rules": rules}},
+    }
+    (folder / "p.yaml").write_text(json.dumps(text))
+    return read_folder(folder, None)
+
+
+def chat_call(
+    model: str = "support-chat", moment: datetime = TODAY, **headers: str
+) -> Call:
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+    return sample_call(
+        body, {name.replace("_", "-"): text for name, text in headers.items()}, moment
+    )
+
+
+def shared_plan(policies: Snapshot, client_call: Call) -> Plan:
+    return KeyCaller(policies, policies.keys["widget"]).decide(client_call)
+
+
+def test_calls_that_come_the_same_way_share_a_plan_that_holds_none_of_them(tmp_path: Path) -> None:
+    policies = house_snapshot(tmp_path, {})
+
+    shared_plan(policies, chat_call())
+    second, third = (
+        shared_plan(policies, chat_call()),
+        shared_plan(policies, chat_call()),
+    )
+
+    assert second is third
+    assert type(second) is Plan
+
+
+@for_each(
+    ("deployment", "when", "headers"),
+    [
+        ({"targets": [{**TARGET, "weight": 1}, {**TARGET, "model": "o3", "weight": 1}]}, None, {}),
+        ({}, {"header": {"x-region": "eu"}}, {}),
+        ({}, {"not": {"any": [{"stream": True}, {"header": {"x-region": "eu"}}]}}, {}),
+        ({}, {"time": {"between": "08:00-18:00"}}, {}),
+        ({}, None, {"x_headrace_tags": "team=search"}),
+        ({}, None, {"x_headrace_refresh_cache": "true"}),
+        ({}, None, {"x_headrace_deployment": "support-chat"}),
+    ],
+    ids=["a draw", "a header", "within others", "a time", "tags", "a refresh", "any model at all"],
+)
+def test_what_may_differ_from_call_to_call_is_decided_for_each(
+    tmp_path: Path, deployment: Json, when: Json | None, headers: dict[str, Any]
+) -> None:
+    policies = house_snapshot(tmp_path, deployment, when)
+    model = "made-up" if "x_headrace_deployment" in headers else "support-chat"
+
+    for _ in range(2):
+        shared_plan(policies, chat_call(model, **headers))
+
+    assert not policies.plans
+
+
+def test_another_day_has_other_prices(tmp_path: Path) -> None:
+    target = {**TARGET, "price": DATED}
+    policies = house_snapshot(tmp_path, {"targets": [target], "unpriced": "refuse"})
+
+    refused = [
+        shared_plan(policies, chat_call(moment=item)).refusal
+        for item in (TODAY, TOMORROW, TODAY, TOMORROW)
+    ]
+
+    assert [entry is None for entry in refused] == [False, True, False, True]
+
+
+def test_a_key_that_is_revoked_leaves_no_plan(tmp_path: Path) -> None:
+    policies = house_snapshot(tmp_path, {})
+    shared_plan(policies, chat_call())
+
+    assert policies.plans
+    assert not policies.revoke(frozenset({"widget"})).plans
+
+
+def test_only_so_many_plans_are_kept(tmp_path: Path) -> None:
+    policies = house_snapshot(tmp_path, {})
+    plan = shared_plan(policies, chat_call())
+    policies.plans.clear()
+    for number in range(MAX_PLANS):
+        policies.plans[number] = plan
+
+    shared_plan(policies, chat_call("gpt-4o-mini"))
+
+    assert len(policies.plans) == 1

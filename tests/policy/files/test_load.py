@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -12,9 +14,22 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import proxy
+from proxy.config.scalars import referring_keys
 from proxy.guards.kinds.table import KINDS
+from proxy.money.usage import Price
 from proxy.policy import schema
-from proxy.policy.files.load import load, read_secret
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import (
+    MAX_TEXT_BYTES,
+    PRICE_TABLE,
+    TEXT_KEYS,
+    load,
+    packaged_prices,
+    read_secret,
+    read_texts,
+    text_names,
+)
 from proxy.policy.files.source import KeyPath, PolicyError
 from proxy.policy.files.validation import did_you_mean, keys_at
 from proxy.policy.schema.guards import GuardConfig, config_of
@@ -234,3 +249,106 @@ def test_misspelled_guard_key_is_named(word: str, tmp_path: Path) -> None:
 
     with pytest.raises(PolicyError, match=r'gurd: unknown key\. Did you mean "guard"\?$'):
         load(tmp_path)
+
+
+TOP = Path(__file__).parents[3]
+FOLDER = f"""\
+upstreams: {{openai: {{dialect: openai, base_url: 'https://api.example.test'}}}}
+keys: {{widget: {{sha256: {"0" * 64}, deployments: [chat]}}}}
+deployments: {{chat: {{targets: [{{upstream: openai, model: gpt-4o-mini}}]}}}}
+"""
+
+
+def read(folder: Path, fields: str = "") -> Snapshot:
+    (folder / "p.yaml").write_text(FOLDER + fields)
+    return read_folder(folder, {})
+
+
+def prices(snapshot: Snapshot) -> tuple[Price, ...]:
+    return snapshot.deployments["chat"].routes.targets[0].prices
+
+
+def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> None:
+    loaded = read(tmp_path)
+
+    assert prices(loaded) == (
+        Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075"), web_search=Decimal(10)),
+    )
+    assert loaded.prices_as_of == packaged_prices().price_table.as_of
+
+
+@for_each(
+    ("own_text", "expected"),
+    [
+        ("prices: {openai: {gpt-4o-mini: {input: 1, output: 2}}}", [Price(Decimal(1), Decimal(2))]),
+        ("prices: {openai: {gpt-4o: {input: 1, output: 2}}}", []),
+        ("prices: {}", []),
+        ("price_table: {as_of: 2026-01-31}", []),
+    ],
+)
+def test_own_table_replaces_packaged_one(
+    own_text: str, expected: list[Price], tmp_path: Path
+) -> None:
+    assert list(prices(read(tmp_path, own_text))) == expected
+
+
+def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(FOLDER.replace("gpt-4o-mini", "m, price: {input: 1}"))
+
+    assert read_folder(tmp_path, {}).prices_as_of is None
+
+
+def test_another_table_is_another_revision(tmp_path: Path) -> None:
+    brought = PRICE_TABLE.read_text()
+
+    assert read(tmp_path).revision != read(tmp_path, brought).revision
+
+
+def test_the_table_lies_in_the_package_once_with_its_licence() -> None:
+    packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    licences = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["license-files"]
+
+    assert PRICE_TABLE.parent.is_relative_to(Path(proxy.__file__).parent)
+    assert packed["targets"]["wheel"] == {"packages": ["proxy"]}
+    assert "proxy/policy/files/table/prices.LICENSE" in licences
+    assert [path.parent for path in TOP.glob("p*/**/prices.yaml")] == [PRICE_TABLE.parent]
+
+
+def test_files_are_named_by_the_keys_of_guards_that_refer_to_text() -> None:
+    assert {
+        key for kind in KINDS.values() for key in referring_keys(kind.Keys, "text")
+    } == TEXT_KEYS
+
+
+def test_files_are_named_at_any_depth() -> None:
+    data = {"a": [{"words_from": "w.txt"}, {"b": {"texts_from": ["1.txt", "2.txt", 3]}}]}
+
+    assert list(text_names(data)) == ["w.txt", "1.txt", "2.txt"]
+
+
+def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "w.txt").write_text("größer")
+
+    assert read_texts(tmp_path, {"words_from": "lists/w.txt"}) == {"lists/w.txt": "größer"}
+
+
+@for_each(
+    ("name", "content", "problem"),
+    [
+        ("none.txt", None, "cannot be read"),
+        (".", None, "cannot be read"),
+        ("/etc/hostname", None, "must be a relative path inside the policy folder"),
+        ("a/../../w.txt", None, "must be a relative path inside the policy folder"),
+        ("w.txt", b"\xff\xfe", "is not UTF-8"),
+        ("w.txt", b"x" * (MAX_TEXT_BYTES + 1), "is larger than"),
+    ],
+)
+def test_reports_bad_file(name: str, content: bytes | None, problem: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    text = read_texts(tmp_path, {"words_from": name})[name]
+
+    assert problem in str(text)
+    assert isinstance(text, ValueError)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import Difference, compare, decide_call
 from proxy.policy.review.sample_call import chat_body, sample_call
 from proxy.policy.store import read_folder
+from tests.conftest import DIGEST, KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.for_each import for_each
+from tests.test_pipeline import BEARER
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
@@ -177,3 +183,181 @@ def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
         "reasoning_effort as requested",
         "reasoning_effort high",
     )
+
+
+RULES = """
+policies:
+  default:
+    match: all
+    rules:
+      - {name: short, when: {model: support-chat}, cap: {max_tokens: 5}}
+      - {name: wide, when: {model: [first, second]}, cap: {max_tokens: 7}}
+      - {name: closed, when: {model: resilient}, refuse: Not any more.}
+"""
+
+
+@pytest.fixture
+async def both(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
+    """A proxy whose candidate has rules, and no longer knows the key of the search box."""
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    removed = hashlib.sha256(b"hr-search-key").hexdigest()
+    policies = world(upstream.url)
+    (candidate / "p.yaml").write_text(policies.replace(removed, "f" * 64) + RULES)
+    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        yield proxy
+
+
+async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
+    headers = {"authorization": f"Bearer {key}", "x-request-id": request}
+    body = {"model": model, "prompt": "Hi"}
+    async with (
+        ClientSession(base_url=proxy.url) as client,
+        client.post("/v1/completions", headers=headers, json=body) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+async def told(proxy: Proxy, path: str) -> str:
+    async with ClientSession(base_url=proxy.admin) as client, client.get(path) as response:
+        return await response.text()
+
+
+async def test_a_call_of_several_models_is_counted_once(both: Proxy) -> None:
+    body = {"model": ["first", "second"], "prompt": "Hi"}
+    headers = {"authorization": f"Bearer {KEY}", "x-request-id": "call-1"}
+    async with (
+        ClientSession(base_url=both.url) as client,
+        client.post("/v1/completion", headers=headers, json=body) as response,
+    ):
+        assert response.status == 200
+    await both.sink.wait(1)
+
+    counted = 'headrace_candidate_decisions_total{kind="parameters",rule="default/wide"} 1.0'
+    assert counted in await told(both, "/metrics")
+    text = await told(both, "/candidate")
+    assert "parameters: differs for 1 call (changed by rule default/wide)" in text
+
+
+async def test_counts_divergences_by_rule(both: Proxy, upstream: ScriptedUpstream) -> None:
+    statuses = [
+        await ask(both, "support-chat", "call-1"),
+        await ask(both, "resilient", "call-2"),
+        await ask(both, "search-answers", "call-3"),
+        await ask(both, "search-answers", "call-4", key="hr-search-key"),
+    ]
+    await both.sink.wait(4)
+
+    assert statuses == [200, 200, 200, 200]
+    assert all("max_tokens" not in request.json for request in upstream.requests)
+    metrics = await told(both, "/metrics")
+    counted = 'headrace_candidate_decisions_total{{kind="{}",rule="{}"}} 1.0'
+    for kind, rule in [
+        ("parameters", "default/short"),
+        ("refusal", "default/closed"),
+        ("same", ""),
+        ("key", ""),
+    ]:
+        assert counted.format(kind, rule) in metrics
+
+
+async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) -> None:
+    await ask(both, "support-chat", "call-1")
+    await ask(both, "support-chat", "call-2")
+    await both.sink.wait(2)
+
+    text = await told(both, "/candidate")
+    of_one = await told(both, "/explain/call-1")
+
+    assert "parameters: differs for 2 calls (changed by rule default/short)" in text
+    assert "call: call-2 (no max_tokens -> max_tokens 5)" in text
+    assert "candidate: different decision" in of_one
+    assert "parameters: no max_tokens -> max_tokens 5 (by default/short)" in of_one
+
+
+async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    policies = world(upstream.url)
+    removed = hashlib.sha256(b"hr-search-key").hexdigest()
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "p.yaml").write_text(policies)
+    in_force = policies.replace(removed, "f" * 64)
+    async with running_proxy(tmp_path / "policies", in_force, candidate=candidate) as proxy:
+        assert await ask(proxy, "search-answers", "call-1", key="hr-search-key") == 401
+        assert await ask(proxy, "search-answers", "call-2", key="nobody") == 401
+        await proxy.sink.wait(2)
+
+        text = await told(proxy, "/candidate")
+
+    assert "key: differs for 1 call" in text
+    assert "unknown -> key search-box" in text
+
+
+async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    policies = world(upstream.url)
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "p.yaml").write_text(policies + RULES)
+    upstream.answer_with(answer({}, 400))
+    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        (candidate / "p.yaml").write_text("tags: 5\n")
+        await ask(proxy, "support-chat", "call-1")
+        await proxy.sink.wait()
+
+        assert "max_tokens 5" in await told(proxy, "/candidate")
+
+
+async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
+    async with proxy.client.get("/v1/models", headers=BEARER):
+        pass
+    async with proxy.client.get(f"{proxy.admin}/candidate") as response:
+        assert response.status == 404
+
+
+@pytest.mark.parametrize("fields", ["revoked: [support-widget]\n", "expires"])
+async def test_reports_removed_key(fields: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    policies = world(upstream.url)
+    digest = DIGEST
+    assert digest in policies
+    other_item = policies + fields
+    if fields == "expires":
+        other_item = policies.replace(digest, f"[{{digest: {digest}, until: 2026-01-01}}]")
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "p.yaml").write_text(other_item)
+    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        assert await ask(proxy, "support-chat", "call-1") == 200
+        await proxy.sink.wait()
+
+        of_all, of_one = await told(proxy, "/candidate"), await told(proxy, "/explain/call-1")
+
+    why = "expired at 2026-01-02 00:00 UTC" if fields == "expires" else "revoked"
+    assert "key: differs for 1 call" in of_all
+    assert f"key support-widget -> {why}" in of_all
+    assert "candidate: different decision" in of_one
+    assert f"key: key support-widget -> {why}" in of_one
+    assert "refusal: allowed" not in of_one
+
+
+async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
+    text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
+    upstream.answer_with(answer(legacy()))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "p.yaml").write_text(text)
+    async with running_proxy(tmp_path / "p", text, candidate=tmp_path / "c") as proxy:
+        async with (
+            ClientSession() as client,
+            client.post(
+                f"{proxy.url}/v1/completions",
+                headers={"Authorization": f"Bearer {KEY}"},
+                json={"model": "support-chat", "prompt": "the secret"},
+            ) as response,
+        ):
+            assert response.status == 200
+        await proxy.sink.wait(1)
+        output = await told(proxy, "/candidate")
+
+    assert [request.json["model"] for request in upstream.requests] == ["x"]
+    assert "differs for" not in output

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.policy.compile.rules import RuleCompiler
+from proxy.policy.compile.targets import TargetCompiler
+from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review import lint_rules
 from proxy.policy.review.check import check_folder
+from proxy.policy.review.lint_rules import covers
+from proxy.policy.schema import When
+from proxy.policy.store import read_folder
+from proxy.policytest.cases import DEFAULT_TIME
 from tests.for_each import for_each
+from tests.guards.growth import lines
+from tests.policy.deciding import empty_context
+from tests.policy.test_properties import WHEN
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
@@ -129,3 +147,173 @@ deployments: {spare: {targets: [{upstream: one, model: s}]}}
     assert any(
         warning.startswith("policies.lonely: is not used by any deployment") for warning in warned
     )
+
+
+TOKENS = "limits: [{name: few, tokens: 800 per minute}]"
+MONEY = "limits: [{name: few, usd: 0.001 per month}]"
+WARNED = (
+    'policies.public.rules[{}].limits[0].{}: is less than one call of deployment "chat" without an '
+    "output limit reserves: "
+)
+
+
+@for_each(
+    ("rules", "result"),
+    [
+        ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens. Raise the limit"),
+        ((MONEY,), WARNED.format(0, "usd") + "0.001033 USD."),
+        ((MONEY.replace("0.001", "0.0011"),), None),
+        (("limits: [{name: few, tokens: 2000 per minute, burst: 1000}]",), "1033 tokens"),
+        (("limits: [{name: few, requests: 1 per minute}, {name: one, concurrency: 1}]",), None),
+        (("cap: {max_tokens: 500}", TOKENS), None),
+        (("cap: {max_tokens: 500}", MONEY), None),
+        (("when: {stream: true}, cap: {max_tokens: 500}", TOKENS), "1033 tokens"),
+        (("when: {stream: true}, cap: {max_tokens: 500}, " + TOKENS,), None),
+        (("when: {stream: true}, " + MONEY,), "0.001033 USD"),
+        (("set: {max_tokens: 900}", TOKENS), "909 tokens"),
+        (("mode: shadow, cap: {max_tokens: 500}", TOKENS), "1033 tokens"),
+        (
+            ("when: {stream: true}, targets: [{upstream: one, model: n, price: "
+             "{input: 1, output: 9}}]", MONEY.replace("0.001", "0.005")),
+            "0.009225 USD",
+        ),
+    ],
+)  # fmt: skip
+def test_warns_of_tight_limit(rules: tuple[str, ...], result: str | None, tmp_path: Path) -> None:
+    warnings = found(tmp_path, *rules)
+
+    if result is None:
+        assert warnings == []
+    else:
+        assert result in "\n".join(warnings)
+        assert len(warnings) == 1
+
+
+SIZE, TIMES = 12, 4
+RULE = (
+    "      - {name: r%d, when: {tag: {team: t%d}}, limits: [{name: l%d, tokens: %d per minute}]}\n"
+)
+DEPLOYMENT = (
+    "  %s: {policy: p, targets: [{upstream: one, model: %s, price: {input: 1, output: %d}}]}\n"
+)
+
+
+def read(path: Path, rules: Iterable[str], deployments: Iterable[str]) -> Snapshot:
+    """Return deployments that follow one policy of these rules."""
+    path.mkdir()
+    parts = [
+        "upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}\n",
+        "tags: {team: {pattern: 't[0-9]+'}}\n",
+        "policies:\n  p:\n    match: all\n    rules:\n",
+        *rules,
+        "deployments:\n",
+        *deployments,
+    ]
+    (path / "p.yaml").write_text("".join(parts))
+    return read_folder(path, None)
+
+
+def many(path: Path, size: int) -> Snapshot:
+    """Return as many deployments as rules. The limit of the last rule alone is too small."""
+    tokens = [9000] * (size - 1) + [800]
+    rules = [RULE % (n, n, n, maximum) for n, maximum in enumerate(tokens)]
+    return read(path, rules, [DEPLOYMENT % (f"d{n}", f"m{n}", 1) for n in range(size)])
+
+
+def findings(snapshot: Snapshot) -> list[str]:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return [text for _, text in lint_rules.exceeded_limits(snapshot, now)]
+
+
+def test_limits_are_inspected_in_linear_time(tmp_path: Path) -> None:
+    small, large = many(tmp_path / "small", SIZE), many(tmp_path / "large", SIZE * TIMES)
+    assert [text.partition("reserves: ")[2][:11] for text in findings(small)] == ["1033 tokens"]
+
+    steps = lines(lambda: findings(small))
+
+    assert lines(lambda: findings(large)) < steps * TIMES * 1.5
+
+
+CHEAP = "{upstream: one, model: m, price: {input: 1, output: 1}}"
+DEAR = "{upstream: one, model: %s, price: {input: 1, output: 9}}"
+MONEY_RULE = "      - {name: r, %slimits: [{name: l, usd: 0.002 per month}]}\n"
+
+
+@for_each(
+    ("effect", "first_item", "second"),
+    [
+        ("", CHEAP, DEAR % "m"),
+        ("model: one/dear, ", f"{CHEAP}, {DEAR % 'other'}", f"{CHEAP}, {DEAR % 'dear'}"),
+    ],
+)
+def test_lints_each_differing_claim(
+    effect: str, first_item: str, second: str, tmp_path: Path
+) -> None:
+    targets = {"first": first_item, "second": second}
+    deployments = [f"  {name}: {{policy: p, targets: [{t}]}}\n" for name, t in targets.items()]
+
+    found_in = findings(read(tmp_path / str(len(effect)), [MONEY_RULE % effect], deployments))
+
+    assert ['deployment "second"' in text for text in found_in] == [True]
+
+
+def condition(config: dict[str, Any]) -> Condition:
+    context = empty_context()
+    return RuleCompiler(context, TargetCompiler(context)).condition((), When.model_validate(config))
+
+
+@for_each(
+    ("wide", "narrow", "proven"),
+    [
+        ({"key": "a"}, {"key": "a"}, True),
+        ({"key": ["a", "b"]}, {"key": "a"}, True),
+        ({"key": "a"}, {"key": ["a", "b"]}, False),
+        ({"key": "a"}, {"model": "a"}, False),
+        ({"model": {"glob": "gpt*"}}, {"model": ["gpt-4", "gpt-5"]}, True),
+        ({"model": {"glob": "gpt*"}}, {"model": ["gpt-4", "o1"]}, False),
+        ({"model": {"glob": "*"}}, {"model": {"glob": "gpt*"}}, True),
+        ({"model": {"glob": "gpt*"}}, {"model": {"glob": "gpt*"}}, True),
+        ({"model": "gpt-4"}, {"model": {"glob": "gpt*"}}, False),
+        ({"model": {"glob": "g*"}}, {"model": {"glob": "g*", "in": ["g1"]}}, True),
+        ({"model": {"glob": "g*", "in": ["g1"]}}, {"model": "g1"}, True),
+        ({"key": "a"}, {"key": "a", "stream": True}, True),
+        ({"key": "a", "stream": True}, {"key": "a"}, False),
+        ({"any": [{"key": "a"}, {"key": "b"}]}, {"key": "b", "stream": True}, True),
+        ({"key": ["a", "b"]}, {"any": [{"key": "a"}, {"key": "b"}]}, True),
+        ({"not": {"key": "a"}}, {"not": {"key": ["a", "b"]}}, True),
+        ({"not": {"key": ["a", "b"]}}, {"not": {"key": "a"}}, False),
+        ({"tag": {"team": ["x", "y"]}}, {"tag": {"team": "x"}}, True),
+        ({"tag": {"team": "x"}}, {"tag": {"env": "x"}}, False),
+        ({"header": {"x-a": {"glob": "*"}}}, {"header": {"x-a": "1"}}, True),
+        ({"header": {"x-a": "1"}}, {"header": {"x-b": "1"}}, False),
+    ],
+    ids=str,
+)
+def test_proves_implication(wide: dict[str, Any], narrow: dict[str, Any], proven: bool) -> None:
+    assert covers(condition(wide), condition(narrow)) is proven
+
+
+def test_no_condition_covers_every_other() -> None:
+    assert covers(ALWAYS, condition({"key": "a"}))
+    assert not covers(condition({"key": "a"}), ALWAYS)
+
+
+@given(WHEN, WHEN, st.booleans(), st.sampled_from(["small", "x", "chat"]), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_what_is_proven_is_true(
+    single: dict[str, Any], other_item: dict[str, Any], stream: bool, model: str, region: bool
+) -> None:
+    wide, narrow = condition(single), condition(other_item)
+    facts = Facts(
+        "widget",
+        "openai",
+        "chat",
+        frozenset({model, f"up/{model}"}),
+        stream,
+        {"team": "support"},
+        {"x-region": model} if region else {},
+        DEFAULT_TIME,
+    )
+
+    if covers(wide, narrow) and narrow.matcher()(facts):
+        assert wide.matcher()(facts)
