@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
 from proxy.upstream.client import CachedHead, parse_url, write_head
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy
 from tests.doubles import (
-    PATIENCE_S,
     Asked,
     Script,
     ScriptedUpstream,
@@ -206,66 +203,6 @@ async def test_finish_ends_stream(upstream: ScriptedUpstream, client: ClientSess
     assert received.count(b"[DONE]") == 1
 
 
-async def test_replaces_stale_connection(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    async def answer_then_break_on_reuse(request: Asked, wire: Wire) -> None:
-        await answer(legacy())(request, wire)
-
-    async def close_instead(request: Asked, wire: Wire) -> None:
-        wire.cut()
-
-    upstream.then(answer_then_break_on_reuse, close_instead)
-    body = ROUTE.body(streamed=False)
-
-    for _ in range(2):
-        async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
-            assert response.status == 200
-
-    assert (len(upstream.requests), upstream.connections) == (3, 2)
-    first_value, second = await proxy.sink.wait(2)
-    assert [first_value.outcome, second.outcome] == ["success", "success"]
-    assert [(attempt.reason, attempt.error) for attempt in second.attempts] == [
-        ("first", "upstream_stale"),
-        ("retry", None),
-    ]
-    assert len(second.billing.bills) == 1
-
-
-async def test_reuses_connections(upstream: ScriptedUpstream, client: ClientSession) -> None:
-    for streamed in (False, True, True, False):
-        upstream.answer_with(stream(legacy_events("x")) if streamed else answer(legacy()))
-        async with client.post(
-            ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=streamed)
-        ) as response:
-            await response.read()
-
-    assert (len(upstream.requests), upstream.connections) == (4, 1)
-
-
-async def test_an_upstream_that_nobody_serves_is_a_502(tmp_path: Any) -> None:
-    nowhere = world("http://127.0.0.1:9")
-    async with (
-        running_proxy(tmp_path / "policies", nowhere) as proxy,
-        proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
-    ):
-        body = await response.json()
-
-    assert (response.status, body["error"]["code"]) == (502, "upstream_unavailable")
-
-
-async def test_portkey_timeout(upstream: ScriptedUpstream, client: ClientSession) -> None:
-    upstream.answer_with(hang())
-    route = ROUTES["portkey"]
-    headers = {**route.credential, "x-portkey-request-timeout": "100"}
-
-    async with asyncio.timeout(PATIENCE_S):
-        async with client.post(
-            route.path, headers=headers, json=route.body(streamed=False)
-        ) as response:
-            body = await response.json()
-
-    assert (response.status, body["error"]["code"]) == (408, "request_timeout")
-
-
 @for_each(
     ("url", "place"),
     [
@@ -303,24 +240,3 @@ def test_the_head_of_a_request_is_its_own_whatever_was_asked_before() -> None:
         begin + b"one\r\ncontent-length: 123\r\n\r\n",
         begin + b"other\r\ncontent-length: 7\r\n\r\n",
     ]
-
-
-async def test_calls_wait_for_a_connection(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(hang())
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url), upstream_connections=1) as proxy,
-        ClientSession(base_url=proxy.url, headers=BEARER) as client,
-    ):
-        body = ROUTE.body(streamed=False)
-        calls = [asyncio.create_task(client.post(ROUTE.path, json=body)) for _ in range(2)]
-        async with asyncio.timeout(10):
-            while not await _is_queued(client, proxy):
-                pass
-        assert len(upstream.requests) == 1
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-
-async def _is_queued(client: ClientSession, proxy: Proxy) -> bool:
-    return "headrace_queued_requests 1.0" in await proxy.metrics()

@@ -24,7 +24,7 @@ from proxy.upstream.errors import (
     retry_after,
 )
 from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream, answer, legacy_events, stream
+from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
@@ -341,16 +341,6 @@ async def test_no_error_of_an_upstream_brings_a_part_of_our_key_to_the_client_or
     for words in (text, json.dumps(canonical(record), default=str)):
         assert OURS[:8] not in words
         assert OURS[8:16] not in words.replace("upstream_", "")
-
-
-@pytest.mark.parametrize("started", [0, 1])
-async def test_hides_streamed_key(started: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stream([*legacy_events(" Par")[:started], {"error": ERROR}]))
-
-    text = await ask(proxy, streamed=True)
-
-    assert OURS[:8] not in text
-    assert "-secret" not in text
 
 
 async def ask(proxy: Proxy, *, streamed: bool) -> str:

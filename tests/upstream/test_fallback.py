@@ -83,18 +83,6 @@ async def test_a_stream_falls_back_before_its_first_event(
     assert (status, texts(ROUTE, body, streamed=True)) == (200, " Paris.")
 
 
-async def test_last_failure_is_reported(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.by_model = {"primary": answer({}, 500), "spare": answer({}, 429, "retry-after: 9")}
-
-    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body(streamed=False)) as response:
-        assert response.status == 429
-        assert response.headers["retry-after"] == "9"
-
-    [record] = await proxy.sink.wait()
-    assert len(record.attempts) == 2
-    assert record.billing.tokens.total == 0
-
-
 async def test_deadline_stops_fallback(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.by_model = {"primary": hang()}
     route = ROUTES["portkey"]

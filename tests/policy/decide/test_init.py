@@ -287,9 +287,7 @@ def house_snapshot(folder: Path, deployment: Json, when: Json | None = None) -> 
     return read_folder(folder, None)
 
 
-def chat_call(
-    model: str = "support-chat", moment: datetime = TODAY, **headers: str
-) -> Call:
+def chat_call(model: str = "support-chat", moment: datetime = TODAY, **headers: str) -> Call:
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
     return sample_call(
         body, {name.replace("_", "-"): text for name, text in headers.items()}, moment
