@@ -1,4 +1,4 @@
-"""What a call's cost may grow with, and how each is measured."""
+"""Quantities that the cost of a call may grow with, and how each is measured."""
 
 from __future__ import annotations
 
@@ -9,34 +9,30 @@ from bench.policies import NO_MORE, Sizes
 from bench.rounds import Scenario
 from bench.upstream import CHUNKS
 
-BODIES = (1000, 10_000, 100_000, 1_000_000, 4_000_000)
-CHUNKS_PER_S = 6000.0  # of all streams together, however many there are
-FEW = 4  # connections for bodies and answers that are large: all under way are bounded
+BODY_BYTES = (1000, 10_000, 100_000, 1_000_000, 4_000_000)
+TOTAL_CHUNKS_PER_S = 6000.0
+LARGE_BODY_CONNECTIONS = 4  # the bytes of all bodies in flight are bounded
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that there may be more of: how the policies, the call and the upstream follow from
-    how much, and of which parts of a policy the cost is measured. ``counted`` counts functions as
-    well. ``total`` calls are asked where a time alone would not do, which is where it is not 0."""
+    """A quantity, its sizes, and the policies, requests and upstream of each size."""
 
     title: str
     sizes: tuple[int, ...]
     parts: tuple[str, ...] = ("bare",)
+    """Measured feature sets."""
     policies: Callable[[int], Sizes] = field(default=lambda size: NO_MORE)
     scenario: Callable[[int], Scenario] = field(default=lambda size: Scenario())
     upstream: Callable[[int], tuple[str, ...]] = field(default=lambda size: ())
-    counted: bool = False
+    counts_functions: bool = False
     total: Callable[[int], int] = field(default=lambda size: 0)
+    """Calls per turn. 0 measures for a time instead."""
 
 
-def _streams(size: int) -> Scenario:
-    return Scenario(stream=True, connections=size)
-
-
-def _slower(size: int) -> tuple[str, ...]:
-    """Return what makes so many streams as many chunks a second as few have."""
-    return (str(CHUNKS), f"{1000 * size / CHUNKS_PER_S:g}")
+def _slow_upstream(streams: int) -> tuple[str, ...]:
+    """Return upstream arguments that keep the chunk rate of all streams together constant."""
+    return (str(CHUNKS), f"{1000 * streams / TOTAL_CHUNKS_PER_S:g}")
 
 
 AXES = {
@@ -44,49 +40,49 @@ AXES = {
         "deployments in the policies",
         (10, 100, 1000),
         policies=lambda size: Sizes(deployments=size),
-        counted=True,
+        counts_functions=True,
     ),
     "keys": Axis(
         "keys in the policies",
         (10, 1000, 100_000),
         policies=lambda size: Sizes(keys=size),
-        counted=True,
+        counts_functions=True,
     ),
     "rules": Axis(
-        "rules of the deployment, of which two apply",
+        "unmatched rules of the deployment",
         (0, 50, 200, 500),
         policies=lambda size: Sizes(rules=size),
-        counted=True,
+        counts_functions=True,
     ),
     "tags": Axis(
-        "tags of the call, beside three",
+        "more tags of the call",
         (0, 8, 16, 32),
         parts=("bare", "everything"),
         policies=lambda size: Sizes(tags=size),
-        counted=True,
+        counts_functions=True,
     ),
     "streams": Axis(
-        "streams open at once",
+        "concurrent streams",
         (10, 100, 1000, 5000),
         parts=("bare", "everything"),
-        scenario=_streams,
-        upstream=_slower,
+        scenario=lambda size: Scenario(stream=True, connections=size),
+        upstream=_slow_upstream,
         total=lambda size: max(1000, size),
     ),
     "body": Axis(
-        "bytes of the call",
-        BODIES,
+        "bytes of the request",
+        BODY_BYTES,
         parts=("bare", "everything"),
-        scenario=lambda size: Scenario(size=size, connections=FEW),
+        scenario=lambda size: Scenario(size=size, connections=LARGE_BODY_CONNECTIONS),
     ),
     "answer": Axis(
-        "bytes of the answer",
-        BODIES,
+        "bytes of the response",
+        BODY_BYTES,
         parts=("bare", "everything"),
-        scenario=lambda size: Scenario(connections=FEW),
+        scenario=lambda size: Scenario(connections=LARGE_BODY_CONNECTIONS),
         upstream=lambda size: ("1", "1", str(size)),
     ),
 }
-"""Measured through whole processes. Kept answers are measured in the store itself."""
-KEPT = (1000, 10_000, 100_000, 1_000_000)
-"""How many answers the store of the cache has."""
+"""Quantities that are measured with whole processes."""
+CACHE_ENTRIES = (1000, 10_000, 100_000, 1_000_000)
+"""Sizes of the cache, which is measured alone."""

@@ -1,4 +1,4 @@
-"""What is asked and answered: chat calls of a wanted size, in sentences as people write them."""
+"""Chat requests of a given size, in natural English prose."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ SENTENCES = (
     "Please keep it short: I read this on a small screen, standing in a train that is too full.",
     "And one more thing, since I am writing anyway: does the jacket survive a washing machine?",
 )
-LARGE = 64 * 1024  # what is longer than this is so by its many messages, each of some 8 KB
-MESSAGE = 8 * 1024
+MAX_SINGLE_MESSAGE = 64 * 1024
+MESSAGE_BYTES = 8 * 1024
+"""Larger bodies consist of messages of this size."""
 
 
 def prose(length: int) -> str:
-    """Return so many characters of sentences."""
-    words = ""
+    """Return ``length`` characters of sentences."""
+    text = ""
     for sentence in cycle(SENTENCES):
-        if len(words) >= length:
+        if len(text) >= length:
             break
-        words += f"{sentence} "
-    return words[:length]
+        text += f"{sentence} "
+    return text[:length]
 
 
 def chat(
@@ -45,29 +46,32 @@ def chat(
     seed: bool = False,
     plain: bool = False,
 ) -> bytes:
-    """Return the JSON of a chat call of about ``size`` bytes, a ``plain`` one with one message and
-    no parameters. With ``seed`` its end is left out: ``number`` writes it."""
+    """Return the JSON of a chat request of about ``size`` bytes.
+
+    A ``plain`` request has one message and no parameters. With ``seed`` the JSON ends before the
+    value of ``seed``, which ``number`` returns.
+    """
     body: dict[str, object] = {"model": model, "messages": []}
     body |= {} if plain else {"temperature": 0.7, "max_tokens": 256, "top_p": 1, "user": "u-1"}
     body |= {"stream": True} if stream else {}
-    first = [] if plain else [{"role": "system", "content": SYSTEM}]
-    left = max(1, size - len(json.dumps({**body, "messages": first})) - 50)
-    most = MESSAGE if left > LARGE else left
-    texts = [prose(min(most, left - at)) for at in range(0, left, most)]
+    system = [] if plain else [{"role": "system", "content": SYSTEM}]
+    remaining = max(1, size - len(json.dumps({**body, "messages": system})) - 50)
+    step = MESSAGE_BYTES if remaining > MAX_SINGLE_MESSAGE else remaining
+    texts = [prose(min(step, remaining - start)) for start in range(0, remaining, step)]
     roles = cycle(("user", "assistant"))
     messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
-    body["messages"] = [*first, *messages]
-    written = json.dumps(body, separators=(",", ":")).encode()
-    return written[:-1] + b',"seed":' if seed else written
+    body["messages"] = [*system, *messages]
+    document = json.dumps(body, separators=(",", ":")).encode()
+    return document[:-1] + b',"seed":' if seed else document
 
 
 def number(seed: int) -> bytes:
-    """Return the end of a call that no other has: always as long, and of 32 bits."""
+    """Return a unique end of a request, always of the same length. The number fits 32 bits."""
     return b"%010d}" % (10**9 + seed)
 
 
 def head(path: str, length: int, headers: dict[str, str]) -> bytes:
-    """Return the head of a request."""
+    """Return the HTTP head of a POST request."""
     fields = {
         "host": "bench",
         "content-type": "application/json",

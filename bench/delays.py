@@ -1,22 +1,20 @@
-"""``python -m bench.delays``: how late guards show a stream, by a clock that nobody waits for.
+"""``python -m bench.delays``: delay of a stream by output guards, on a simulated clock.
 
-An answer of 400 tokens comes at 50 a second into the window of each set of guards; what is told is
-when its first characters are shown, and how long after its coming each token is, on average and at
-most. Figures of another revision are made by this very file: ``PYTHONPATH=THERE python
-bench/delays.py --as before --to FILE``.
+A response of 400 tokens arrives at 50 tokens per second in the window of each set of guards. The
+figures are the time of the first released characters, and the average and maximum delay of a token.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from bench import results
+from bench.results import Results
+from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds.pii import ENTITIES
@@ -25,8 +23,7 @@ from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.stream.window import Window
 from proxy.types.guard import GuardRule, PromptContext
 
-KEPT = Path(__file__).parent / "results" / "delays.json"
-TOKENS, A_SECOND = 400, 50
+TOKENS, TOKENS_PER_S = 400, 50
 
 PROSE = (
     "Members may borrow fifteen books at once and keep them for three weeks. I am told that a lost "
@@ -35,7 +32,7 @@ PROSE = (
     "call before you come. Whoever found a token of thanks in one of our old maps may keep it. "
 )
 KEY = "".join(["gh", "p_", "a1B2c3D4e5f6G7h8", "i9J0k1L2m3N4o5P6", "q7R8"])
-FOUND = (
+FINDINGS = (
     f"{PROSE}Write to ada@mill.example or call +49 30 901820 before noon. The key is {KEY}, and it "
     "is explained at https://mill.example/of/keys; fees go to the card 4111 1111 1111 1111. "
 )
@@ -58,10 +55,10 @@ POEM = (
     "Over the hill the mill wheel turns, and in the evening when the low fire burns we count the "
     "sacks that came by cart, and those that went, and who shall start again tomorrow."
 )
-TEXTS = {"prose": PROSE, "with findings": FOUND, "code": CODE, "Chinese": CHINESE}
+TEXTS = {"prose": PROSE, "with findings": FINDINGS, "code": CODE, "Chinese": CHINESE}
 
-Keys = Mapping[str, Any]
-GUARDS: dict[str, tuple[str, Keys]] = {
+Options = Mapping[str, Any]
+GUARDS: dict[str, tuple[str, Options]] = {
     "pii": ("pii", {}),
     "pii, every entity": ("pii", {"entities": [*ENTITIES]}),
     "secrets": ("secrets", {}),
@@ -89,101 +86,77 @@ SETS: dict[str, tuple[str, ...]] = {
     "the same, to block": RULES,
     "none, and values put back": (),
 }
-BLOCKS, BACK = "the same, to block", "none, and values put back"
-VALUES = ("ada@mill.example", "+49 30 901820")
+BLOCKING, UNMASKING = "the same, to block", "none, and values put back"
+MASKED_VALUES = ("ada@mill.example", "+49 30 901820")
 
 Delay = tuple[float, float, float]
-"""Seconds until the first characters are shown, and how late a token is on average and at most."""
+"""Seconds until the first release, and average and maximum delay of a token."""
 
 
-def tokens(text: str) -> list[str]:
-    """Cut a text as models do: some six letters, or one or two where none stands apart."""
-    found = re.findall(r"[\u3400-\u9fff]{1,2}|\s?[A-Za-z0-9_]{1,6}|\s?[^\w\s]|\s+|\w", text)
-    return list(itertools.islice(itertools.cycle(found), TOKENS))
+def split_tokens(text: str) -> list[str]:
+    """Split and repeat a text to ``TOKENS`` tokens of at most six letters or two ideographs."""
+    pattern = r"[\u3400-\u9fff]{1,2}|\s?[A-Za-z0-9_]{1,6}|\s?[^\w\s]|\s+|\w"
+    return list(itertools.islice(itertools.cycle(re.findall(pattern, text)), TOKENS))
 
 
-def delay(name: str, text: str) -> Delay:
-    """Return how late a set of guards shows a text; one that is blocked up to where it is."""
-    filters = _filters(name)
-    if name == BACK:
+def measure_delay(name: str, text: str) -> Delay:
+    """Measure one set of guards. Text after a block does not count."""
+    if name == UNMASKING:
         masks = Masks.of(placeholder_key("bench"), "key")
-        for value in VALUES:
+        for value in MASKED_VALUES:
             text = text.replace(value, masks.placeholder("value", value))
-        filters = [masks.unmasker()]
-    sent = tokens(text)
-    ends = [*itertools.accumulate(map(len, sent))]
-    first, late = len(sent), list[int]()
-    for at, shown in enumerate(_shown_with(filters, sent)):
-        first = min(first, at) if shown else first
-        while len(late) < min(at + 1, len(ends)) and ends[len(late)] <= shown:
-            late.append(at - len(late))
-    mean, most = (sum(late) / len(late), max(late)) if late else (first, first)
-    return first / A_SECOND, mean / A_SECOND, most / A_SECOND
+        text_filter: Any = masks.unmasker()
+    else:
+        action = "block" if name == BLOCKING else "mask"
+        rules = [_rule(*GUARDS[guard], action) for guard in SETS[name]]
+        text_filter = Window([RuleTally(rule, time.perf_counter) for rule in rules])
+    tokens = split_tokens(text)
+    ends = [*itertools.accumulate(map(len, tokens))]
+    first_tick, delays = len(tokens), list[int]()
+    for tick, released in enumerate(_released(text_filter, tokens)):
+        first_tick = min(first_tick, tick) if released else first_tick
+        while len(delays) < min(tick + 1, len(ends)) and ends[len(delays)] <= released:
+            delays.append(tick - len(delays))
+    mean, maximum = (sum(delays) / len(delays), max(delays)) if delays else (first_tick, first_tick)
+    return first_tick / TOKENS_PER_S, mean / TOKENS_PER_S, maximum / TOKENS_PER_S
 
 
-def _shown_with(filters: Sequence[Any], sent: Sequence[str]) -> Iterator[int]:
-    """Yield how many characters are shown once each token has come, and at last the end."""
-    shown = 0
-    for token in (*sent, None):
-        try:
-            shown += _shown(filters, token)
-        except Exception as blocked:
-            if type(blocked).__name__ != "GuardBlocked":  # of which revision, it is not known
-                raise
-            return
-        yield shown
+def _released(text_filter: Any, tokens: Sequence[str]) -> Iterator[int]:
+    """Yield the number of released characters after each token and after the end of the text."""
+    released = 0
+    try:
+        for token in tokens:
+            released += sum(piece.size for piece in text_filter.feed(token))
+            yield released
+        yield released + sum(piece.size for piece in text_filter.close())
+    except GuardBlocked:
+        return
 
 
-def _shown(filters: Sequence[Any], text: str | None) -> int:
-    """Return how many characters leave the last filter; None ends the text."""
-    ends, size = text is None, 0
-    for each in filters:
-        pieces = [*(each.feed(text) if text else ()), *(each.close() if ends else ())]
-        size, text = sum(piece.size for piece in pieces), "".join(piece.text for piece in pieces)
-    return size
-
-
-def _filters(name: str) -> list[Any]:
-    action = "block" if name == BLOCKS else "mask"
-    rules = [_rule(*GUARDS[each], action) for each in SETS[name]]
-    return [Window([RuleTally(rule, time.perf_counter) for rule in rules])]
-
-
-def _rule(word: str, keys: Keys, action: Any) -> GuardRule:
-    kind = KINDS[word]
-    detector: Any = kind.make(kind.Keys(**keys), NO_CONTEXT)
+def _rule(kind_name: str, options: Options, action: Any) -> GuardRule:
+    kind = KINDS[kind_name]
+    detector: Any = kind.make(kind.Keys(**options), NO_CONTEXT)
     if hasattr(detector, "about"):
         detector = detector.about(PromptContext(PROMPT))
-    return GuardRule(name=word, detector=detector, action=action, cased=kind.cased, kind=word)
+    return GuardRule(
+        name=kind_name, detector=detector, action=action, cased=kind.cased, kind=kind_name
+    )
 
 
-def delays() -> dict[str, dict[str, Delay]]:
-    return {name: {kind: delay(name, text) for kind, text in TEXTS.items()} for name in SETS}
-
-
-def table(kept: Mapping[str, Any], revision: str = "now") -> Iterator[str]:
-    """Return the table of what was kept of a revision."""
+def table(results: Results) -> Iterator[str]:
     yield f"| guards | {' | '.join(TEXTS)} |"
     yield f"|---|{'---|' * len(TEXTS)}"
-    for name, texts in kept[revision].items():
-        cells = ("/".join(f"{seconds:.2f}" for seconds in texts[kind]) for kind in TEXTS)
+    for name, delays in results.items():
+        cells = ("/".join(f"{seconds:.2f}" for seconds in delays[kind]) for kind in TEXTS)
         yield f"| {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--as", dest="name", default="now", help="under which name it is kept")
-    asked.add_argument("--to", type=Path, default=KEPT, help="the file that keeps it")
-    chosen = asked.parse_args()
-    kept = json.loads(chosen.to.read_text()) if chosen.to.exists() else {}
-    kept[chosen.name] = {
-        name: {kind: [round(each, 3) for each in told] for kind, told in texts.items()}
-        for name, texts in delays().items()
+    measured = {
+        name: {kind: [*measure_delay(name, text)] for kind, text in TEXTS.items()} for name in SETS
     }
-    text = json.dumps(kept, indent=1)
-    text = re.sub(r"\[\s+([^][]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-    chosen.to.write_text(text + "\n")
-    print("\n".join(table(kept, chosen.name)))
+    results.write(results.DELAYS, measured)
+    print("\n".join(table(measured)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The arithmetic of a measurement: medians over rounds, ratios within one, and what grows."""
+"""Statistics of a benchmark: medians over rounds, ratios within a round, and growth."""
 
 from __future__ import annotations
 
@@ -6,47 +6,48 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FLAT = 1.15
-"""What grows by less than this beyond its beginning is called flat: less is noise."""
-STRAIGHT = 1.3
-"""How far a point may be from the line that all points are on."""
+MAX_FLAT_GROWTH = 1.15
+"""Costs within this factor of the first are called flat. The rest is noise."""
+MAX_LINE_ERROR = 1.3
+"""Largest factor between a point and a line that is said to fit."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over the rounds: its median, the smallest and the largest."""
+    """Median, smallest and largest value over all rounds."""
 
     median: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{shown(self.median)} [{shown(self.low)}-{shown(self.high)}]"
+        return (
+            f"{format_figure(self.median)} [{format_figure(self.low)}-{format_figure(self.high)}]"
+        )
 
 
 def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Return what is ours in parts of theirs, round by round: a machine that is slower in one
-    round is so for both."""
-    return spread([mine / other for mine, other in zip(ours, theirs, strict=True)])
+def ratios(costs: Sequence[float], reference: Sequence[float]) -> Spread:
+    """Divide by the reference of the same round, which cancels changes in machine speed."""
+    return spread([cost / unit for cost, unit in zip(costs, reference, strict=True)])
 
 
-def above(ours: Sequence[float], base: Sequence[float], unit: Sequence[float]) -> Spread:
-    """Return what is ours above a base, in units, round by round."""
-    rounds = zip(ours, base, unit, strict=True)
-    return spread([(mine - under) / one for mine, under, one in rounds])
+def overhead(costs: Sequence[float], base: Sequence[float], unit: Sequence[float]) -> Spread:
+    """Return ``(cost - base) / unit`` of each round."""
+    rounds = zip(costs, base, unit, strict=True)
+    return spread([(cost - base_cost) / unit_cost for cost, base_cost, unit_cost in rounds])
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that this share of sorted values does not exceed."""
+    """Return the value that ``share`` of the sorted values do not exceed."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def shown(value: float) -> str:
-    """Return a figure with as many digits as mean something."""
+def format_figure(value: float) -> str:
+    """Format with three significant digits, and without decimals from 100 on."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -54,36 +55,37 @@ def shown(value: float) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A cost that begins at ``base`` and grows by ``slope`` for each of a size."""
-
     base: float
     slope: float
 
-    def at(self, size: float) -> float:
+    def cost_at(self, size: float) -> float:
         return self.base + self.slope * size
 
 
-def fitted(sizes: Sequence[float], costs: Sequence[float]) -> Line:
-    """Return the line nearest to the points by their relative distance: sizes go over decades, and
-    the largest alone would else decide."""
-    weights = [1 / cost**2 for cost in costs]
-    whole = sum(weights)
-    x = sum(w * size for w, size in zip(weights, sizes, strict=True)) / whole
-    y = sum(w * cost for w, cost in zip(weights, costs, strict=True)) / whole
-    points = list(zip(weights, sizes, costs, strict=True))
-    spread_x = sum(w * (size - x) ** 2 for w, size, _ in points)
-    together = sum(w * (size - x) * (cost - y) for w, size, cost in points)
-    slope = together / spread_x if spread_x else 0.0
-    return Line(y - slope * x, slope)
+def fit_line(sizes: Sequence[float], costs: Sequence[float]) -> Line:
+    """Fit a line by least squares of relative errors.
+
+    Sizes span decades, so absolute errors would let the largest size decide alone.
+    """
+    points = [(1 / cost**2, size, cost) for size, cost in zip(sizes, costs, strict=True)]
+    total = sum(weight for weight, _, _ in points)
+    mean_size = sum(weight * size for weight, size, _ in points) / total
+    mean_cost = sum(weight * cost for weight, _, cost in points) / total
+    variance = sum(weight * (size - mean_size) ** 2 for weight, size, _ in points)
+    covariance = sum(
+        weight * (size - mean_size) * (cost - mean_cost) for weight, size, cost in points
+    )
+    slope = covariance / variance if variance else 0.0
+    return Line(mean_cost - slope * mean_size, slope)
 
 
-def growth(sizes: Sequence[float], costs: Sequence[float]) -> str:
-    """Return how a cost grows with a size: ``flat``, ``linear``, or ``neither`` of them."""
-    if max(costs) <= FLAT * costs[0]:
+def classify_growth(sizes: Sequence[float], costs: Sequence[float]) -> str:
+    """Return ``flat``, ``linear`` or ``neither``."""
+    if max(costs) <= MAX_FLAT_GROWTH * costs[0]:
         return "flat"
-    line = fitted(sizes, costs)
-    off = [
-        max(cost / line.at(size), line.at(size) / cost) if line.at(size) > 0 else STRAIGHT + 1
-        for size, cost in zip(sizes, costs, strict=True)
-    ]
-    return "linear" if max(off) <= STRAIGHT else "neither"
+    line = fit_line(sizes, costs)
+    for size, cost in zip(sizes, costs, strict=True):
+        expected = line.cost_at(size)
+        if expected <= 0 or max(cost / expected, expected / cost) > MAX_LINE_ERROR:
+            return "neither"
+    return "linear"

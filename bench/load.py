@@ -1,8 +1,7 @@
-"""A client over raw sockets: ``python -m bench.load JOB``, where JOB is the JSON of a ``Job``.
+"""Load generator over raw sockets: ``python -m bench.load JOB``, where JOB is a ``Job`` as JSON.
 
-In closed loop each connection always has one call under way. In open loop a call is due at its
-moment whether or not earlier ones were answered, and its latency counts from that moment: a proxy
-that stands still is charged for the queue that it caused.
+In closed loop each connection always has one request in flight. In open loop requests are due at
+fixed times. Latency counts from the due time, so a stalled proxy is charged for its queue.
 """
 
 from __future__ import annotations
@@ -20,26 +19,21 @@ import uvloop
 
 from bench import bodies
 from bench.figures import percentile
-from bench.processes import come_first, placed
+from bench.processes import pinned, prioritize_session
 
-SPIN_S = 0.002  # timers are told in whole milliseconds: what is due sooner is waited for awake
-ANSWERED_S = 300.0
-END = b"\r\n0\r\n\r\n"
-HEAD, CHUNKED = -1, -2  # what is read, where it is not so many bytes of a body
+SPIN_S = 0.002  # timers of the loop have a resolution of 1 ms, so shorter waits spin
+RESPONSE_TIMEOUT_S = 300.0
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+READING_HEAD, READING_CHUNKS = -1, -2  # instead of the remaining bytes of a body
 
 
-class Failed(Exception):
-    """An answer that is none; the message says what came."""
+class CallFailed(Exception):
+    """A response is missing or not 200."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of a port: ``total`` calls, or calls for so many ``seconds``.
-
-    ``seed`` makes each call another one, from this number on; without it all are the same.
-    ``plain`` calls have a model and one message alone. ``rate`` is how many are due in a second,
-    in open loop; 0 is closed loop.
-    """
+    """Requests to one port: a ``total`` of them, or as many as fit into ``seconds``."""
 
     port: int
     path: str = "/v1/chat/completions"
@@ -48,205 +42,209 @@ class Job:
     size: int = 1000
     stream: bool = False
     plain: bool = False
+    """Send one message and no parameters."""
     seed: int | None = None
+    """Number the requests from here, so that no two are equal. None sends equal requests."""
     connections: int = 32
     seconds: float = 0.0
     total: int = 0
     rate: float = 0.0
+    """Requests per second in open loop. 0 is closed loop."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a job gave: calls answered, the seconds they took, and latencies in microseconds.
-
-    ``first`` is until the first byte of the body.
-    """
+    """Figures of a finished job. Latencies are in microseconds."""
 
     calls: int
     seconds: float
     p50: float
     p99: float
     first_p50: float
+    """Median time to the first byte of a body."""
 
 
-class Caller(asyncio.Protocol):
-    """One connection: sends a request, reads the answer, and asks what is next."""
+class Connection(asyncio.Protocol):
+    """Sends one request at a time and reads its response."""
 
     transport: asyncio.WriteTransport
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
-        self.busy = False
+    def __init__(self, run: LoadRun) -> None:
+        self.run = run
+        self.in_flight = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.WriteTransport", transport)
 
-    def call(self, due: float) -> None:
-        """Send the next request, which was due then."""
-        self.busy, self.due, self.first = True, due, 0.0
-        self.head, self.tail, self.left = b"", b"", HEAD
-        self.transport.write(self.asking.request())
+    def send(self, due_at: float) -> None:
+        self.in_flight, self.due_at, self.first_byte_at = True, due_at, 0.0
+        self.head, self.tail, self.remaining = b"", b"", READING_HEAD
+        self.transport.write(self.run.next_request())
 
     def data_received(self, data: bytes) -> None:
-        if self.left == HEAD:
+        if self.remaining == READING_HEAD:
             self.head += data
             head, end, data = self.head.partition(b"\r\n\r\n")
             if not end:
                 return
             if head[9:12] != b"200":
-                self.asking.fail(Failed(self.head[:500].decode(errors="replace")))
+                self.run.fail(CallFailed(self.head[:500].decode(errors="replace")))
                 return
             length = head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0]
-            self.left = int(length) if length else CHUNKED
-        if data and not self.first:
-            self.first = time.perf_counter()
-        if self.left == CHUNKED:
-            self.tail = (self.tail + data)[-len(END) :]
+            self.remaining = int(length) if length else READING_CHUNKS
+        if data and not self.first_byte_at:
+            self.first_byte_at = time.perf_counter()
+        if self.remaining == READING_CHUNKS:
+            self.tail = (self.tail + data)[-len(LAST_CHUNK) :]
         else:
-            self.left -= len(data)
-        if self.left == 0 or self.tail == END:
-            self.busy = False
-            self.asking.answered(self, self.due, self.first)
+            self.remaining -= len(data)
+        if self.remaining == 0 or self.tail == LAST_CHUNK:
+            self.in_flight = False
+            self.run.on_response(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.busy:
-            self.asking.fail(Failed("the connection was closed"))
+        if self.in_flight:
+            self.run.fail(CallFailed("the connection was closed"))
 
 
-class Asking:
-    """One job under way."""
+class LoadRun:
+    """Executes a job in the running event loop."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        seed = job.seed is not None
-        body = bodies.chat(job.size, model=job.model, stream=job.stream, seed=seed, plain=job.plain)
-        self.next = job.seed or 0
-        more = len(bodies.number(0)) if seed else 0
-        self.raw = bodies.head(job.path, len(body) + more, job.headers) + body
+        has_seed = job.seed is not None
+        body = bodies.chat(
+            job.size, model=job.model, stream=job.stream, seed=has_seed, plain=job.plain
+        )
+        self.seed = job.seed or 0
+        length = len(body) + (len(bodies.number(0)) if has_seed else 0)
+        self.request = bodies.head(job.path, length, job.headers) + body
         self.latencies: list[float] = []
-        self.firsts: list[float] = []
+        self.first_byte_latencies: list[float] = []
         self.loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self.loop.create_future()
-        self.idle: deque[Caller] = deque()
-        self.due: deque[float] = deque()
-        self.asked = 0
-        self.whole = False  # nothing more is asked
+        self.finished: asyncio.Future[None] = self.loop.create_future()
+        self.idle: deque[Connection] = deque()
+        self.due_times: deque[float] = deque()
+        self.requests = 0
+        self.all_requested = False
 
-    def request(self) -> bytes:
-        """Return the next request."""
+    def next_request(self) -> bytes:
         if self.job.seed is None:
-            return self.raw
-        self.next += 1
-        return self.raw + bodies.number(self.next)
+            return self.request
+        self.seed += 1
+        return self.request + bodies.number(self.seed)
 
-    def fail(self, error: Failed) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
+    def fail(self, error: CallFailed) -> None:
+        if not self.finished.done():
+            self.finished.set_exception(error)
 
-    def answered(self, caller: Caller, due: float, first: float) -> None:
+    def on_response(self, connection: Connection) -> None:
         now = time.perf_counter()
-        self.latencies.append(now - due)
-        self.firsts.append(first - due)
+        self.latencies.append(now - connection.due_at)
+        self.first_byte_latencies.append(connection.first_byte_at - connection.due_at)
         if self.job.rate:
-            self.idle.append(caller)
-            self._serve()
-        elif self._goes_on(now):
-            self.asked += 1
-            caller.call(now)
+            self.idle.append(connection)
+            self._send_due()
+        elif self._has_more(now):
+            self.requests += 1
+            connection.send(now)
         else:
-            self.whole = True
-        self._finish()
+            self.all_requested = True
+        self._finish_if_complete()
 
-    def _finish(self) -> None:
-        """End where nothing more is asked, and all is answered."""
-        if self.whole and len(self.latencies) == self.asked and not self.done.done():
-            self.done.set_result(None)
+    def _finish_if_complete(self) -> None:
+        is_complete = self.all_requested and len(self.latencies) == self.requests
+        if is_complete and not self.finished.done():
+            self.finished.set_result(None)
 
-    def _goes_on(self, now: float) -> bool:
-        """True if more is to be asked."""
-        return self.asked < self.job.total if self.job.total else now < self.end
+    def _has_more(self, now: float) -> bool:
+        return self.requests < self.job.total if self.job.total else now < self.ends_at
 
-    def _serve(self) -> None:
-        while self.due and self.idle:
-            self.idle.popleft().call(self.due.popleft())
+    def _send_due(self) -> None:
+        while self.due_times and self.idle:
+            self.idle.popleft().send(self.due_times.popleft())
 
     def _tick(self) -> None:
-        """Send what is due, and wait for what is next."""
+        """Send the requests that are due, and schedule the next tick."""
         now = time.perf_counter()
-        due = self.begun + self.asked / self.job.rate
-        while due <= now and self._goes_on(due):
-            self.due.append(due)
-            self.asked += 1
-            due = self.begun + self.asked / self.job.rate
-        self._serve()
-        if not self._goes_on(due):
-            self.whole = True
-            self._finish()
-        elif due - now > SPIN_S:
-            self.loop.call_later(due - now - SPIN_S, self._tick)
+        due_at = self.started_at + self.requests / self.job.rate
+        while due_at <= now and self._has_more(due_at):
+            self.due_times.append(due_at)
+            self.requests += 1
+            due_at = self.started_at + self.requests / self.job.rate
+        self._send_due()
+        if not self._has_more(due_at):
+            self.all_requested = True
+            self._finish_if_complete()
+        elif due_at - now > SPIN_S:
+            self.loop.call_later(due_at - now - SPIN_S, self._tick)
         else:
             self.loop.call_soon(self._tick)
 
     async def run(self) -> Result:
-        """Ask all, and wait for the answers. Raises ``Failed`` for any that is none."""
-        callers = [await self._connected() for _ in range(self.job.connections)]
+        """Send all requests and wait for their responses.
+
+        Raises:
+            CallFailed: A response is missing or not 200.
+            TimeoutError: Responses are missing after ``RESPONSE_TIMEOUT_S``.
+        """
+        connections: list[Connection] = []
         try:
-            return await self._asked_by(callers)
+            for _ in range(self.job.connections):
+                _, connection = await self.loop.create_connection(
+                    lambda: Connection(self), "127.0.0.1", self.job.port
+                )
+                connections.append(connection)
+            self._start(connections)
+            async with asyncio.timeout(self.job.seconds + RESPONSE_TIMEOUT_S):
+                await self.finished
+            return self._result(time.perf_counter() - self.started_at)
         finally:
-            for caller in callers:
-                caller.transport.close()
+            for connection in connections:
+                connection.transport.close()
 
-    async def _asked_by(self, callers: list[Caller]) -> Result:
-        self.begun = time.perf_counter()
-        self.end = self.begun + self.job.seconds
+    def _start(self, connections: list[Connection]) -> None:
+        self.started_at = time.perf_counter()
+        self.ends_at = self.started_at + self.job.seconds
         if self.job.rate:
-            self.idle.extend(callers)
+            self.idle.extend(connections)
             self._tick()
-        else:
-            for caller in callers[: self.job.total or None]:
-                self.asked += 1
-                caller.call(time.perf_counter())
-        async with asyncio.timeout(self.job.seconds + ANSWERED_S):
-            await self.done
-        return self._result(time.perf_counter() - self.begun)
-
-    async def _connected(self) -> Caller:
-        _, caller = await self.loop.create_connection(
-            lambda: Caller(self), "127.0.0.1", self.job.port
-        )
-        return caller
+            return
+        for connection in connections[: self.job.total or None]:
+            self.requests += 1
+            connection.send(time.perf_counter())
 
     def _result(self, seconds: float) -> Result:
-        latencies, firsts = sorted(self.latencies), sorted(self.firsts)
+        latencies = sorted(self.latencies)
         return Result(
             calls=len(latencies),
             seconds=seconds,
             p50=percentile(latencies, 0.5) * 1e6,
             p99=percentile(latencies, 0.99) * 1e6,
-            first_p50=percentile(firsts, 0.5) * 1e6,
+            first_p50=percentile(sorted(self.first_byte_latencies), 0.5) * 1e6,
         )
 
 
 async def run(job: Job, cores: list[int] | None = None) -> Result:
-    """Do a job in a process of its own. Raises ``Failed`` if one of its calls was not answered."""
-    with placed(cores):
+    """Execute a job in a child process. Raises ``CallFailed`` if a response is missing."""
+    with pinned(cores):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.load", json.dumps(asdict(job))),
             stdout=PIPE,
             start_new_session=True,
         )
     if cores is not None:
-        come_first(process.pid)
-    written, _ = await process.communicate()
+        prioritize_session(process.pid)
+    output, _ = await process.communicate()
     if process.returncode:
-        raise Failed(f"a call to port {job.port} was not answered")
-    return Result(**json.loads(written))
+        raise CallFailed(f"a call to port {job.port} was not answered")
+    return Result(**json.loads(output))
 
 
-async def main(told: str) -> None:
+async def main(job: str) -> None:
     try:
-        result = await Asking(Job(**json.loads(told))).run()
-    except Failed as error:
+        result = await LoadRun(Job(**json.loads(job))).run()
+    except CallFailed as error:
         sys.exit(f"{error}")
     except TimeoutError:
         sys.exit("calls were not answered in time")

@@ -1,5 +1,4 @@
-"""The policies that are measured: nothing but a key, tags and a price; each part; and all of it,
-with as many deployments, keys, rules and tags as are wanted."""
+"""Policies of the benchmarks: a minimum, each feature, all features, and any number of objects."""
 
 from __future__ import annotations
 
@@ -69,25 +68,22 @@ PARTS = {
     "mid": LIMITS + CACHE,
     "everything": LIMITS + GUARDS + CACHE,
 }
-"""What each way of measuring adds to the head. ``mid`` is all but guards."""
+"""Policy text per feature set. ``mid`` is everything except guards."""
 KEPT = frozenset({"mid", "everything"})
-"""Where there is a ledger and calls are traced."""
+"""Feature sets that run with a ledger and exported spans."""
 
-
-KEYS_A_FILE = 10_000  # a file may have 100,000 values
-NEVER = (
+MAX_KEYS_PER_FILE = 10_000  # a file may have 100,000 values
+UNMATCHED_CONDITIONS = (
     "{tag: {team: search}}",
     "{model: {glob: 'gpt-9*'}}",
     "{header: {x-region: eu}}",
     "{tag: {env: staging}}",
 )
-"""When rules hold: in none of our calls."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of what there is in the policies, beside what each of ours has: one deployment and
-    one key, two rules, three tags."""
+    """Objects in addition to one deployment, one key, two rules and three tags."""
 
     deployments: int = 0
     keys: int = 0
@@ -98,29 +94,31 @@ class Sizes:
 NO_MORE = Sizes()
 
 
-def write(folder: Path, parts: str, port: int, more: Sizes = NO_MORE) -> None:
-    """Write the policies whose upstream listens on this port."""
-    tags = "".join(f", tag_{number}: a" for number in range(more.tags))
+def write(folder: Path, parts: str, port: int, extra: Sizes = NO_MORE) -> None:
+    """Write policies with the feature set ``parts`` and an upstream on ``port``."""
+    tags = "".join(f", tag_{number}: a" for number in range(extra.tags))
     head = HEAD.format(port=port, digest=digest(KEY), tags=tags)
-    (folder / "p.yaml").write_text(head + "".join(_rules(more.rules)) + PARTS[parts])
-    if more.tags:
-        known = {f"tag_{number}": ["a", "b"] for number in range(more.tags)}
-        (folder / "tags.yaml").write_text(json.dumps({"tags": known}))
-    if more.deployments:
+    (folder / "p.yaml").write_text(head + "".join(_rules(extra.rules)) + PARTS[parts])
+    if extra.tags:
+        values = {f"tag_{number}": ["a", "b"] for number in range(extra.tags)}
+        (folder / "tags.yaml").write_text(json.dumps({"tags": values}))
+    if extra.deployments:
         target = {"upstream": "openai", "model": "gpt-4o-mini"}
-        others = {f"other-{number}": {"targets": [target]} for number in range(more.deployments)}
-        (folder / "deployments.yaml").write_text(json.dumps({"deployments": others}))
-    for first in range(0, more.keys, KEYS_A_FILE):
-        names = [f"key-{at}" for at in range(first, min(first + KEYS_A_FILE, more.keys))]
+        added = {f"other-{number}": {"targets": [target]} for number in range(extra.deployments)}
+        (folder / "deployments.yaml").write_text(json.dumps({"deployments": added}))
+    for start in range(0, extra.keys, MAX_KEYS_PER_FILE):
+        stop = min(start + MAX_KEYS_PER_FILE, extra.keys)
+        names = [f"key-{number}" for number in range(start, stop)]
         keys = {name: {"sha256": digest(name), "deployments": ["support-chat"]} for name in names}
-        (folder / f"keys-{first}.yaml").write_text(json.dumps({"keys": keys}))
+        (folder / f"keys-{start}.yaml").write_text(json.dumps({"keys": keys}))
 
 
 def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _rules(number: int) -> Iterator[str]:
-    for at in range(number):
-        when = NEVER[at % len(NEVER)]
-        yield f"      - {{name: rule-{at}, when: {when}, cap: {{max_tokens: {500 + at}}}}}\n"
+def _rules(count: int) -> Iterator[str]:
+    for number in range(count):
+        condition = UNMATCHED_CONDITIONS[number % len(UNMATCHED_CONDITIONS)]
+        cap = f"{{max_tokens: {500 + number}}}"
+        yield f"      - {{name: rule-{number}, when: {condition}, cap: {cap}}}\n"

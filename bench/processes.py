@@ -1,7 +1,7 @@
-"""The programs of a measurement: started on free ports, in their place, waited for, stopped.
+"""Programs of a benchmark: start on a free port, pin to processors, measure and stop.
 
-What one costs is the time of the processor that its whole session took: every process and thread
-of it. A client that cannot keep up, or another program beside it, does not change that.
+The cost of a program is the CPU time of its whole session, that is of all its processes and
+threads. Slow clients and other programs on the machine do not change it.
 """
 
 from __future__ import annotations
@@ -23,104 +23,102 @@ from functools import partial
 from pathlib import Path
 
 READY_S = 20.0
-PORTS = range(15_000, 32_000)  # below those that the system gives to who connects
-STOPPED_S = 10.0
+PORTS = range(15_000, 32_000)  # below the ephemeral ports
+STOP_TIMEOUT_S = 10.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-URGENT = -10  # how nice the programs of a measurement are to others, where we may say so
+NICE = -10
 CORES = sorted(os.sched_getaffinity(0))
-UNDER_TEST, BESIDE = CORES[:1], CORES[1:] or CORES
-"""Which processors the program under test may use, and which all others of the measurement."""
+TARGET_CORES, OTHER_CORES = CORES[:1], CORES[1:] or CORES
+"""Processors of the measured program, and of all other programs of the benchmark."""
 PR_SET_PDEATHSIG = 1
 END_WITH_PARENT = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
-"""Called by a child. The kernel then sends it SIGTERM once its parent is gone, even if killed."""
+"""Called by a child. The kernel sends it SIGTERM when its parent ends, even if killed."""
 
 
 def compile_modules(*folders: Path) -> None:
-    """Compile the modules in these folders whose source is newer, as an installation does: a start
-    would parse them, even again and again (``PYTHONDONTWRITEBYTECODE``)."""
-    for each in folders:
-        compileall.compile_dir(each, quiet=1)
+    """Compile changed modules, as an installation does, so that starts do not parse them.
+
+    With ``PYTHONDONTWRITEBYTECODE`` every start would parse them.
+    """
+    for folder in folders:
+        compileall.compile_dir(folder, quiet=1)
 
 
 def free_port() -> int:
-    """Return a port that nobody has, nor is given to who connects: one that waits for a listener
-    there could else be connected to itself."""
+    """Return a free port that is not ephemeral.
+
+    A client that waits for a listener on an ephemeral port may connect to itself.
+    """
     while True:
-        with socket.socket() as taken, suppress(OSError):
-            taken.bind(("127.0.0.1", PORTS.start + secrets.randbelow(len(PORTS))))
-            return int(taken.getsockname()[1])
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", PORTS.start + secrets.randbelow(len(PORTS))))
+            return int(listener.getsockname()[1])
 
 
-def session_of(stat: str) -> tuple[int, float]:
-    """Return the session of a process and the seconds of the processor that it has used, by what
-    ``/proc/PID/stat`` says."""
+def parse_stat(stat: str) -> tuple[int, float]:
+    """Return the session and the CPU seconds of a process from ``/proc/PID/stat``."""
     fields = stat.rpartition(")")[2].split()
     return int(fields[3]), (int(fields[11]) + int(fields[12])) * TICK_S
 
 
-def memory_of(rollup: str) -> float:
-    """Return the megabytes of a process, with its part of what it shares, by what
-    ``/proc/PID/smaps_rollup`` says."""
-    found = [line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:")]
-    return sum(map(int, found)) / 1024
+def parse_memory_mb(rollup: str) -> float:
+    """Return the proportional set size of a process from ``/proc/PID/smaps_rollup``."""
+    sizes = [line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:")]
+    return sum(map(int, sizes)) / 1024
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program that runs, with all that it has started. ``ready_s`` is how long it took until it
-    listened."""
+    """A running program with all processes of its session."""
 
     process: Process
     ready_s: float
+    """Seconds from the start until it listened."""
 
     def _session(self) -> Iterator[tuple[int, float]]:
-        """Yield each process with the seconds that it has used."""
+        """Yield each process id with its CPU seconds."""
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():
                 with suppress(OSError):
-                    session, seconds = session_of((folder / "stat").read_text())
+                    session, seconds = parse_stat((folder / "stat").read_text())
                     if session == self.process.pid:
                         yield int(folder.name), seconds
 
     def cpu_s(self) -> float:
-        """Return the seconds of the processor that it has used."""
         return sum(seconds for _, seconds in self._session())
 
     def memory_mb(self) -> float:
-        """Return the megabytes that it takes."""
-        whole = 0.0
+        total = 0.0
         for pid, _ in self._session():
             with suppress(OSError):
-                whole += memory_of(Path(f"/proc/{pid}/smaps_rollup").read_text())
-        return whole
+                total += parse_memory_mb(Path(f"/proc/{pid}/smaps_rollup").read_text())
+        return total
 
-    def tell(self, number: signal.Signals) -> None:
-        """Send a signal to all of it."""
+    def send_signal(self, number: signal.Signals) -> None:
         for pid, _ in list(self._session()):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     async def stop(self) -> None:
-        self.tell(signal.SIGCONT)
-        self.tell(signal.SIGTERM)
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(signal.SIGTERM)
         with suppress(TimeoutError):
-            async with asyncio.timeout(STOPPED_S):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self.process.wait()
-        self.tell(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         await self.process.wait()
 
 
 @contextmanager
-def placed(cores: list[int] | None) -> Iterator[None]:
-    """Have what is started within run on these processors, before others where we may say so;
-    like any other program where there are none."""
+def pinned(cores: list[int] | None) -> Iterator[None]:
+    """Start child processes on these processors, with priority if root. None changes nothing."""
     if cores is None:
         yield
         return
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     os.sched_setaffinity(0, cores)
     if os.geteuid() == 0:
-        os.setpriority(os.PRIO_PROCESS, 0, URGENT)
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
     try:
         yield
     finally:
@@ -129,19 +127,20 @@ def placed(cores: list[int] | None) -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
-def come_first(session: int) -> None:
-    """Have a session come before others, where we may say so: a system that shares its processors
-    out by session takes what a program says of itself within its own session alone."""
+def prioritize_session(session: int) -> None:
+    """Raise the priority of a session, if permitted.
+
+    A kernel that schedules by session applies the priority of a process only within its session.
+    """
     with suppress(OSError):
-        Path(f"/proc/{session}/autogroup").write_text(f"{URGENT}")
+        Path(f"/proc/{session}/autogroup").write_text(f"{NICE}")
 
 
-def port_in(where: int | Path) -> int:
-    """Return a port, from the file that a program writes it to where it chooses its own; 0 until
-    it is there."""
-    if isinstance(where, int):
-        return where
-    return int(where.read_text() or 0) if where.exists() else 0
+def read_port(port: int | Path) -> int:
+    """Return a port, or read the file that a program writes it to. 0 before the file exists."""
+    if isinstance(port, int):
+        return port
+    return int(port.read_text() or 0) if port.exists() else 0
 
 
 @asynccontextmanager
@@ -152,10 +151,13 @@ async def program(
     cores: list[int] | None = None,
     ready_s: float = READY_S,
 ) -> AsyncIterator[Program]:
-    """Start a program and wait until it listens; stop it, and all that it started, in the end.
-    Raises ``RuntimeError`` if it ends before, or takes longer than ``ready_s``."""
-    begun = time.monotonic()
-    with placed(cores):
+    """Start a program and wait until it listens. Stop its whole session at the end.
+
+    Raises:
+        RuntimeError: The program ended, or did not listen within ``ready_s``.
+    """
+    started_at = time.monotonic()
+    with pinned(cores):
         process = await asyncio.create_subprocess_exec(
             *command,
             stdout=DEVNULL,
@@ -164,13 +166,13 @@ async def program(
             preexec_fn=END_WITH_PARENT,  # one system call, which takes no lock
         )
     if cores is not None:
-        come_first(process.pid)
+        prioritize_session(process.pid)
     try:
-        while not await listens(port_in(port)):
-            if process.returncode is not None or time.monotonic() - begun > ready_s:
+        while not await listens(read_port(port)):
+            if process.returncode is not None or time.monotonic() - started_at > ready_s:
                 raise RuntimeError(f"{Path(command[0]).name} does not listen")
             await asyncio.sleep(0.01)
-        yield Program(process, time.monotonic() - begun)
+        yield Program(process, time.monotonic() - started_at)
     finally:
         await Program(process, 0).stop()
 
@@ -179,7 +181,7 @@ async def program(
 async def serving(
     module: str, *arguments: str, cores: list[int] | None = None
 ) -> AsyncIterator[int]:
-    """Start a module of ours that takes the port to listen on, and return that."""
+    """Run a Python module whose first argument is a port, and yield the port."""
     port = free_port()
     command = (sys.executable, "-m", module, str(port), *arguments)
     async with program(port, *command, cores=cores):

@@ -1,7 +1,7 @@
-"""``make profile``: where the time of a call goes, by room and by function, under load.
+"""``make profile``: CPU time of the event loop under load, by package and by function.
 
-The proxy runs in this process under Python's own profiler, which makes each function dearer by a
-half: shares mean something, and sums do not. ``--out FILE`` keeps what other programs draw.
+Python's profiler makes functions about half as slow again. Only shares are meaningful. ``--out
+FILE`` writes the profile for other viewers.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from bench.processes import serving
 from bench.rounds import CONNECTIONS, SCENARIOS
 from proxy import app
 
-WARM = 200
-LEAST = 0.002  # of the whole: a room with less is not shown
+WARM_CALLS = 200
+MIN_SHARE = 0.002
 
 
-async def profiled(parts: str, scenario: str, calls: int) -> cProfile.Profile:
-    """Return the profile of the event loop's thread over so many calls."""
-    asked, profile = SCENARIOS[scenario], cProfile.Profile()
+async def profile_calls(parts: str, scenario_name: str, calls: int) -> cProfile.Profile:
+    """Profile the thread of the event loop over ``calls`` calls."""
+    scenario, profile = SCENARIOS[scenario_name], cProfile.Profile()
     with tempfile.TemporaryDirectory() as folder:
         async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
-            chosen = settings(Path(folder), parts, NO_MORE, upstream, collector)
+            config = settings(Path(folder), parts, NO_MORE, upstream, collector)
             log = os.open(os.devnull, os.O_WRONLY)
-            async with app.running(chosen, log_fd=log) as running:
-                for first, total in ((0, WARM), (WARM, calls)):
+            async with app.running(config, log_fd=log) as running:
+                for seed, total in ((0, WARM_CALLS), (WARM_CALLS, calls)):
                     job = Job(
                         port=running.listen.port,
-                        size=asked.size,
-                        stream=asked.stream,
-                        seed=None if asked.same else first,
+                        size=scenario.size,
+                        stream=scenario.stream,
+                        seed=None if scenario.is_repeated else seed,
                         total=total,
                         connections=CONNECTIONS,
                     )
-                    if first:
+                    if seed:
                         profile.enable()
                     await load.run(job)
                 profile.disable()
@@ -54,23 +54,23 @@ async def profiled(parts: str, scenario: str, calls: int) -> cProfile.Profile:
     return profile
 
 
-def rooms(times: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the seconds by room, from those by file; what C does has none."""
-    found: dict[str, float] = defaultdict(float)
+def sum_by_package(times: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Sum the seconds per file by package, largest first. Functions in C have no file."""
+    totals: dict[str, float] = defaultdict(float)
     for file, seconds in times:
-        found[room_of(file) if file else "built in"] += seconds
-    return dict(sorted(found.items(), key=lambda room: -room[1]))
+        totals[room_of(file) if file else "built in"] += seconds
+    return dict(sorted(totals.items(), key=lambda total: -total[1]))
 
 
-def report(profile: cProfile.Profile, shown: int) -> None:
-    """Print the share of each room, and the functions that take most by themselves."""
+def report(profile: cProfile.Profile, functions: int) -> None:
+    """Print the share of each package and the ``functions`` with the most CPU time."""
     entries = profile.getstats()
-    files = [getattr(entry.code, "co_filename", "") for entry in entries]
-    times = [entry.inlinetime for entry in entries]
-    for room, seconds in rooms(zip(files, times, strict=True)).items():
-        if seconds > LEAST * sum(times):
-            print(f"{seconds / sum(times):7.1%} {room}")
-    pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(shown)
+    times = [(getattr(entry.code, "co_filename", ""), entry.inlinetime) for entry in entries]
+    total = sum(seconds for _, seconds in times)
+    for package, seconds in sum_by_package(times).items():
+        if seconds > MIN_SHARE * total:
+            print(f"{seconds / total:7.1%} {package}")
+    pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(functions)
 
 
 def main() -> None:
@@ -78,13 +78,13 @@ def main() -> None:
     parser.add_argument("parts", nargs="?", default="everything", choices=list(policies.PARTS))
     parser.add_argument("--scenario", default="closed", choices=list(SCENARIOS))
     parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--shown", type=int, default=40, help="how many functions are shown")
-    parser.add_argument("--out", type=Path, help="where the profile is kept, in pstats' form")
-    chosen = parser.parse_args()
-    profile = uvloop.run(profiled(chosen.parts, chosen.scenario, chosen.calls))
-    if chosen.out:
-        profile.dump_stats(chosen.out)
-    report(profile, chosen.shown)
+    parser.add_argument("--functions", type=int, default=40, help="number of printed functions")
+    parser.add_argument("--out", type=Path, help="file for the profile, in pstats format")
+    options = parser.parse_args()
+    profile = uvloop.run(profile_calls(options.parts, options.scenario, options.calls))
+    if options.out:
+        profile.dump_stats(options.out)
+    report(profile, options.functions)
 
 
 if __name__ == "__main__":

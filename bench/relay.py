@@ -1,5 +1,7 @@
-"""The reference: what one writes first with aiohttp, an application that passes calls on unread:
-``python -m bench.relay PORT UPSTREAM``. Nothing in it is tuned."""
+"""Reference proxy: an untuned aiohttp application that forwards requests without reading them.
+
+``python -m bench.relay PORT UPSTREAM_URL``
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,14 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-HOPS = frozenset(
+HOP_BY_HOP = frozenset(
     {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding"}
     | {"accept-encoding", "proxy-connection", "upgrade"}
 )
 
 
-def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that are not of one connection alone."""
-    return {name: value for name, value in headers.items() if name.lower() not in HOPS}
+def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
 
 
 async def main(port: int, upstream: str) -> None:
@@ -27,16 +28,17 @@ async def main(port: int, upstream: str) -> None:
 
         async def relay(request: web.Request) -> web.StreamResponse:
             url, body = URL(upstream + request.path_qs), await request.read()
-            headers = passed_on(request.headers)
-            async with session.request(request.method, url, data=body, headers=headers) as answer:
-                returned = passed_on(answer.headers)
+            headers = end_to_end(request.headers)
+            exchange = session.request(request.method, url, data=body, headers=headers)
+            async with exchange as upstream_response:
+                status, headers = upstream_response.status, end_to_end(upstream_response.headers)
                 if b'"stream":true' not in body:
-                    whole = await answer.read()
-                    return web.Response(body=whole, status=answer.status, headers=returned)
-                response = web.StreamResponse(status=answer.status, headers=returned)
+                    content = await upstream_response.read()
+                    return web.Response(body=content, status=status, headers=headers)
+                response = web.StreamResponse(status=status, headers=headers)
                 await response.prepare(request)
-                async for piece in answer.content.iter_any():
-                    await response.write(piece)
+                async for chunk in upstream_response.content.iter_any():
+                    await response.write(chunk)
                 await response.write_eof()
                 return response
 

@@ -1,7 +1,6 @@
-"""What is measured: the reference, a plain proxy, Headrace with each part, and peers.
+"""Measured programs: the reference relay, nginx, Headrace with each feature set, other gateways.
 
-Peers are measured where they are found, under ``.peers`` (docs/performance.md says how they
-get there): nothing of the project needs them.
+Other gateways are measured if they are installed under ``.peers`` (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ PEERS = Path(__file__).parents[1] / ".peers"
 LITELLM = PEERS / "litellm/bin/litellm"
 TENSORZERO = PEERS / "tensorzero/bin/python"
 PORTKEY = PEERS / "portkey/node_modules/@portkey-ai/gateway/build/start-server.js"
-READY_S = 300.0  # a hundred thousand keys are read in a minute
-CONNECTIONS = 5000  # to the upstream: as many as streams are measured at once
+READY_S = 300.0  # loading 100,000 keys takes up to a minute
+MAX_UPSTREAM_CONNECTIONS = 5000  # the largest number of concurrent streams
 
 
-class Place(NamedTuple):
-    """Where a program of a measurement is: a folder of its own, and the ports."""
+class Workspace(NamedTuple):
+    """Folder of a program, and the ports of all programs."""
 
     folder: Path
     port: int
@@ -36,32 +35,32 @@ class Place(NamedTuple):
 
 
 class Command(NamedTuple):
-    """How a program is started, and the file that it writes its port to if it chooses one."""
-
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     environment: dict[str, str]
-    port: Path | None = None
+    port_file: Path | None = None
+    """File for the port, if the program chooses it itself."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A program that passes calls on. ``command`` writes what it needs; without one it is the
-    upstream itself. ``parts`` are those of Headrace, which tells of its cache on its admin port."""
+    """A proxy under test, or the upstream itself."""
 
     name: str
-    command: Callable[[Place], Command] | None
+    command: Callable[[Workspace], Command] | None
+    """Writes the configuration. None is the upstream."""
     parts: str | None = None
+    """Feature set of Headrace. None is another program."""
     path: str = "/v1/chat/completions"
     model: str = "support-chat"
-    headers: Callable[[Place], dict[str, str]] = field(default=lambda place: {})
-    is_found: Callable[[], bool] = field(default=lambda: True)
-    peer: bool = False
+    headers: Callable[[Workspace], dict[str, str]] = field(default=lambda workspace: {})
+    is_installed: Callable[[], bool] = field(default=lambda: True)
+    is_peer: bool = False
     ready_s: float = 30.0
 
 
-def _relay(place: Place) -> Command:
-    upstream = f"http://127.0.0.1:{place.upstream}"
-    return Command((sys.executable, "-m", "bench.relay", str(place.port), upstream), {})
+def _relay(workspace: Workspace) -> Command:
+    upstream = f"http://127.0.0.1:{workspace.upstream}"
+    return Command((sys.executable, "-m", "bench.relay", str(workspace.port), upstream), {})
 
 
 NGINX = """
@@ -85,34 +84,37 @@ http {{
 """
 
 
-def _nginx(place: Place) -> Command:
-    file = place.folder / "nginx.conf"
-    file.write_text(NGINX.format(folder=place.folder, port=place.port, upstream=place.upstream))
-    return Command(("nginx", "-c", str(file), "-p", str(place.folder)), {})
-
-
-def serve(place: Place, parts: str) -> Command:
-    """Return how Headrace serves the policies in the folder ``policies`` of its own; with all of
-    them there are a ledger and a collector."""
-    kept = {
-        "HEADRACE_LEDGER": f"sqlite:{place.folder}/ledger.db",
-        "HEADRACE_OTLP_ENDPOINT": f"http://127.0.0.1:{place.collector}",
-    }
-    words = (
-        *(sys.executable, "-m", "proxy", "serve", "--policies", str(place.folder / "policies")),
-        *("--listen", f"127.0.0.1:{place.port}", "--admin-listen", f"127.0.0.1:{place.admin}"),
+def _nginx(workspace: Workspace) -> Command:
+    file = workspace.folder / "nginx.conf"
+    file.write_text(
+        NGINX.format(folder=workspace.folder, port=workspace.port, upstream=workspace.upstream)
     )
-    more = {"HEADRACE_MAX_UPSTREAM_CONNECTIONS": str(CONNECTIONS)}
-    return Command(words, more | (kept if parts in policies.KEPT else {}))
+    return Command(("nginx", "-c", str(file), "-p", str(workspace.folder)), {})
 
 
-def headrace(name: str, parts: str, more: Sizes = NO_MORE) -> Target:
-    """Return Headrace with these parts of a policy, and more of some of them."""
+def serve(workspace: Workspace, parts: str) -> Command:
+    """Return the command that serves the policies in ``policies`` of the workspace."""
+    exports = {
+        "HEADRACE_LEDGER": f"sqlite:{workspace.folder}/ledger.db",
+        "HEADRACE_OTLP_ENDPOINT": f"http://127.0.0.1:{workspace.collector}",
+    }
+    arguments = (
+        *(sys.executable, "-m", "proxy", "serve"),
+        *("--policies", str(workspace.folder / "policies")),
+        *("--listen", f"127.0.0.1:{workspace.port}"),
+        *("--admin-listen", f"127.0.0.1:{workspace.admin}"),
+    )
+    environment = {"HEADRACE_MAX_UPSTREAM_CONNECTIONS": str(MAX_UPSTREAM_CONNECTIONS)}
+    return Command(arguments, environment | (exports if parts in policies.KEPT else {}))
 
-    def command(place: Place) -> Command:
-        (place.folder / "policies").mkdir()
-        policies.write(place.folder / "policies", parts, place.upstream, more)
-        return serve(place, parts)
+
+def headrace(name: str, parts: str, extra: Sizes = NO_MORE) -> Target:
+    """Return Headrace with a feature set and additional objects."""
+
+    def command(workspace: Workspace) -> Command:
+        (workspace.folder / "policies").mkdir()
+        policies.write(workspace.folder / "policies", parts, workspace.upstream, extra)
+        return serve(workspace, parts)
 
     return Target(name, command, parts, ready_s=READY_S)
 
@@ -125,11 +127,11 @@ litellm_settings: {{request_timeout: 600, num_retries: 0, telemetry: false}}
 """  # noqa: E501
 
 
-def _litellm(place: Place) -> Command:
-    file = place.folder / "litellm.yaml"
-    file.write_text(LITELLM_CONFIG.format(upstream=place.upstream))
-    where = ("--config", str(file), "--host", "127.0.0.1", "--port", str(place.port))
-    production = {
+def _litellm(workspace: Workspace) -> Command:
+    file = workspace.folder / "litellm.yaml"
+    file.write_text(LITELLM_CONFIG.format(upstream=workspace.upstream))
+    options = ("--config", str(file), "--host", "127.0.0.1", "--port", str(workspace.port))
+    environment = {
         "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_LOG": "ERROR",
@@ -137,7 +139,7 @@ def _litellm(place: Place) -> Command:
         "LITELLM_TELEMETRY": "False",
         "NO_DOCS": "True",
     }
-    return Command((str(LITELLM), *where, "--num_workers", "1"), production)
+    return Command((str(LITELLM), *options, "--num_workers", "1"), environment)
 
 
 TENSORZERO_CONFIG = """
@@ -163,20 +165,24 @@ time.sleep(86400)
 """
 
 
-def _tensorzero(place: Place) -> Command:
-    file = place.folder / "tensorzero.toml"
-    file.write_text(TENSORZERO_CONFIG.format(upstream=place.upstream))
-    port = place.folder / "port"
-    return Command((str(TENSORZERO), "-c", TENSORZERO_SERVE, str(file), str(port)), {}, port)
+def _tensorzero(workspace: Workspace) -> Command:
+    file = workspace.folder / "tensorzero.toml"
+    file.write_text(TENSORZERO_CONFIG.format(upstream=workspace.upstream))
+    port_file = workspace.folder / "port"
+    return Command(
+        (str(TENSORZERO), "-c", TENSORZERO_SERVE, str(file), str(port_file)), {}, port_file
+    )
 
 
-def _portkey(place: Place) -> Command:
-    words = ("node", str(PORTKEY), f"--port={place.port}", "--headless")
-    return Command(words, {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"})
+def _portkey(workspace: Workspace) -> Command:
+    arguments = ("node", str(PORTKEY), f"--port={workspace.port}", "--headless")
+    return Command(
+        arguments, {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"}
+    )
 
 
-def _portkey_headers(place: Place) -> dict[str, str]:
-    upstream = f"http://127.0.0.1:{place.upstream}/v1"
+def _portkey_headers(workspace: Workspace) -> dict[str, str]:
+    upstream = f"http://127.0.0.1:{workspace.upstream}/v1"
     return {"x-portkey-provider": "openai", "x-portkey-custom-host": upstream}
 
 
@@ -185,37 +191,37 @@ TARGETS = {
     for target in (
         Target("direct", None),
         Target("relay", _relay),
-        Target("nginx", _nginx, is_found=lambda: shutil.which("nginx") is not None),
+        Target("nginx", _nginx, is_installed=lambda: shutil.which("nginx") is not None),
         *(headrace(parts, parts) for parts in policies.PARTS),
         Target(
             "TensorZero",
             _tensorzero,
             path="/openai/v1/chat/completions",
             model="tensorzero::model_name::gpt-4o-mini",
-            is_found=TENSORZERO.exists,
-            peer=True,
+            is_installed=TENSORZERO.exists,
+            is_peer=True,
         ),
         Target(
             "Portkey",
             _portkey,
             model="gpt-4o-mini",
             headers=_portkey_headers,
-            is_found=lambda: PORTKEY.exists() and shutil.which("node") is not None,
-            peer=True,
+            is_installed=lambda: PORTKEY.exists() and shutil.which("node") is not None,
+            is_peer=True,
         ),
         Target(
             "LiteLLM",
             _litellm,
             model="gpt-4o-mini",
-            is_found=LITELLM.exists,
-            peer=True,
+            is_installed=LITELLM.exists,
+            is_peer=True,
             ready_s=180,
         ),
     )
 }
 
 
-def placed_in(folder: Path, upstream: int, collector: int) -> Place:
-    """Return a place with free ports of its own."""
+def new_workspace(folder: Path, upstream: int, collector: int) -> Workspace:
+    """Create the folder and choose free ports."""
     folder.mkdir()
-    return Place(folder, free_port(), free_port(), upstream, collector)
+    return Workspace(folder, free_port(), free_port(), upstream, collector)

@@ -1,4 +1,4 @@
-"""The client of measurements, against the provider of measurements."""
+"""The load generator, against the benchmark's upstream."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from functools import partial
 import pytest
 
 from bench import bodies
-from bench.load import Asking, Failed, Job
+from bench.load import CallFailed, Job, LoadRun
 from bench.upstream import Provider, document, stream
 
-REFUSED = b"HTTP/1.1 429 Too Many\r\ncontent-length: 2\r\n\r\n{}"
+TOO_MANY_REQUESTS = b"HTTP/1.1 429 Too Many\r\ncontent-length: 2\r\n\r\n{}"
 
 
-class Refuser(asyncio.Protocol):
-    """Answers everything with a refusal."""
-
+class RejectingUpstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         assert isinstance(self.transport, asyncio.Transport)
-        self.transport.write(REFUSED)
+        self.transport.write(TOO_MANY_REQUESTS)
 
 
-class Slow(Provider):
-    """Answers each connection's first request after a while, all others at once."""
+class SlowStart(Provider):
+    """Delays the first request of each connection by 0.3 s."""
 
-    first = True
+    is_first = True
 
     def data_received(self, data: bytes) -> None:
-        if self.first:
-            self.first = False
+        if self.is_first:
+            self.is_first = False
             self.loop.call_later(0.3, super().data_received, data)
         else:
             super().data_received(data)
@@ -43,7 +41,7 @@ class Slow(Provider):
 
 @asynccontextmanager
 async def serving(kind: type[asyncio.Protocol] = Provider) -> AsyncIterator[int]:
-    arguments = () if kind is Refuser else (document(500), stream(3), 0.001)
+    arguments = () if kind is RejectingUpstream else (document(500), stream(3), 0.001)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(partial(kind, *arguments), "127.0.0.1", 0)
     async with server:
@@ -51,63 +49,63 @@ async def serving(kind: type[asyncio.Protocol] = Provider) -> AsyncIterator[int]
 
 
 @pytest.mark.sockets
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream"])
-async def test_so_many_calls_are_asked_as_are_wanted(streamed: bool) -> None:
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
+async def test_total_is_the_number_of_calls(is_stream: bool) -> None:
     async with serving() as port:
-        asking = Asking(Job(port=port, total=20, connections=4, stream=streamed, seed=5))
-        result = await asking.run()
+        run = LoadRun(Job(port=port, total=20, connections=4, stream=is_stream, seed=5))
+        result = await run.run()
 
     assert result.calls == 20
-    assert asking.next == 25
+    assert run.seed == 25
     assert 0 < result.first_p50 <= result.p50 <= result.p99
 
 
 @pytest.mark.sockets
-async def test_a_large_call_and_answer_come_whole() -> None:
+async def test_large_bodies_are_sent_whole() -> None:
     async with serving() as port:
-        result = await Asking(Job(port=port, total=3, connections=1, size=300_000)).run()
+        result = await LoadRun(Job(port=port, total=3, connections=1, size=300_000)).run()
 
     assert result.calls == 3
 
 
 @pytest.mark.sockets
-async def test_for_so_many_seconds_there_is_a_call_under_way() -> None:
+async def test_closed_loop_runs_for_the_duration() -> None:
     async with serving() as port:
-        result = await Asking(Job(port=port, seconds=0.2, connections=2)).run()
+        result = await LoadRun(Job(port=port, seconds=0.2, connections=2)).run()
 
     assert result.seconds >= 0.2
     assert result.calls > 2
 
 
 @pytest.mark.sockets
-async def test_in_open_loop_a_call_that_waits_for_its_turn_is_late_by_that() -> None:
-    """One connection stands still for 0.3 s at first: whoever is due meanwhile pays for it."""
-    async with serving(Slow) as port:
-        result = await Asking(Job(port=port, seconds=0.2, rate=50, connections=1)).run()
+async def test_open_loop_charges_for_the_queue() -> None:
+    """All requests that are due during the first 0.3 s wait for the only connection."""
+    async with serving(SlowStart) as port:
+        result = await LoadRun(Job(port=port, seconds=0.2, rate=50, connections=1)).run()
 
     assert result.calls == 10
     assert result.p50 > 100_000
 
 
 @pytest.mark.sockets
-async def test_an_answer_that_is_a_refusal_is_no_answer() -> None:
-    async with serving(Refuser) as port:
-        with pytest.raises(Failed, match="429 Too Many"):
-            await Asking(Job(port=port, total=1)).run()
+async def test_error_response_fails_the_run() -> None:
+    async with serving(RejectingUpstream) as port:
+        with pytest.raises(CallFailed, match="429 Too Many"):
+            await LoadRun(Job(port=port, total=1)).run()
 
 
 @pytest.mark.parametrize("size", [1000, 10_000, 200_000])
-def test_a_body_is_as_large_as_is_wanted(size: int) -> None:
+def test_body_has_the_requested_size(size: int) -> None:
     body = bodies.chat(size)
 
     assert json.loads(body)["messages"][0]["content"] == bodies.SYSTEM
     assert len(body) == pytest.approx(size, rel=0.05)
 
 
-def test_calls_with_seeds_differ_and_are_as_long() -> None:
-    started = bodies.chat(1000, seed=True, stream=True)
-    first_value, second = (json.loads(started + bodies.number(seed)) for seed in (1, 2_000_000))
+def test_seeds_make_bodies_of_equal_length_unique() -> None:
+    incomplete = bodies.chat(1000, seed=True, stream=True)
+    first_body, second_body = (incomplete + bodies.number(seed) for seed in (1, 2_000_000))
 
-    assert first_value["seed"] != second["seed"]
-    assert first_value["stream"]
-    assert len(bodies.number(1)) == len(bodies.number(2_000_000))
+    assert json.loads(first_body)["seed"] != json.loads(second_body)["seed"]
+    assert json.loads(first_body)["stream"]
+    assert len(first_body) == len(second_body)

@@ -1,4 +1,4 @@
-"""What programs under test take, as the kernel says it."""
+"""CPU time, memory and lifetime of measured programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 from bench.processes import (
     CORES,
+    NICE,
     TICK_S,
-    URGENT,
     compile_modules,
     free_port,
-    memory_of,
+    parse_memory_mb,
+    parse_stat,
     program,
-    session_of,
 )
 
 SERVER = """
@@ -27,73 +27,12 @@ import socket, sys, threading
 def work():
     for _ in range(6_000_000): pass
 threads = [threading.Thread(target=work) for _ in range(2)]
-for each in threads: each.start()
-for each in threads: each.join()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
 with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
     while True: server.accept()
 """
-
-
-def test_the_session_and_the_time_are_read_behind_any_name() -> None:
-    stat = "12 (a (b) c) S 3 4 77 0 -1 0 1 2 3 4 150 50 9 9 20 0 1"
-
-    assert session_of(stat) == (77, 200 * TICK_S)
-
-
-def test_our_own_process_is_read() -> None:
-    session, seconds = session_of(Path("/proc/self/stat").read_text())
-
-    assert session == os.getsid(0)
-    assert seconds > 0
-
-
-def test_memory_is_what_is_in_use_with_its_share_of_the_rest() -> None:
-    rollup = "00-ff rollup\nRss:  9000 kB\nPss:  2048 kB\nPss_Dirty:  1 kB\n"
-
-    assert memory_of(rollup) == 2
-
-
-@pytest.mark.process  # it starts a program, by way of the rig
-async def test_a_program_is_measured_with_all_its_threads() -> None:
-    port = free_port()
-
-    async with program(port, sys.executable, "-c", SERVER, str(port)) as running:
-        spend, memory = running.cpu_s(), running.memory_mb()
-
-    assert spend > 0.1
-    assert memory > 1
-    assert running.ready_s > 0
-    assert running.process.returncode is not None
-
-
-@pytest.mark.process
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may come before others")
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="sessions share alike")
-async def test_a_program_in_its_place_comes_before_other_sessions() -> None:
-    port = free_port()
-
-    async with program(port, sys.executable, "-c", SERVER, str(port), cores=CORES) as running:
-        group = Path(f"/proc/{running.process.pid}/autogroup").read_text()
-
-    assert group.endswith(f"nice {URGENT}\n")
-
-
-@pytest.mark.process
-async def test_a_program_that_ends_at_once_is_told() -> None:
-    with pytest.raises(RuntimeError, match="does not listen"):
-        async with program(free_port(), sys.executable, "-c", "pass"):
-            pass
-
-
-def test_modules_are_compiled_as_an_installation_has_them(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("ONE = 1\n")
-
-    compile_modules(tmp_path)
-
-    assert [path.suffix for path in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
-
-
-HOLDER = """
+PARENT = """
 import asyncio, sys
 from bench.processes import program
 async def main(port, *command):
@@ -104,20 +43,79 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+def test_stat_is_parsed_with_any_process_name() -> None:
+    stat = "12 (a (b) c) S 3 4 77 0 -1 0 1 2 3 4 150 50 9 9 20 0 1"
+
+    assert parse_stat(stat) == (77, 200 * TICK_S)
+
+
+def test_stat_of_this_process_is_parsed() -> None:
+    session, seconds = parse_stat(Path("/proc/self/stat").read_text())
+
+    assert session == os.getsid(0)
+    assert seconds > 0
+
+
+def test_memory_is_the_proportional_set_size() -> None:
+    rollup = "00-ff rollup\nRss:  9000 kB\nPss:  2048 kB\nPss_Dirty:  1 kB\n"
+
+    assert parse_memory_mb(rollup) == 2
+
+
 @pytest.mark.process
-async def test_a_program_ends_with_the_process_that_started_it() -> None:
+async def test_program_is_measured_with_its_threads() -> None:
+    port = free_port()
+
+    async with program(port, sys.executable, "-c", SERVER, str(port)) as running:
+        cpu_s, memory_mb = running.cpu_s(), running.memory_mb()
+
+    assert cpu_s > 0.1
+    assert memory_mb > 1
+    assert running.ready_s > 0
+    assert running.process.returncode is not None
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0, reason="requires root")
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="requires autogroups")
+async def test_pinned_program_has_priority() -> None:
+    port = free_port()
+
+    async with program(port, sys.executable, "-c", SERVER, str(port), cores=CORES) as running:
+        group = Path(f"/proc/{running.process.pid}/autogroup").read_text()
+
+    assert group.endswith(f"nice {NICE}\n")
+
+
+@pytest.mark.process
+async def test_program_that_ends_at_once_raises() -> None:
+    with pytest.raises(RuntimeError, match="does not listen"):
+        async with program(free_port(), sys.executable, "-c", "pass"):
+            pass
+
+
+def test_modules_are_compiled(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("ONE = 1\n")
+
+    compile_modules(tmp_path)
+
+    assert [path.suffix for path in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
+
+
+@pytest.mark.process
+async def test_program_ends_with_its_parent() -> None:
     port = free_port()
     command = (sys.executable, "-m", "bench.upstream", str(port))
-    holder = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDER, str(port), *command, stdout=PIPE
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, str(port), *command, stdout=PIPE
     )
-    assert holder.stdout is not None
-    assert await holder.stdout.readline() == b"ready\n"
+    assert parent.stdout is not None
+    assert await parent.stdout.readline() == b"ready\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
-    holder.kill()
+    parent.kill()
 
-    with suppress(ConnectionResetError):  # either way, nothing has the other end open
+    with suppress(ConnectionResetError):  # the socket is closed in either case
         assert await reader.read() == b""
     writer.close()
-    await holder.wait()
+    await parent.wait()

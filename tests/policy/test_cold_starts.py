@@ -123,11 +123,11 @@ async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpst
 @pytest.mark.heavy
 @pytest.mark.process
 async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path) -> None:
-    rules, _ = cold.sets(None)["rules, then the same"]
+    rules, _ = cold.guard_sets(None)["rules, then the same"]
     async with serving_module("bench.upstream") as port:
-        result = await cold.start(tmp_path, port, (rules, with_more(rules)), watched_s=1.0)
+        result = await cold.measure_start(tmp_path, port, (rules, with_more(rules)), start_s=1.0)
 
-    assert (result.refused, len(result.calls_ms) > cold.CALLERS) == (0, True)
+    assert (result.refused, len(result.calls_ms) > cold.CLIENTS) == (0, True)
     assert result.loop_ms / 1000 < LAG_S
 
 
