@@ -137,6 +137,6 @@ def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
         if isinstance(item, Text):
             path = None if is_whole else place_of(frame, item.path)
             yield path or item.path, item
-    for text, place, _ in () if is_whole else delta_texts(frame):
+    for text, place in () if is_whole else delta_texts(frame):
         is_call = isinstance(place, Part) and place.kind in JSON_KINDS | CALLS
         yield (choice_of(place), place if is_call else text.kind), text._replace(path=(text.kind,))

@@ -22,11 +22,11 @@ from proxy.guards.stream.frame_texts import (
     delta_texts,
     is_json,
     other_texts,
+    path_of,
     place_of,
     unknown_place,
     with_changes,
     without,
-    without_deltas,
 )
 from proxy.guards.stream.part_stream import HeldGroup, HeldText, PartStream, unsigned
 from proxy.guards.stream.text_filter import TextFilter
@@ -106,7 +106,7 @@ class StreamFilter:
         if stream is None or TEXT_WEIGHT + stream.weight(delta.text) > LIGHT:
             return None
         self._latest = delta.part
-        stream.append(HeldText(frame, 0, delta.slot, len(delta.text)))
+        stream.append(HeldText(frame, path_of(frame, 0), len(delta.text)))
         return self._start_first(stream.feed(delta.text))
 
     def read(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
@@ -136,8 +136,6 @@ class StreamFilter:
     def take_in_turns(self, step: FrameTexts) -> Iterator[list[Frame]]:
         """Do so piece by piece of long texts: each is inspected when it is asked for."""
         frame, going = self._inspected(step)
-        if frame is None:
-            return
         released = [closed for event in frame.events for closed in self._closed(frame, event)]
         if frame.last:
             released += self.close()
@@ -155,7 +153,7 @@ class StreamFilter:
         if waiting is None:
             released += unsigned(frame, self._edited)
         else:
-            waiting.append(HeldText(frame, -1, (), 0))
+            waiting.append(HeldText(frame, (), 0))
         yield self._start_first(released)
 
     def close(self) -> list[Frame]:
@@ -189,10 +187,10 @@ class StreamFilter:
             elif isinstance(event, Stop | Fault):
                 yield from self._streams.values()
 
-    def _inspected(self, step: FrameTexts) -> tuple[Frame | None, list[FrameText]]:
+    def _inspected(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
         """Return a frame with its complete texts masked and without those that a client may join to
-        others, and the texts that are left to inspect. The frame is None if nothing is left."""
-        frame, changes, hides = step.frame, dict[Path, str](), False
+        others, and the texts that are left to inspect."""
+        frame, going, changes, hides = step.frame, list[FrameText](), dict[Path, str](), False
         for text in step.complete:
             masked_text = self._masked(frame, text)
             if masked_text is not None:
@@ -200,17 +198,19 @@ class StreamFilter:
             if self._joinable.omits(frame, text):
                 changes[text.path] = ""
                 hides = hides or text.kind == "logprobs"
-        omitted, going = list[FrameText](), list[FrameText]()
         for item in step.going:
-            (omitted if self._joinable.omits_going(frame, item) else going).append(item)
-        changes |= {item.text.path: "" for item in omitted if item.event < 0}
-        if not going and any(item.event >= 0 for item in omitted):
-            return without_deltas(with_changes(frame, changes)), going
-        changes |= {(item.event,): "" for item in omitted if item.event >= 0}
+            if self._joinable.omits_going(frame, item):
+                changes[item.text.path] = ""
+            else:
+                going.append(item)
         changed = with_changes(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
-            going = _moved(frame, changed, going)
-        return _without_logprobs(changed, going) if hides else (changed, going)
+            paths = moved(frame.doc or {}, changed.doc or {}, [item.text.path for item in going])
+            going = [
+                item._replace(text=item.text._replace(path=path))
+                for item, path in zip(going, paths, strict=True)
+            ]
+        return (without(changed, "logprobs") if hides else changed), going
 
     def _masked(self, frame: Frame, text: Text) -> str | None:
         """Return a complete text with its findings masked. None if there are none. Texts at one
@@ -231,9 +231,9 @@ class StreamFilter:
 
     def _feed_texts(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
         """Feed the texts of a frame to their filters."""
-        texts = [HeldText(frame, item.event, item.text.path, len(item.text.text)) for item in going]
+        texts = [HeldText(frame, item.text.path, len(item.text.text)) for item in going]
         streams = [self._stream(item) for item in going]
-        group = HeldGroup(texts) if len(texts) > 1 else None
+        group = HeldGroup(texts, streams) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):
             held_text.group = group
             stream.append(held_text)
@@ -285,7 +285,7 @@ class StreamFilter:
             if isinstance(event, Attach | Native) and event.part is not None:
                 is_parent = isinstance(latest, Part) and latest.parent is event.part
                 stream = self._streams.get(latest if latest and is_parent else event.part)
-        return stream if stream is not None and stream.is_waiting else None
+        return stream if stream is not None and stream.head is not None else None
 
     def _streams_of(self, choice: int) -> list[PartStream]:
         return [
@@ -335,29 +335,6 @@ class StreamFilter:
             return []
         opening, self._opening = self._opening, None
         return [*starts, *(frame for frame in opening if frame not in starts)]
-
-
-def _moved(old_frame: Frame, new_frame: Frame, going: list[FrameText]) -> list[FrameText]:
-    """Return the texts of a frame where members of its document have other names."""
-    if old_frame.doc is None or new_frame.doc is None:
-        return going
-    old = [item.text.path for item in going if item.event < 0]
-    new = iter(moved(old_frame.doc, new_frame.doc, old))
-    return [
-        item if item.event >= 0 else item._replace(text=item.text._replace(path=next(new)))
-        for item in going
-    ]
-
-
-def _without_logprobs(frame: Frame, going: list[FrameText]) -> tuple[Frame, list[FrameText]]:
-    numbers_kept = [
-        number
-        for number, event in enumerate(frame.events)
-        if not (isinstance(event, Attach) and event.name == "logprobs")
-    ]
-    numbers = {old: new for new, old in enumerate(numbers_kept)}
-    frame = without(frame, "logprobs")
-    return frame, [item._replace(event=numbers.get(item.event, -1)) for item in going]
 
 
 def _size(place: Part | Place) -> int:

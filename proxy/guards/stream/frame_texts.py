@@ -64,25 +64,30 @@ def choice_of(place: Part | Place) -> int:
 
 
 class FrameText(NamedTuple):
-    """A text of a frame that later frames carry on at the same place. `event` is the number of its
-    delta, -1 if only the document has it."""
+    """A text of a frame that later frames carry on at the same place."""
 
     text: Text
     place: Part | Place
-    event: int = -1
 
 
 def delta_texts(frame: Frame) -> list[FrameText]:
     """Return the texts of the deltas of a frame."""
     return [
         FrameText(
-            Text(event.slot, event.text, KIND_OF[event.part.kind], role="assistant"),
+            Text(path_of(frame, number), event.text, KIND_OF[event.part.kind], role="assistant"),
             event.part,
-            number,
         )
         for number, event in enumerate(frame.events)
         if isinstance(event, Delta)
     ]
+
+
+def delta_at(frame: Frame, path: Path) -> Delta | None:
+    """Return the delta whose text is at a path."""
+    for number, event in enumerate(frame.events):
+        if isinstance(event, Delta) and path_of(frame, number) == path:
+            return event
+    return None
 
 
 def other_texts(frame: Frame) -> Iterator[Found]:
@@ -113,7 +118,7 @@ def path_of(frame: Frame, number: int) -> Path:
     """Return the path of the value of an event, which starts with `number` if the document does
     not have the value."""
     event, doc = frame.events[number], frame.doc or {}
-    if isinstance(event, Begin | Attach) and event.slot and frame.doc is not None:
+    if isinstance(event, Begin | Attach | Delta) and event.slot and frame.doc is not None:
         return event.slot
     if isinstance(event, Start):
         return _start_path(doc, event, number)
@@ -220,51 +225,28 @@ def _numbers(doc: Json) -> Iterator[object]:
 VALUED = (Start, Begin, Delta, Attach, Extension)
 
 
-def with_text(frame: Frame, number: int, text: str, *, is_masked: bool) -> Frame:
-    """Return a frame with another text of its delta with this number. A masked one has no log
-    probabilities, as their tokens spell the text."""
-    delta, doc, events = frame.events[number], frame.doc, frame.events
-    if not isinstance(delta, Delta):
-        raise TypeError(type(delta))
-    slot = delta.slot
-    if doc is not None and slot:
-        doc = put(doc, slot, text)  # arguments may be an object there
-        doc = replaced(doc, {slot: text}) if is_masked else doc
-    if len(events) == 1:
-        events = (Delta(delta.part, text, slot),)
-    else:
-        events = (*events[:number], Delta(delta.part, text, slot), *events[number + 1 :])
-    changed = Frame(
-        events,
-        family=frame.family,
-        doc=doc,
-        model_call=frame.model_call,
-        size=frame.size,
-        last=frame.last,
-    )
-    return without(changed, "logprobs") if is_masked else changed
-
-
 def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
-    """Return a frame with other texts at paths that `frame_texts` gave."""
+    """Return a frame with other texts at paths of its texts. A changed delta loses its log
+    probabilities, because their tokens spell the text."""
     if not changes:
         return frame
     doc = frame.doc
-    in_doc = {
-        path: text
-        for path, text in changes.items()
-        if not isinstance(path[0], int) and _takes(doc, path)
-    }
-    if doc is not None and in_doc:
-        doc = replaced(doc, in_doc)
-        frame = _reread(
-            frame, doc, is_renamed=any(isinstance(path[-1], MemberName) for path in in_doc)
-        )
+    deltas = [delta for path in changes if (delta := delta_at(frame, path)) is not None]
+    if doc is not None:
+        for delta in deltas:
+            if delta.slot:
+                doc = put(doc, delta.slot, "")  # arguments may be an object there
+        in_doc = {
+            path: text
+            for path, text in changes.items()
+            if not isinstance(path[0], int) and _takes(doc, path)
+        }
+        frame = _reread(frame, replaced(doc, in_doc), in_doc) if in_doc else frame
     alone = {path: text for path, text in changes.items() if isinstance(path[0], int)}
     values: Any = {number: _value(event) for number, event in enumerate(frame.events)}
     for number, value in replaced(values, alone).items() if alone else ():
         frame = _with_event(frame, int(number), value)
-    return frame
+    return without(frame, "logprobs") if deltas else frame
 
 
 def without(frame: Frame, name: str) -> Frame:
@@ -287,26 +269,15 @@ def without(frame: Frame, name: str) -> Frame:
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
-def without_deltas(frame: Frame) -> Frame | None:
-    """Return a frame without its deltas, and what belongs to them. None if nothing else is left."""
-    slots: dict[Path, str] = {
-        event.slot: "" for event in frame.events if isinstance(event, Delta) and event.slot
-    }
-    events = tuple(each for each in frame.events if not isinstance(each, Delta | Attach))
-    if not events:
-        return None
-    doc = frame.doc if frame.doc is None else replaced(frame.doc, slots)
-    return frame._replace(events=events, doc=doc, raw=None)
-
-
-def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
-    """Return a frame with another document, whose values its events have too."""
+def _reread(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Frame:
+    """Return a frame with a changed document, whose values its events have too."""
+    is_renamed = any(isinstance(path[-1], MemberName) for path in changes)
     events = list(frame.events)
     for number, event in enumerate(frame.events):
         if isinstance(event, UsageReport):
             events[number] = _with_usage(event, frame.doc or {}, doc)
             continue
-        slot = event.slot if isinstance(event, Delta) else path_of(frame, number)
+        slot = path_of(frame, number)
         is_valued = isinstance(event, VALUED) and slot != (number,)
         if not is_valued or not _has(frame.doc, slot):
             continue
@@ -314,7 +285,9 @@ def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
         value: Any = doc
         for step in place:
             value = value[step]
-        changed: Any = event if isinstance(event, Delta) else _with_value(event, value)
+        if isinstance(event, Delta):
+            value = changes.get(slot, event.text)
+        changed: Any = _with_value(event, value)
         is_placed = isinstance(event, Begin | Attach | Delta)
         events[number] = changed._replace(slot=place) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
@@ -378,8 +351,6 @@ def _with_event(frame: Frame, number: int, value: Any) -> Frame:
     event = frame.events[number]
     if value == _value(event):
         return frame
-    if isinstance(event, Delta):
-        return with_text(frame, number, value, is_masked=False)
     events = (*frame.events[:number], _with_value(event, value), *frame.events[number + 1 :])
     return frame._replace(events=events, raw=None)
 
@@ -391,6 +362,8 @@ def _with_value(event: Event, value: Any) -> Any:
         case Begin(call=call) if call is not None:
             members = value if isinstance(value, dict) else {"name": value}
             return event._replace(call=call._replace(**members))
+        case Delta():
+            return event._replace(text=value)
         case Attach() | Extension():
             return event._replace(value=value)
         case _:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from weakref import ReferenceType, ref
+from collections.abc import Sequence
 
-from proxy.guards.stream.frame_texts import with_changes, with_text, without
+from proxy.guards.stream.frame_texts import delta_at, with_changes, without
 from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guards.text.walk import Path
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
@@ -15,44 +14,37 @@ from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
 class HeldText:
     """A text of a frame that waits, of which `unclear` characters are not clear yet.
 
-    `event` is the number of its delta, -1 for a text that only the document has, at `path`.
-    `group` are all texts of the frame if it has several. `next` waits behind it in its stream.
+    `path` is its path in the frame. `group` is None if the frame has no other text.
     """
 
-    __slots__ = (
-        *("clear", "event", "frame", "group", "is_masked", "is_split", "next", "path", "size"),
-        *("stream", "unclear"),
-    )
+    __slots__ = ("clear", "frame", "group", "is_changed", "path", "size", "unclear")
 
-    def __init__(self, frame: Frame, event: int, path: Path, unclear: int) -> None:
+    def __init__(self, frame: Frame, path: Path, unclear: int) -> None:
         self.frame = frame
-        self.event = event
         self.path = path
         self.unclear = unclear
         self.clear: list[str] = []
         self.size = 0
-        self.is_masked = self.is_split = False
+        self.is_changed = False
         self.group: HeldGroup | None = None
-        self.next: HeldText | None = None
-        self.stream: ReferenceType[PartStream] | None = None  # weak, as the stream has this text
 
 
 class HeldGroup:
-    """The texts of one frame, which leave together."""
+    """The texts of one frame and their streams. The texts leave together."""
 
-    __slots__ = ("_ready", "texts")
+    __slots__ = ("_ready", "streams", "texts")
 
-    def __init__(self, texts: Sequence[HeldText]) -> None:
+    def __init__(self, texts: Sequence[HeldText], streams: Sequence[PartStream]) -> None:
         self.texts = texts
+        self.streams = streams
         self._ready = 0
 
     def is_ready(self) -> bool:
         """Return True if each text is clear, and at the head of its queue but for others of the
         group. A text stays so until the group leaves, so it is checked once."""
         while self._ready < len(self.texts):
-            text = self.texts[self._ready]
-            stream = _stream_of(text)
-            if text.unclear or (stream is not None and stream._queue[0].group is not self):
+            head = self.streams[self._ready].head
+            if self.texts[self._ready].unclear or head is None or head.group is not self:
                 return False
             self._ready += 1
         return True
@@ -61,18 +53,19 @@ class HeldGroup:
 class PartStream:
     """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
 
-    __slots__ = ("__weakref__", "_edited", "_filter", "_queue", "_unclear", "ends")
+    __slots__ = ("_edited", "_filter", "_queue", "_unclear", "ends")
 
     def __init__(self, text_filter: TextFilter, edited: set[Part], *, ends: bool) -> None:
         self._filter = text_filter
         self._edited = edited
         self._queue: deque[HeldText] = deque()
-        self._unclear: HeldText | None = None  # the first of the queue that is not clear
+        self._unclear: deque[HeldText] = deque()  # those of the queue that are not clear
         self.ends = ends
 
     @property
-    def is_waiting(self) -> bool:
-        return bool(self._queue)
+    def head(self) -> HeldText | None:
+        """The text that leaves next."""
+        return self._queue[0] if self._queue else None
 
     def weight(self, text: str) -> int:
         return self._filter.weight(text)
@@ -82,12 +75,9 @@ class PartStream:
 
     def append(self, held_text: HeldText) -> None:
         """Let a text wait, whose characters are fed next."""
-        held_text.stream = ref(self)
-        if self._unclear is not None:
-            self._queue[-1].next = held_text
-        elif held_text.unclear:
-            self._unclear = held_text
         self._queue.append(held_text)
+        if held_text.unclear:
+            self._unclear.append(held_text)
 
     def feed(self, text: str) -> list[Frame]:
         """Take the next characters, return the frames that they release."""
@@ -102,25 +92,21 @@ class PartStream:
         """Return all frames that wait, because the text has ended."""
         return self._released(self._filter.close())
 
-    def _released(self, pieces: Iterable[ReleasedPiece]) -> list[Frame]:
+    def _released(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
         out: list[Frame] = []
         for piece in pieces:
             self._take(piece, out)
         self._drain(out)
-        held_text = self._queue[0] if self._queue else None
+        held_text = self.head
         if held_text is not None and held_text.size > self._filter.lookback:
-            delta = _splittable(held_text)
-            if delta is not None:
-                out.append(_split(held_text, delta))
+            out += _split(held_text)
         return out
 
     def _take(self, piece: ReleasedPiece, out: list[Frame]) -> None:
         """Spread a piece over the texts that it is of. A replacement goes to the first of them."""
         text, size = piece.text, piece.size
         while size:
-            held_text = self._unclear
-            if held_text is None:
-                raise ValueError("A filter released more text than it was fed.")
+            held_text = self._unclear[0]
             length = min(held_text.unclear, size)
             released, text = (text, "") if piece.changed else (text[:length], text[length:])
             held_text.clear.append(released)
@@ -128,64 +114,32 @@ class PartStream:
             held_text.unclear -= length
             size -= length
             if piece.changed:
-                held_text.is_masked = True
-                self._note(held_text)
+                held_text.is_changed = True
+                delta = delta_at(held_text.frame, held_text.path)
+                if delta is not None:
+                    self._edited.add(delta.part)
             if not held_text.unclear:
-                while self._unclear is not None and not self._unclear.unclear:
-                    self._unclear = self._unclear.next
+                self._unclear.popleft()
                 self._drain(out)
 
     def _drain(self, out: list[Frame]) -> None:
         """Return the frames at the head that are clear, and those of other streams that these
         held up."""
-        stream: PartStream = self
-        blocked_streams: list[PartStream] = []
-        while True:
-            held_text = stream._queue[0] if stream._queue else None
-            if (
-                held_text is None
-                or held_text.unclear
-                or (held_text.group and not held_text.group.is_ready())
-            ):
-                if not blocked_streams:
-                    return
-                stream = blocked_streams.pop()
-            elif held_text.group is None:
+        streams = [self]
+        while streams:
+            held_text = streams[-1].head
+            group = None if held_text is None else held_text.group
+            if held_text is None or held_text.unclear or (group and not group.is_ready()):
+                streams.pop()
+                continue
+            texts, of_texts = (
+                (group.texts, group.streams) if group else ((held_text,), streams[-1:])
+            )
+            changes = {text.path: "".join(text.clear) for text in texts if text.is_changed}
+            out += unsigned(with_changes(held_text.frame, changes), self._edited)
+            for stream in of_texts:
                 stream._queue.popleft()
-                out += stream._frames_of(held_text)
-            else:
-                out.append(_with_texts(held_text.frame, held_text.group.texts))
-                streams = [
-                    other_stream
-                    for text in held_text.group.texts
-                    if (other_stream := _stream_of(text))
-                ]
-                for other_stream in streams:
-                    other_stream._queue.popleft()
-                blocked_streams += [
-                    stream,
-                    *reversed(
-                        [other_stream for other_stream in streams if other_stream is not stream]
-                    ),
-                ]
-                stream = blocked_streams.pop()
-
-    def _note(self, held_text: HeldText) -> None:
-        event = held_text.frame.events[held_text.event] if held_text.event >= 0 else None
-        if isinstance(event, Delta):
-            self._edited.add(event.part)
-
-    def _frames_of(self, held_text: HeldText) -> list[Frame]:
-        if held_text.is_masked or held_text.is_split:
-            text = "".join(held_text.clear)
-            if held_text.event < 0:
-                return [with_changes(held_text.frame, {held_text.path: text})]
-            return [
-                with_text(held_text.frame, held_text.event, text, is_masked=held_text.is_masked)
-            ]
-        return (
-            [held_text.frame] if held_text.event >= 0 else unsigned(held_text.frame, self._edited)
-        )
+            streams += [stream for stream in reversed(of_texts) if stream is not streams[-1]]
 
 
 def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
@@ -197,54 +151,21 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
     return [frame]
 
 
-def _splittable(held_text: HeldText) -> Delta | None:
-    """Return the delta of a text that may leave in two frames, or None. A writer of Responses puts
-    a text without a document into the event that repeats it."""
-    delta = (
-        held_text.frame.events[held_text.event]
-        if held_text.event >= 0 and held_text.group is None
-        else None
-    )
-    if not isinstance(delta, Delta) or delta.part.kind not in SHOWN | CALLS:
-        return None
-    return delta if held_text.frame.family != "responses" or _is_delta(held_text.frame) else None
-
-
-def _split(held_text: HeldText, delta: Delta) -> Frame:
-    """Return a frame with the clear beginning of a text, and leave the rest in ``held``. The rest
-    has no document if the frame has other events than the text and its values."""
+def _split(held_text: HeldText) -> list[Frame]:
+    """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``. The
+    rest has no document if the frame has other events than the text and its values. A writer of
+    Responses puts a text without a document into the event that repeats it."""
     frame = held_text.frame
-    clear_frame = with_text(
-        frame, held_text.event, "".join(held_text.clear), is_masked=True
-    )._replace(last=False)
-    if not _is_delta(frame):
-        empty_delta = Delta(delta.part, "")
-        held_text.frame = Frame(
-            (empty_delta,), frame.family, model_call=frame.model_call, last=frame.last
-        )
-    if held_text.frame.doc is None:
-        held_text.event = 0
-    held_text.clear, held_text.size, held_text.is_split = [], 0, True
-    return clear_frame
-
-
-def _is_delta(frame: Frame) -> bool:
-    """Return True if a frame has only a text and its values."""
-    return all(isinstance(event, Delta | Attach) for event in frame.events)
-
-
-def _stream_of(held_text: HeldText) -> PartStream | None:
-    return None if held_text.stream is None else held_text.stream()
-
-
-def _with_texts(frame: Frame, texts: Iterable[HeldText]) -> Frame:
-    changes: dict[Path, str] = {}
-    for held_text in texts:
-        if not held_text.is_masked:
-            continue
-        text = "".join(held_text.clear)
-        if held_text.event >= 0:
-            frame = with_text(frame, held_text.event, text, is_masked=True)
-        else:
-            changes[held_text.path] = text
-    return with_changes(frame, changes)
+    delta = None if held_text.group else delta_at(frame, held_text.path)
+    is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
+    if delta is None or delta.part.kind not in SHOWN | CALLS:
+        return []
+    if frame.family == "responses" and not is_delta:
+        return []
+    clear_frame = with_changes(frame, {held_text.path: "".join(held_text.clear)})
+    if not is_delta:
+        events = (Delta(delta.part, ""),)
+        held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)
+        held_text.path = (0,)
+    held_text.clear, held_text.size, held_text.is_changed = [], 0, True
+    return [clear_frame._replace(last=False)]

@@ -49,12 +49,12 @@ def moved(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> list[Path]:
         new: Any = new_doc
         steps = list(path)
         for depth, step in enumerate(path):
-            if isinstance(old, dict):
+            if isinstance(old, dict) and not isinstance(step, int):
                 if path[:depth] not in names:
                     names[path[:depth]] = dict(zip(old, new, strict=True))
                 steps[depth] = names[path[:depth]][step]
             elif not isinstance(old, list):
-                break
+                break  # an event, or a segment of arguments
             old, new = old[step], new[steps[depth]]
         moved_paths.append(tuple(steps))
     return moved_paths
