@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientPayloadError, ClientSession
 from hypothesis import settings
 from pytest_aiohttp.plugin import AiohttpRawServer
 
@@ -92,6 +92,8 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     raw: bytes
+    is_cut: bool = False
+    """True if the connection was closed before the end of the body."""
 
     @property
     def json(self) -> Any:
@@ -134,7 +136,13 @@ class Proxy:
         sent_body = {"data": body} if isinstance(body, bytes) else {"json": body}
         headers = headers or {"authorization": f"Bearer {self.key}"}
         async with self.client.request(method, path, headers=headers, **sent_body) as response:
-            return Reply(response.status, response.headers, await response.read())
+            pieces, is_cut = list[bytes](), False
+            try:
+                async for piece in response.content.iter_any():
+                    pieces.append(piece)
+            except ClientPayloadError:
+                is_cut = True
+        return Reply(response.status, response.headers, b"".join(pieces), is_cut)
 
     async def metrics(self) -> str:
         """Scrape the admin port."""

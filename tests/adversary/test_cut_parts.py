@@ -20,9 +20,8 @@ from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMED
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
+from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, pieces
-from tests.guards.test_reported import ask
-from tests.guards.test_run import guarded
 from tests.guards.whole.test_text_batches import KEY, OWN
 from tests.test_pipeline import ROUTES
 from tools.hidden import detector
@@ -150,15 +149,15 @@ CHATS = [name for name in NAMED if ROUTES[name].chat]
 @pytest.mark.parametrize("name", CHATS)
 async def test_cut_stays_masked(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("Fine.")))
-    async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
+    async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as proxy:
         for text, plant in SAYS.values():
             if "bad.example" in text:
                 continue
             for index in (text.find(plant) or 7, text.find(plant) + len(plant), len(text) // 2):
                 cut = [{"type": "text", "text": item} for item in (text[:index], text[index:])]
-                status, read, _ = await ask(client, ROUTES[name], asked(cut))
+                reply = await ask_route(proxy, ROUTES[name], asked(cut))
 
-                assert b"guardrail_blocked" in read, (status, cut)
+                assert b"guardrail_blocked" in reply.raw, (reply.status, cut)
     assert upstream.requests == []
 
 
@@ -168,7 +167,7 @@ async def test_no_cut_of_an_answer_reaches_a_client(
     name: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     rules = GUARDS.replace("}", f", action: {action}}}")
-    async with guarded(tmp_path, upstream, f"output: [{rules}]") as (_, client):
+    async with guarded(tmp_path, upstream, f"output: [{rules}]") as proxy:
         for text, plant in SAYS.values():
             if not plant or "bad.example" in text:
                 continue
@@ -176,6 +175,6 @@ async def test_no_cut_of_an_answer_reaches_a_client(
                 index = text.find(plant)
                 cut = FORMS[form]([text[:index], text[index:]])
                 upstream.answer_with(answer({**chat("a"), **answered(cut)}))
-                status, read, _ = await ask(client, ROUTES[name])
+                reply = await ask_route(proxy, ROUTES[name])
 
-                assert plant.encode() not in read, (status, cut)
+                assert plant.encode() not in reply.raw, (reply.status, cut)

@@ -13,8 +13,7 @@ import pytest
 from proxy.guards.text.base64_text import data_of
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
-from tests.guards.test_reported import ask
-from tests.guards.test_run import guarded
+from tests.guards.calls import ask_route, guarded
 from tests.test_pipeline import ROUTES, Route
 
 Json = dict[str, Any]
@@ -80,12 +79,11 @@ def said(route: Route, text: str) -> Json:
 async def look(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Callable[..., Any]]:
     """Ask under a guard of the word; give the bytes of the answer."""
     rule = f"output: [{{guard: keywords, words: [{WORD}]}}]"
-    async with guarded(tmp_path, upstream, rule) as (_, client):
+    async with guarded(tmp_path, upstream, rule) as proxy:
 
         async def looked(route: Route, script: Any, *, streamed: bool) -> bytes:
             upstream.answer_with(script)
-            _, read, _ = await ask(client, route, route.said, streamed=streamed)
-            return read
+            return (await ask_route(proxy, route, route.said, streamed=streamed)).raw
 
         yield looked
 
@@ -222,14 +220,11 @@ async def test_no_id_of_a_call_is_a_text_that_nobody_reads(look: Callable[..., A
 async def test_response_headers_carry_no_text(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES["openai-chat"]
     upstream.answer_with(answer(chat("a"), 200, f"openai-model: {LONG}", "openai-version: 1"))
-    async with guarded(tmp_path, upstream, "output: [{guard: keywords, words: [x]}]") as (
-        _,
-        client,
-    ):
-        body = {**route.body(streamed=False), "model": "support-chat"}
-        async with client.post(route.path, headers=route.credential, json=body) as response:
-            assert WORD not in str(response.headers)
-            assert response.headers["openai-version"] == "1"
+    async with guarded(tmp_path, upstream, "output: [{guard: keywords, words: [x]}]") as proxy:
+        reply = await ask_route(proxy, route)
+
+    assert WORD not in str(reply.headers)
+    assert reply.headers["openai-version"] == "1"
 
 
 DATA: Mapping[str, str] = {

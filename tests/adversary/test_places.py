@@ -22,11 +22,10 @@ from tests.adversary.test_hidden_words import NAMED, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
+from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
 from tests.guards.test_coverage import bodies, fed, planted
-from tests.guards.test_reported import ask
-from tests.guards.test_run import guarded
 from tests.guards.text.test_walk import MARK, PATHS
 from tests.test_pipeline import ROUTES, Route
 from tools.hidden import detector
@@ -305,15 +304,15 @@ async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstr
     route = ROUTES[name]
     upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))
     tried = islice(zip(cycle(REQUEST), turns([*FORMS]), strict=False), 60)
-    async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
+    async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as proxy:
         for place, (form, plant) in tried:
             fields = REQUEST[place](FORMS[form](PLANTS[plant]))
             known_values = {
                 key: value for key, value in fields.items() if key in (*route.said, "zq")
             }
-            _, read, _ = await ask(client, route, {**route.said, **known_values})
+            reply = await ask_route(proxy, route, {**route.said, **known_values})
 
-            assert b"guardrail_blocked" in read, (place, form, plant)
+            assert b"guardrail_blocked" in reply.raw, (place, form, plant)
     assert upstream.requests == []
 
 
@@ -327,14 +326,14 @@ BESIDE: Mapping[str, Json] = {
 @pytest.mark.parametrize("name", STREAMED_ROUTES)
 async def test_guards_chunk(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
-    async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as (_, client):
+    async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as proxy:
         for plant, place in BESIDE.items():
             for pieces in cuts(PLANTS[plant]):
                 events = [event(a_word(route), **planted(place, piece)) for piece in pieces]
                 upstream.answer_with(stream(events))
-                _, read, _ = await ask(client, route, route.said, streamed=True)
+                reply = await ask_route(proxy, route, route.said, streamed=True)
 
-                assert spells(documents(read.decode()), PLANTS[plant]) is None, place
+                assert spells(documents(reply.raw.decode()), PLANTS[plant]) is None, place
 
 
 def a_word(route: Route) -> Json:

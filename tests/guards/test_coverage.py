@@ -9,7 +9,6 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,10 +34,10 @@ from tests.doubles import (
     text_item,
 )
 from tests.for_each import for_each
+from tests.guards.calls import ask_route
+from tests.guards.conftest import Guard
 from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
-from tests.guards.test_reported import ask
-from tests.guards.test_run import guarded
 from tests.guards.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, fields, hub
 from tests.test_pipeline import Route, every_route
 from tools.disguises import MUST, SHOULD, WORDS_ONLY
@@ -267,7 +266,7 @@ async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> 
 
 @every_route
 async def test_no_route_shows_what_blocks(
-    route: Route, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    route: Route, streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
@@ -277,10 +276,10 @@ async def test_no_route_shows_what_blocks(
         document = response(item)
         events = response_events(item_events(0, item, *text), document=document)
     upstream.answer_with(stream(events) if streamed else answer(document))
-    guards = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
-    async with guarded(tmp_path, upstream, guards) as (_, client):
-        _, read, _ = await ask(client, route, route.said, streamed=streamed)
+    proxy = await guard(f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]")
 
-    assert b"blocked this call." in read  # Messages has no codes in its bodies
-    assert WORD.encode() not in read
-    assert KEY[:4].encode() not in read
+    reply = await ask_route(proxy, route, route.said, streamed=streamed)
+
+    assert b"blocked this call." in reply.raw  # Messages has no codes in its bodies
+    assert WORD.encode() not in reply.raw
+    assert KEY[:4].encode() not in reply.raw

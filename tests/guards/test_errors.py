@@ -1,33 +1,37 @@
-"""What an upstream says against a call is shown as an answer is: as guards leave it."""
+"""Output guards inspect what an upstream writes into an error."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.guards.run import error_texts, rewrite, withhold
 from proxy.telemetry.log import canonical
+from tests.conftest import Proxy
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
-from tests.guards.test_run import ask, guarded
-from tests.test_pipeline import BEARER
+from tests.guards.calls import EMAIL, ask, decision_metric, verdicts
+from tests.guards.conftest import Guard
 
-EMAIL = "jane@example.com"
 BLOCK = "output: [{guard: keywords, words: [hippo]}]"
 MASK = "output: [{guard: pii, entities: [email], action: mask, fields: [content]}]"
 BLOCK_CONTENT = "output: [{guard: keywords, words: [hippo], fields: [content]}]"
 WITHHELD = "The upstream rejected the request as invalid (status 400)."
 PRESIDIO = "{guard: presidio, url: 'http://127.0.0.1:9', entities: [PERSON]}"
 FLAG = "output: [{guard: keywords, words: [hippo], action: flag}]"
+STREAMED = pytest.mark.parametrize("streamed", [False, True])
 
 
 def refusal(message: str, **options: Any) -> Script:
     return answer({"error": {"message": message, "type": "invalid_request_error", **options}}, 400)
 
 
+async def explanation(proxy: Proxy, record: Any) -> str:
+    return await proxy.read(f"/explain/{record.head.request_id}")
+
+
+@STREAMED
 @pytest.mark.parametrize(
     ("guards", "message", "output"),
     [
@@ -37,22 +41,22 @@ def refusal(message: str, **options: Any) -> Script:
         (FLAG, "No hippo here.", "No hippo here."),
     ],
 )
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_guards_look_at_the_error_of_an_upstream(
+async def test_error_message_is_inspected(
     guards: str,
     message: str,
     output: str,
     streamed: bool,
-    tmp_path: Path,
+    guard: Guard,
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(refusal(message))
-    async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        status, _, reply = await ask(client, "A question", stream=streamed)
-        [record] = await proxy.sink.wait()
-        explained = await _explained(client, proxy.admin, record.head.request_id)
+    proxy = await guard(guards)
 
-    assert (status, reply["error"]["message"]) == (400, output)
+    reply = await ask(proxy, "A question", stream=streamed)
+
+    [record] = await proxy.sink.wait()
+    explained = await explanation(proxy, record)
+    assert (reply.status, reply.error["message"]) == (400, output)
     assert message not in explained
     assert "upstream_refused, upstream status 400" in explained
 
@@ -60,6 +64,7 @@ async def test_guards_look_at_the_error_of_an_upstream(
 CAPTURE = "capture: {{share: 100%, fields: {}}}"
 
 
+@STREAMED
 @pytest.mark.parametrize(
     ("policy", "is_captured"),
     [
@@ -68,43 +73,39 @@ CAPTURE = "capture: {{share: 100%, fields: {}}}"
         (CAPTURE.format("[output]"), False),
         (FLAG, False),
     ],
-    ids=["all captured", "requests captured", "responses captured", "nothing captured"],
 )
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_messages_of_upstreams_are_logged_only_if_captured(
-    streamed: bool, policy: str, is_captured: bool, tmp_path: Path, upstream: ScriptedUpstream
+async def test_error_message_is_logged_only_if_captured(
+    policy: str, is_captured: bool, streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     quoted = {"error": {"message": f"No: a secret of {EMAIL}", "type": "t", "code": "c"}}
-    scripts = [answer(quoted, status) for status in (400, 401, 404, 413, 422, 429, 500, 503, 529)]
-    async with guarded(tmp_path, upstream, policy) as (proxy, client):
-        for number, script in enumerate(
-            [*scripts, stream([quoted])][: None if streamed else -1], 1
-        ):
-            upstream.answer_with(script)
-            status, body, _ = await ask(client, "a secret", stream=streamed)
-            record = (await proxy.sink.wait(number))[-1]
-            line = canonical(record)
-            explained = await _explained(client, proxy.admin, record.head.request_id)
+    statuses = (400, 401, 404, 413, 422, 429, 500, 503, 529)
+    scripts = [answer(quoted, status) for status in statuses]
+    proxy = await guard(policy)
+    for script in [*scripts, stream([quoted])] if streamed else scripts:
+        upstream.answer_with(script)
+        reply = await ask(proxy, "a secret", stream=streamed)
+        [record] = await proxy.sink.wait()
+        line = canonical(record)
+        explained = await explanation(proxy, record)
+        proxy.sink.forget()
 
-            output = "No: a secret of [EMAIL]" if is_captured and b"a secret" in body else None
-            assert (line["upstream_error_text"], line["error"] is None) == (output, False), status
-            assert "secret" not in explained + str({**line, "upstream_error_text": None}), status
+        output = "No: a secret of [EMAIL]" if is_captured and b"a secret" in reply.raw else None
+        assert (line["upstream_error_text"], line["error"] is None) == (output, False)
+        assert "secret" not in explained + str({**line, "upstream_error_text": None})
 
 
-async def test_short_words_that_a_guard_does_not_let_pass_are_left_out(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_blocked_code_and_param_are_dropped(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(refusal("No.", code="hippo", param="a hippo"))
-    async with guarded(tmp_path, upstream, BLOCK) as (_, client):
-        status, body, reply = await ask(client, "A question")
+    proxy = await guard(BLOCK)
 
-    assert status == 400
-    assert b"hippo" not in body
-    assert reply["error"]["code"] == "upstream_refused"
+    reply = await ask(proxy, "A question")
+
+    assert (reply.status, b"hippo" in reply.raw) == (400, False)
+    assert reply.error["code"] == "upstream_refused"
 
 
 @pytest.mark.parametrize(
-    ("guards", "verdicts"),
+    ("guards", "expected"),
     [
         (BLOCK, {"keywords": "blocked"}),
         (MASK, {"pii": "masked"}),
@@ -113,43 +114,35 @@ async def test_short_words_that_a_guard_does_not_let_pass_are_left_out(
         (f"{BLOCK[:-1]}, {PRESIDIO}]", {"keywords": "blocked", "presidio": "not_applicable"}),
     ],
 )
-async def test_what_guards_say_of_an_error_is_told(
-    guards: str, verdicts: dict[str, str], tmp_path: Path, upstream: ScriptedUpstream
+async def test_results_for_an_error_are_recorded(
+    guards: str, expected: dict[str, str], guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(refusal(f"No hippo here, {EMAIL}."))
-    async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        await ask(client, "A question")
-        [record] = await proxy.sink.wait()
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+    proxy = await guard(guards)
 
+    await ask(proxy, "A question")
+
+    [record] = await proxy.sink.wait()
     logged = canonical(record)["guards"]
-    assert {item["guard"]: item["verdict"] for item in logged} == verdicts
+    metrics = await proxy.metrics()
+    assert {item["guard"]: item["verdict"] for item in logged} == expected
     assert {item["stage"] for item in logged} <= {"output"}
-    for guard, verdict in verdicts.items():
-        labels = f'guard="{guard}",shadow="false",stage="output",verdict="{verdict}"'
-        assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in metrics
+    assert all(decision_metric(name, "output", expected[name]) in metrics for name in expected)
 
 
-async def test_an_error_in_a_stream_is_looked_at_too(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    events = chat_events("Hello")[:1]
-    upstream.answer_with(stream([*events, {"error": {"message": "No hippo here.", "code": 400}}]))
-    async with guarded(tmp_path, upstream, BLOCK) as (_, client):
-        _, body, _ = await ask(client, "A question", stream=True)
+async def test_error_event_is_inspected(guard: Guard, upstream: ScriptedUpstream) -> None:
+    error = {"error": {"message": "No hippo here.", "code": 400}}
+    upstream.answer_with(stream([chat_events("Hello")[0], error]))
+    proxy = await guard(BLOCK)
 
-    assert b"hippo" not in body
+    assert b"hippo" not in (await ask(proxy, "A question", stream=True)).raw
 
 
-async def ask_several(client: aiohttp.ClientSession) -> tuple[int, dict[str, Any]]:
-    body = {"model": ["first", "second"], "prompt": "A question"}
-    async with client.post("/v1/completion", headers=BEARER, json=body) as response:
-        return response.status, await response.json()
+SEVERAL = {"model": ["first", "second"], "prompt": "A question"}
 
 
 @pytest.mark.parametrize(
-    ("guards", "output", "verdicts"),
+    ("guards", "output", "expected"),
     [
         (BLOCK, WITHHELD, ["passed", "blocked"]),
         (BLOCK_CONTENT, WITHHELD, ["passed", "blocked"]),
@@ -157,46 +150,47 @@ async def ask_several(client: aiohttp.ClientSession) -> tuple[int, dict[str, Any
         (FLAG, f"No hippo here, {EMAIL}.", ["passed"]),
     ],
 )
-async def test_what_is_said_against_one_model_of_a_list_is_looked_at_as_against_a_call(
-    guards: str, output: str, verdicts: list[str], tmp_path: Path, upstream: ScriptedUpstream
+async def test_error_of_one_of_several_models_is_inspected(
+    guards: str, output: str, expected: list[str], guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.by_model = {
-        "first": refusal(f"No hippo here, {EMAIL}."),
-        "second": answer(legacy(" two")),
-    }
-    async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        status, reply = await ask_several(client)
-        [record] = await proxy.sink.wait()
+    failed = refusal(f"No hippo here, {EMAIL}.")
+    upstream.by_model = {"first": failed, "second": answer(legacy(" two"))}
+    proxy = await guard(guards)
 
-    assert status == 200
-    first_value, second = reply["choices"]
-    assert (first_value["text"], first_value["finish_reason"]) == ("", "error")
-    assert first_value["error"] == {"message": output, "code": "upstream_refused"}
-    assert (second["text"], "error" in second) == (" two", False)
-    assert [result.verdict for _, result in record.guard_results()] == verdicts
+    reply = await proxy.send("/v1/completion", SEVERAL)
+
+    [record] = await proxy.sink.wait()
+    failed_choice, choice = reply.json["choices"]
+    assert reply.status == 200
+    assert (failed_choice["text"], failed_choice["finish_reason"]) == ("", "error")
+    assert failed_choice["error"] == {"message": output, "code": "upstream_refused"}
+    assert (choice["text"], "error" in choice) == (" two", False)
+    assert verdicts(record, "output") == expected
 
 
-async def test_what_is_said_against_all_models_of_a_list_is_looked_at_once(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_error_of_all_models_is_inspected_once(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(refusal("No hippo here."))
-    async with guarded(tmp_path, upstream, BLOCK_CONTENT) as (proxy, client):
-        status, reply = await ask_several(client)
-        [record] = await proxy.sink.wait()
+    proxy = await guard(BLOCK_CONTENT)
 
-    assert (status, reply["error"]["message"]) == (400, WITHHELD)
-    assert [result.verdict for _, result in record.guard_results()] == ["blocked"]
+    reply = await proxy.send("/v1/completion", SEVERAL)
+
+    [record] = await proxy.sink.wait()
+    assert (reply.status, reply.error["message"]) == (400, WITHHELD)
+    assert verdicts(record, "output") == ["blocked"]
 
 
-def test_our_own_words_stay() -> None:
+def test_own_message_is_not_inspected() -> None:
     timeout = UpstreamTimeout("idle")
 
-    assert error_texts(timeout) == []
     withhold(timeout)
+
+    assert error_texts(timeout) == []
     assert timeout.message == "The upstream timed out (idle timeout)."
 
 
-def test_nothing_of_withheld_words_is_left() -> None:
+def test_withheld_message_leaves_the_error() -> None:
     refused = UpstreamRejected(upstream_status=422, param="hippo").with_code("a", "b", "a hippo")
     denied = BlockedByUpstream(upstream_status=446).with_code(None, None, "a hippo")
     busy = UpstreamUnavailable(upstream_status=429).with_code(None, "b", "a hippo")
@@ -208,8 +202,3 @@ def test_nothing_of_withheld_words_is_left() -> None:
         assert "hippo" not in f"{error!r} {error} {error.param}"
     rewrite(denied, {("error", "message"): "so"})
     assert denied.message == "so"
-
-
-async def _explained(client: aiohttp.ClientSession, admin: str, request_id: str) -> str:
-    async with client.get(f"{admin}/explain/{request_id}", headers=BEARER) as response:
-        return await response.text()

@@ -1,16 +1,15 @@
-"""What is masked for an upstream comes back to the client, and to nobody else."""
+"""Values masked for an upstream are restored for the client, and for nobody else."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.guards.calls import ask, verdicts
+from tests.guards.conftest import Guard
 from tests.guards.echoes import echoing, shown
-from tests.guards.test_run import ask, guarded
-from tests.test_pipeline import BEARER
 
 EMAIL = "jane@example.com"
 NAME = 'Ann "Weir" é'
@@ -20,126 +19,68 @@ NAMES = f"{{guard: keywords, words: ['{NAME}'], action: mask, restore: true}}"
 INPUT = f"input: [{PII}, {NAMES}]"
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 11, 500])
-async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed(
-    size: int, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 11, 500])
+async def test_values_are_restored_and_never_recorded(
+    size: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(echoing(size))
-    async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
-        status, raw, _ = await ask(client, PROMPT, stream=True)
-        [record] = await proxy.sink.wait()
+    proxy = await guard(INPUT)
 
-    assert status == 200
-    [request] = upstream.requests
-    assert EMAIL.encode() not in request.body
-    assert b"Weir" not in request.body
-    text, arguments = shown(raw)
-    assert text == PROMPT
-    assert json.loads(arguments) == {"said": [PROMPT]}
-    assert raw.rstrip().endswith(b"data: [DONE]")
-    assert {result.verdict for _, result in record.guard_results()} == {"masked"}
+    reply = await ask(proxy, PROMPT, stream=bool(size))
+
+    [record], [request] = await proxy.sink.wait(), upstream.requests
+    text, arguments = shown(reply.raw)
+    assert (reply.status, text, json.loads(arguments)) == (200, PROMPT, {"said": [PROMPT]})
+    assert reply.raw.rstrip().endswith(b"data: [DONE]") is bool(size)
+    assert set(verdicts(record, "input")) == {"masked"}
     assert record.billing.tokens.total == 8
+    recorded = f"{request.body!r} {record.guard_results()} {await proxy.metrics()} {proxy.log}"
+    assert EMAIL not in recorded
+    assert "Weir" not in recorded
 
 
-async def test_a_whole_answer_has_its_values_back(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(echoing())
-    async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, raw, _ = await ask(client, PROMPT)
+async def test_unknown_placeholder_stays(guard: Guard, upstream: ScriptedUpstream) -> None:
+    text = "[EMAIL_bcdfghjkmnpq] and [EMAIL_1_00000000]"
+    upstream.answer_with(answer(chat(text)))
+    proxy = await guard(INPUT)
 
-    text, arguments = shown(raw)
-    assert (text, json.loads(arguments)) == (PROMPT, {"said": [PROMPT]})
+    assert shown((await ask(proxy, PROMPT)).raw)[0] == text
 
 
-async def test_a_placeholder_that_was_never_sent_is_not_restored(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    fields = "[EMAIL_bcdfghjkmnpq] and [EMAIL_1_00000000]"
-    upstream.answer_with(answer(chat(fields)))
-    async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, _, reply = await ask(client, PROMPT)
-
-    assert reply["choices"][0]["message"]["content"] == fields
-
-
-async def test_guards_of_the_answer_look_before_values_are_put_back(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(echoing())
-    output = "output: [{guard: pii, entities: [email], action: block}]"
-    async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (proxy, client):
-        status, raw, _ = await ask(client, PROMPT, stream=True)
-        [record] = await proxy.sink.wait()
-
-    assert (status, shown(raw)[0]) == (200, PROMPT)
-    assert [r.verdict for stage, r in record.guard_results() if stage == "output"] == ["passed"]
-
-
-async def test_both_ways_through_windows_leave_what_was_said(
-    tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("{guard: pii, entities: [email], action: block}", PROMPT),
+        (
+            "{guard: keywords, words: [again], action: mask}",
+            PROMPT.replace("again", "[WORD]"),
+        ),
+    ],
+)
+async def test_output_guards_inspect_placeholders(
+    output: str, text: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(echoing(2))
-    output = "output: [{guard: keywords, words: [again], action: mask}]"
-    async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (_, client):
-        _, raw, _ = await ask(client, PROMPT, stream=True)
+    proxy = await guard(f"{INPUT}, output: [{output}]")
 
-    assert shown(raw)[0] == PROMPT.replace("again", "[WORD]")
+    reply = await ask(proxy, PROMPT, stream=True)
+
+    assert (reply.status, shown(reply.raw)[0]) == (200, text)
 
 
-async def test_a_stream_that_breaks_off_shows_all_that_was_clear(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_broken_stream_releases_all_it_held(guard: Guard, upstream: ScriptedUpstream) -> None:
     text = f"{EMAIL} [["
     upstream.answer_with(echoing(1, cut=True))
-    async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
-        messages = [{"role": "user", "content": text}]
-        body = {"model": "search-answers", "messages": messages, "stream": True}
-        async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
-            raw = await response.read()
-        [record] = await proxy.sink.wait()
+    proxy = await guard(INPUT)
 
-    assert shown(raw)[0] == text
-    assert record.outcome == "upstream_error"
+    reply = await ask(proxy, text, stream=True)
+
+    [record] = await proxy.sink.wait()
+    assert (shown(reply.raw)[0], record.outcome) == (text, "upstream_error")
 
 
-async def test_no_value_is_on_record_or_in_metrics(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(echoing())
-    async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
-        await ask(client, PROMPT, stream=True)
-        [record] = await proxy.sink.wait()
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
-        everything = f"{record.guard_results()} {metrics} {proxy.log}"
-
-    assert "masked" in everything
-    assert EMAIL not in everything
-    assert "Weir" not in everything
-
-
-async def test_what_is_kept_is_what_was_shown_for_what_was_sent(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(echoing())
-    guards = f"{INPUT}, cache: {{ttl: 1h, tool_calls: true}}"
-    async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        texts = []
-        for email in (EMAIL, EMAIL, "john@example.com"):
-            _, raw, _ = await ask(client, f"Write to {email}")
-            texts.append(shown(raw)[0])
-        records = await proxy.sink.wait(3)
-
-    assert texts == [f"Write to {EMAIL}"] * 2 + ["Write to john@example.com"]
-    assert [record.cache for record in records] == ["miss", "hit", "miss"]
-
-
-async def test_without_findings_a_stream_passes_as_it_came(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_without_placeholders_passes(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(chat_events("a [", "[b", " c")))
-    async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, raw, _ = await ask(client, "Hi", stream=True)
+    proxy = await guard(INPUT)
 
-    assert shown(raw)[0] == "a [[b c"
+    assert shown((await ask(proxy, "Hi", stream=True)).raw)[0] == "a [[b c"

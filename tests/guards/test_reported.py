@@ -1,4 +1,4 @@
-"""What clients of Enkrypt and of Portkey learn of guards, over real calls; others learn nothing."""
+"""Results of guards in responses: clients of Enkrypt and Portkey read them, others do not."""
 
 from __future__ import annotations
 
@@ -6,153 +6,232 @@ import json
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy_events, stream
-from tests.guards.test_run import guarded
-from tests.test_pipeline import MESSAGES, ROUTES, Route
+from tests.conftest import Reply
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    legacy_events,
+    stream,
+)
+from tests.guards.calls import ask_route, chat_answer, cut, guarded
+from tests.guards.conftest import Guard
+from tests.guards.matching.test_passages import PROMPT
+from tests.test_pipeline import MESSAGES, ROUTES
 
 FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"
 BLOCK = "{guard: keywords, name: rivals, words: [hippo]}"
 SHADOW = "{guard: keywords, name: rivals, words: [hippo], mode: shadow}"
 HIPPO = {"messages": [{"role": "user", "content": "a hippo"}]}
 ENKRYPT, PORTKEY, OPENAI = (ROUTES[f"{name}-chat"] for name in ("enkrypt", "portkey", "openai"))
+WORD = {"keyword_detected": 1}
+STAGES = pytest.mark.parametrize("stage", ["input", "output"])
 
 
-async def ask(
-    client: aiohttp.ClientSession, route: Route, fields: Any = MESSAGES, *, streamed: bool = False
-) -> tuple[int, bytes, dict[str, Any]]:
-    body = {**route.body(streamed=streamed, **fields), "model": "support-chat"}
-    read = b""
-    async with client.post(route.path, headers=route.credential, json=body) as response:
-        try:
-            async for piece in response.content.iter_any():
-                read += piece
-        except aiohttp.ClientPayloadError:
-            read += b"(cut)"
-    return response.status, read, json.loads(read) if read.startswith(b"{") else {}
+def summaries(document: dict[str, Any]) -> tuple[Any, Any]:
+    """Return Enkrypt's summaries of the request and of the response."""
+    detections = document["enkrypt_policy_detections"]
+    return detections["input_guardrails"]["summary"], detections["output_guardrails"]["summary"]
 
 
-def found(answer: dict[str, Any]) -> tuple[Any, Any]:
-    of = answer["enkrypt_policy_detections"]
-    return of["input_guardrails"]["summary"], of["output_guardrails"]["summary"]
+def hooks(document: dict[str, Any]) -> list[Any]:
+    """Return all of Portkey's hooks."""
+    results: dict[str, list[Any]] = document["hook_results"]
+    return results["before_request_hooks"] + results["after_request_hooks"]
 
 
-@pytest.mark.parametrize("stage", ["input", "output"])
-async def test_a_flag_is_told_to_whom_it_is_promised_and_passes(
-    stage: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+@STAGES
+async def test_flag_is_reported(stage: str, guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
     fields = HIPPO if stage == "input" else MESSAGES
-    async with guarded(tmp_path, upstream, f"{stage}: [{FLAG}]") as (_, client):
-        enkrypt = await ask(client, ENKRYPT, fields)
-        portkey = await ask(client, PORTKEY, fields)
-        openai = await ask(client, OPENAI, fields)
+    proxy = await guard(f"{stage}: [{FLAG}]")
 
-    assert [enkrypt[0], portkey[0], openai[0]] == [200, 246, 200]
-    [word] = [item for item in found(enkrypt[2]) if item]
-    assert word == {"keyword_detected": 1}
-    hooks = portkey[2]["hook_results"]
-    [hook] = hooks["before_request_hooks" if stage == "input" else "after_request_hooks"]
+    replies = [await ask_route(proxy, route, fields) for route in (ENKRYPT, PORTKEY, OPENAI)]
+
+    enkrypt, portkey, openai = (reply.json for reply in replies)
+    assert [reply.status for reply in replies] == [200, 246, 200]
+    assert [item for item in summaries(enkrypt) if item] == [WORD]
+    [hook] = hooks(portkey)
+    assert bool(portkey["hook_results"]["before_request_hooks"]) is (stage == "input")
     assert (hook["id"], hook["verdict"], hook["deny"]) == ("rivals", False, False)
-    assert openai[2].keys() == chat("").keys()
+    assert openai.keys() == chat("").keys()
 
 
-@pytest.mark.parametrize("stage", ["input", "output"])
-async def test_a_block_says_what_was_found(
-    stage: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+@STAGES
+async def test_block_is_reported(stage: str, guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
     fields = HIPPO if stage == "input" else MESSAGES
-    async with guarded(tmp_path, upstream, f"{stage}: [{BLOCK}]") as (_, client):
-        enkrypt = await ask(client, ENKRYPT, fields)
-        portkey = await ask(client, PORTKEY, fields)
+    proxy = await guard(f"{stage}: [{BLOCK}]")
 
-    assert (enkrypt[0], portkey[0]) == (400, 446)
-    assert set(enkrypt[2]) == {"error", "enkrypt_policy_detections"}
-    assert {"keyword_detected": 1} in found(enkrypt[2])
-    assert portkey[2]["error"]["type"] == "hooks_failed"
-    results: dict[str, list[Any]] = portkey[2]["hook_results"]
-    [hook] = results["before_request_hooks"] + results["after_request_hooks"]
+    enkrypt, portkey = [await ask_route(proxy, route, fields) for route in (ENKRYPT, PORTKEY)]
+
+    assert (enkrypt.status, portkey.status) == (400, 446)
+    assert enkrypt.json.keys() == {"error", "enkrypt_policy_detections"}
+    assert WORD in summaries(enkrypt.json)
+    assert portkey.error["type"] == "hooks_failed"
+    [hook] = hooks(portkey.json)
     assert (hook["verdict"], hook["deny"]) == (False, True)
-    assert "hippo" not in json.dumps(portkey[2]) + json.dumps(enkrypt[2])
+    assert b"hippo" not in portkey.raw + enkrypt.raw
 
 
-async def test_a_guard_in_shadow_is_told_to_nobody(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_shadow_guard_is_not_reported(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
-    async with guarded(tmp_path, upstream, f"output: [{SHADOW}]") as (_, client):
-        portkey = await ask(client, PORTKEY)
-        enkrypt = await ask(client, ENKRYPT)
+    proxy = await guard(f"output: [{SHADOW}]")
 
-    assert (portkey[0], "hook_results" in portkey[2]) == (200, False)
-    assert found(enkrypt[2]) == ({}, {})
+    enkrypt, portkey = [await ask_route(proxy, route) for route in (ENKRYPT, PORTKEY)]
+
+    assert (portkey.status, "hook_results" in portkey.json) == (200, False)
+    assert summaries(enkrypt.json) == ({}, {})
 
 
-async def test_a_stream_of_portkeys_has_the_status_of_what_is_known_at_its_beginning(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_portkey_stream_reports_the_request_by_its_status(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events("All is ", "well.")))
-    async with guarded(tmp_path, upstream, f"input: [{FLAG}]") as (_, client):
-        flagged = await ask(client, PORTKEY, HIPPO, streamed=True)
-        plain = await ask(client, PORTKEY, streamed=True)
+    proxy = await guard(f"input: [{FLAG}]")
 
-    assert (flagged[0], plain[0]) == (246, 200)
-    assert flagged[1] == plain[1]
-    assert b"hook_results" not in flagged[1]
+    flagged = await ask_route(proxy, PORTKEY, HIPPO, streamed=True)
+    plain = await ask_route(proxy, PORTKEY, streamed=True)
+
+    assert (flagged.status, plain.status) == (246, 200)
+    assert flagged.raw == plain.raw
+    assert b"hook_results" not in flagged.raw
 
 
-async def test_a_stream_of_enkrypts_says_what_was_found_where_it_finishes(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_enkrypt_stream_reports_in_its_last_chunk(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events("A hip", "po.")))
-    async with guarded(tmp_path, upstream, f"output: [{FLAG}]") as (_, client):
-        status, raw, _ = await ask(client, ENKRYPT, streamed=True)
+    proxy = await guard(f"output: [{FLAG}]")
 
-    lines = [line for line in raw.splitlines() if b"enkrypt_policy_detections" in line]
-    assert status == 200
-    [finish] = [json.loads(line.removeprefix(b"data: ")) for line in lines]
+    reply = await ask_route(proxy, ENKRYPT, streamed=True)
+
+    [line] = [line for line in reply.raw.splitlines() if b"enkrypt_policy_detections" in line]
+    finish = json.loads(line.removeprefix(b"data: "))
+    assert reply.status == 200
     assert finish["choices"][0]["finish_reason"] == "stop"
-    assert found(finish) == ({}, {"keyword_detected": 1})
+    assert summaries(finish) == ({}, WORD)
 
 
 @pytest.mark.parametrize(
     ("name", "status"),
     [("enkrypt", 400), ("portkey", 446), ("enkrypt-chat", 400), ("portkey-chat", 446)],
 )
-async def test_a_block_on_a_stream_keeps_its_status_until_bytes_have_left(
-    name: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
+async def test_stream_blocked_after_its_head_reports_in_its_last_event(
+    name: str, status: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    route, fields = ROUTES[name], ROUTES[name].said
+    route = ROUTES[name]
     events = chat_events if route.chat else legacy_events
     long = "All is well and calm here. " * 20
-    late_events = events(long, "A hip", "po.", "x")
-    upstream.then(stream(events("A hip", "po.")), stream(late_events))
-    async with guarded(tmp_path, upstream, f"output: [{BLOCK}]") as (_, client):
-        early_value = await ask(client, route, fields, streamed=True)
-        delayed = await ask(client, route, fields, streamed=True)
+    upstream.then(stream(events("A hip", "po.")), stream(events(long, "A hip", "po.", "x")))
+    proxy = await guard(f"output: [{BLOCK}]")
 
-    assert early_value[0] == status
-    assert "enkrypt_policy_detections" in early_value[2] or "hook_results" in early_value[2]
-    assert delayed[0] == 200
-    assert delayed[1].endswith(b"(cut)")
-    last_data = delayed[1].removesuffix(b"\n\n(cut)").splitlines()[-1]
-    event = json.loads(last_data.removeprefix(b"data: "))
+    early, late = [await ask_route(proxy, route, route.said, streamed=True) for _ in range(2)]
+
+    report = "enkrypt_policy_detections" if "enkrypt" in name else "hook_results"
+    assert (early.status, report in early.json) == (status, True)
+    assert (late.status, late.is_cut) == (200, True)
+    event = json.loads(late.raw.strip().splitlines()[-1].removeprefix(b"data: "))
     assert event["error"]["code"] == "guardrail_blocked"
-    assert "enkrypt_policy_detections" in event or "hook_results" in event
+    assert report in event
 
 
-async def test_a_kept_answer_says_nothing_of_another_calls_guards(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_cached_response_reports_its_own_call(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
-    guards = f"input: [{FLAG}], output: [{FLAG.replace('rivals', 'out')}], cache: {{ttl: 1h}}"
-    async with guarded(tmp_path, upstream, guards) as (_, client):
-        first_item = await ask(client, ENKRYPT, HIPPO)
-        repeated = await ask(client, ENKRYPT, HIPPO)
+    output = FLAG.replace("rivals", "out")
+    proxy = await guard(f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}")
 
-    word = {"keyword_detected": 1}
+    replies = [await ask_route(proxy, ENKRYPT, HIPPO) for _ in range(2)]
+
     assert len(upstream.requests) == 1
-    assert (found(first_item[2]), found(repeated[2])) == ((word, word), (word, {}))
+    assert [summaries(reply.json) for reply in replies] == [(WORD, WORD), (WORD, {})]
+
+
+REQUEST = {"role": "user", "content": "How long may members of the library borrow books for?"}
+CONTEXT = "Members of the library may borrow up to 12 books for 4 weeks."
+FALSE = "Members may borrow books for 9 weeks."
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+async def test_system_prompt_does_not_leave_with_the_response(
+    size: int, guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    leak = f"Sure: {PROMPT}"
+    upstream.answer_with(chat_answer(*cut(leak, size or len(leak)), streamed=bool(size)))
+    proxy = await guard("output: [{guard: system_prompt}]")
+
+    async def send(*messages: dict[str, str]) -> Reply:
+        return await ask_route(proxy, OPENAI, {"messages": messages}, streamed=bool(size))
+
+    leaking, clean = await send({"role": "system", "content": PROMPT}, REQUEST), await send(REQUEST)
+
+    assert b"guardrail_blocked" in leaking.raw
+    assert b"refund" not in leaking.raw
+    assert (clean.status, b"guardrail_blocked" in clean.raw) == (200, False)
+
+
+async def test_response_is_judged_by_context_and_question(
+    guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    true = "Members may borrow books for 4 weeks."
+    rice = "Simmer the rice with the lid on, then fluff it with a fork."
+    upstream.then(*(answer(chat(text)) for text in (true, FALSE, rice)))
+    proxy = await guard("output: [{guard: grounded}, {guard: relevant}]")
+    request = {"messages": [REQUEST], "enkrypt_context": CONTEXT}
+
+    replies = [await ask_route(proxy, ENKRYPT, request) for _ in range(3)]
+
+    right = {"is_hallucination": 0, "adherence_score": 1}
+    wrong = {"is_hallucination": 1, "adherence_score": 0}
+    assert [reply.status for reply in replies] == [200, 200, 200]
+    assert [summaries(reply.json)[1] for reply in replies] == [
+        right | {"relevancy_score": 1},
+        wrong | {"relevancy_score": 1},
+        wrong | {"relevancy_score": 0},
+    ]
+
+
+async def test_guard_without_its_context_is_not_reported(
+    guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat(FALSE)))
+    proxy = await guard("output: [{guard: grounded, action: block}, {guard: system_prompt}]")
+
+    reply = await ask_route(proxy, ENKRYPT, {"messages": [REQUEST]})
+
+    [record] = await proxy.sink.wait()
+    assert (reply.status, summaries(reply.json)) == (200, ({}, {}))
+    results = [result.verdict for _, result in record.guard_results()]
+    assert results == ["not_applicable", "not_applicable"]
+
+
+async def test_stream_is_held_until_its_sentences_are_judged(
+    guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(chat_events("Members may borrow ", "books for 9", " weeks.")))
+    proxy = await guard("output: [{guard: grounded, action: block}]")
+    fields = {"messages": [REQUEST], "context": CONTEXT}
+
+    reply = await ask_route(proxy, OPENAI, fields, streamed=True)
+
+    assert b"guardrail_blocked" in reply.raw
+    assert b"borrow" not in reply.raw
+
+
+async def test_protected_texts_of_a_file_are_found(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "song.txt").write_text(PROMPT)
+    upstream.answer_with(answer(chat(f"As the song has it: {PROMPT}")))
+    guards = "output: [{guard: copyright, texts_from: [song.txt], share: null, action: mask}]"
+    async with guarded(tmp_path, upstream, guards) as proxy:
+        reply = await ask_route(proxy, OPENAI, {"messages": [REQUEST]})
+
+    content = reply.json["choices"][0]["message"]["content"]
+    assert content.startswith("As the song has it: [PASSAGE]")

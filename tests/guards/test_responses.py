@@ -1,16 +1,15 @@
-"""Guards over calls of Responses: every text of a question and of an answer, in its own form."""
+"""Guards over calls of Responses: texts of requests and responses that other APIs do not have."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.dialects.test_responses import ASKED, BEARER, CALLED, accumulated, streamed
-from tests.dialects.vendors.test_anthropic import HEADERS, events_of
+from tests.conftest import Proxy, Reply
+from tests.dialects.test_responses import ASKED, BEARER, CALLED, accumulated
+from tests.dialects.vendors.test_anthropic import HEADERS
 from tests.doubles import (
     Asked,
     Json,
@@ -24,29 +23,26 @@ from tests.doubles import (
     stream,
     text_item,
 )
-from tests.guards.test_messages import pieces
-from tests.guards.test_run import EMAIL, PII, WORD, guarded
+from tests.guards.calls import EMAIL, PII, WORD, cut
+from tests.guards.conftest import Guard
 
 MASKED = "[EMAIL]"
 SUMMARY: Json = {"type": "summary_text", "text": f"Ask {EMAIL}."}
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": [SUMMARY]}
 THOUGHT |= {"encrypted_content": "c2VhbGVk"}
+CALL_OF_EMAIL = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
 
 
-async def ask(
-    client: aiohttp.ClientSession, to: str = "support-chat", **options: Any
-) -> tuple[int, bytes]:
-    headers = {**BEARER, "x-headrace-deployment": to}
-    async with client.post("/v1/responses", headers=headers, json={**ASKED, **options}) as answered:
-        return answered.status, await answered.read()
+async def ask(proxy: Proxy, model: str = "support-chat", **options: Any) -> Reply:
+    headers = {**BEARER, "x-headrace-deployment": model}
+    return await proxy.send("/v1/responses", {**ASKED, **options}, headers)
 
 
-@pytest.mark.parametrize("to", ["support-chat", "search-answers"])
-async def test_every_text_of_a_question_is_masked(
-    to: str, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize("model", ["support-chat", "search-answers"])
+async def test_every_text_of_a_request_is_masked(
+    model: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(response() if to == "support-chat" else chat()))
-    call = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
+    upstream.answer_with(answer(response() if model == "support-chat" else chat()))
     output = [{"type": "input_text", "text": EMAIL}]
     request: Json = {
         "instructions": f"You are {EMAIL}.",
@@ -55,242 +51,122 @@ async def test_every_text_of_a_question_is_masked(
             {"role": "user", "content": f"From {EMAIL}."},
             {"role": "user", "content": [{"type": "input_text", "text": f"By {EMAIL}."}]},
             THOUGHT,
-            call,
+            CALL_OF_EMAIL,
             {"type": "function_call_output", "call_id": "call_1", "output": output},
         ],
     }
+    proxy = await guard(f"input: [{PII}], opaque: allow")
 
-    async with guarded(tmp_path, upstream, f"input: [{PII}], opaque: allow") as (_, client):
-        status, raw = await ask(client, to, **request)
+    reply = await ask(proxy, model, **request)
 
-    assert status == 200, raw
-    [sent_value] = upstream.requests
-    assert EMAIL not in json.dumps(sent_value.json)
-    if to == "support-chat":
-        assert sent_value.json["input"][2]["encrypted_content"] == "c2VhbGVk"
-        assert json.loads(sent_value.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
+    [sent] = upstream.requests
+    assert reply.status == 200, reply.raw
+    assert EMAIL.encode() not in sent.body
+    if model == "support-chat":
+        assert sent.json["input"][2]["encrypted_content"] == "c2VhbGVk"
+        assert json.loads(sent.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
 
 
-@pytest.mark.parametrize("where", ["instructions", "text", "arguments", "output", "summary"])
-async def test_a_word_of_the_list_is_found_wherever_it_stands(
-    where: str, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {"instructions": "hippo"},
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": "hippo"}]}]},
+        {"input": [{**CALLED, "arguments": '{"a": ["hippo"]}'}]},
+        {"input": [{"type": "function_call_output", "call_id": "call_1", "output": "hippo"}]},
+        {"input": [{**THOUGHT, "summary": [{"type": "summary_text", "text": "hippo"}]}]},
+    ],
+)
+async def test_finding_in_request_blocks(
+    request_fields: Json, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    items: dict[str, Json] = {
-        "text": {"role": "user", "content": [{"type": "input_text", "text": "hippo"}]},
-        "arguments": {**CALLED, "arguments": '{"a": ["hippo"]}'},
-        "output": {"type": "function_call_output", "call_id": "call_1", "output": "hippo"},
-        "summary": {**THOUGHT, "summary": [{"type": "summary_text", "text": "hippo"}]},
-    }
-    request: Json = {"input": [items[where]]} if where in items else {"instructions": "hippo"}
+    proxy = await guard(f"input: [{WORD}]")
 
-    async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client):
-        status, raw = await ask(client, **request)
-
-    assert status == 400, raw
+    assert (await ask(proxy, **request_fields)).status == 400
     assert upstream.requests == []
 
 
-async def test_a_whole_answer_is_masked_and_says_the_clients_own_words_again(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_echoed_instructions_are_not_inspected(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    call = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
-    values = response(THOUGHT, text_item(f"Write to {EMAIL}."), call, instructions=f"Hide {EMAIL}.")
-    upstream.answer_with(answer(values))
+    prompt = f"You are a hippo. Hide {EMAIL}."
+    items = THOUGHT, text_item(f"Write to {EMAIL}."), CALL_OF_EMAIL
+    document = response(*items, instructions=prompt)
+    upstream.answer_with(answer(document))
+    proxy = await guard(f"output: [{PII}, {WORD}]")
 
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        status, raw = await ask(client, instructions=f"Hide {EMAIL}.")
+    reply = await ask(proxy, instructions=prompt)
 
-    assert status == 200
-    full_value = json.loads(raw)
-    assert full_value["instructions"] == f"Hide {EMAIL}."
-    assert EMAIL not in json.dumps(full_value["output"])
-    assert [item["id"] for item in full_value["output"]] == ["rs_1", "msg_1", "fc_1"]
-    assert json.loads(full_value["output"][2]["arguments"]) == {"to": MASKED, "n": 1}
-    assert full_value["usage"] == values["usage"]
-
-
-async def test_a_guard_against_leaks_does_not_take_an_echo_for_one(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    prompt = "You are a hippo."
-    upstream.answer_with(answer(response(instructions=prompt)))
-
-    async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (_, client):
-        status, raw = await ask(client, instructions=prompt)
-
-    assert (status, json.loads(raw)["instructions"]) == (200, prompt)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 99])
-async def test_a_stream_is_masked_each_time_it_says_a_text_however_it_is_cut(
-    size: int, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    text = f"Write to {EMAIL} today."
-    call = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
-    items = text_item(text), call, text_item(text, "msg_2")
-    events = (
-        item_events(0, items[0], *pieces(text, size)),
-        item_events(1, call, *pieces(call["arguments"], size)),
-        item_events(2, items[2], *pieces(text, size)),
-    )
-    script = response_events(*events, document=response(*items))
-    upstream.answer_with(stream(script, is_done=False))
-
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        status, raw = await ask(client, stream=True)
-
-    assert status == 200
-    assert EMAIL.encode() not in raw
-    document = accumulated(raw)
-    first_value, calls, last_value = document["output"]
-    for item in (first_value, last_value):
-        assert item["content"][0]["text"] == f"Write to {MASKED} today."
-    assert json.loads(calls["arguments"])["n"] == 1
-    assert document["usage"] == response()["usage"]
-
-
-async def test_a_stream_that_nothing_had_to_change_says_the_same_under_guards(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    search: Json = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
-    search |= {"action": {"type": "search", "query": "capital"}}
-    started = {**search, "status": "in_progress"}
-    searched: list[Json] = [
-        {"type": "response.output_item.added", "output_index": 0, "item": started},
-        {"type": "response.web_search_call.searching", "output_index": 0, "item_id": "ws_1"},
-        {"type": "response.output_item.done", "output_index": 0, "item": search},
-    ]
-    item = text_item("It is Paris.")
-    script = response_events(
-        searched, item_events(1, item, "It is ", "Paris."), document=response(search, item)
-    )
-    upstream.answer_with(stream(script, is_done=False))
-
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        _, raw = await ask(client, stream=True)
-
-    document = accumulated(raw)
-    assert document["output"] == [search, item]
-    assert [event["type"] for event in streamed(raw)] == [event["type"] for event in script]
-
-
-async def test_what_a_tool_of_the_provider_says_is_masked(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    call: Json = {"id": "mcp_1", "type": "mcp_call", "name": "f", "server_label": "a"}
-    call |= {"arguments": "{}", "output": f"It is {EMAIL}."}
-    result = {"type": "response.output_item.done", "output_index": 0, "item": call}
-    upstream.answer_with(stream(response_events([result], document=response(call)), is_done=False))
-
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        status, raw = await ask(client, stream=True)
-
-    assert status == 200
-    assert EMAIL.encode() not in raw
-    assert raw.count(MASKED.encode()) == 2
-
-
-async def test_a_text_that_only_its_end_says_is_masked(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    item = text_item(f"Write to {EMAIL}.")
-    result = {"type": "response.output_item.done", "output_index": 0, "item": item}
-    upstream.answer_with(stream(response_events([result], document=response(item)), is_done=False))
-
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        _, raw = await ask(client, stream=True)
-
-    assert EMAIL.encode() not in raw
-    assert raw.count(f"Write to {MASKED}.".encode()) == 2
-
-
-async def test_a_blocked_stream_ends_with_an_error(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    item = text_item("A hippo.")
-    script = response_events(item_events(0, item, "A ", "hip", "po."), document=response(item))
-    upstream.answer_with(stream(script, is_done=False))
-
-    async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (_, client):
-        status, raw = await ask(client, stream=True)
-
-    assert b"hippo" not in raw
-    error = json.loads(raw)["error"] if status != 200 else events_of(raw)[-1][1]["error"]
-    assert "Guard" in error["message"]
+    output = reply.json["output"]
+    assert (reply.status, reply.json["instructions"]) == (200, prompt)
+    assert EMAIL not in json.dumps(output)
+    assert [item["id"] for item in output] == ["rs_1", "msg_1", "fc_1"]
+    assert json.loads(output[2]["arguments"]) == {"to": MASKED, "n": 1}
+    assert reply.json["usage"] == document["usage"]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_answer_that_repeats_its_question_has_the_clients_values(
-    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+async def test_echoed_request_has_the_values_of_its_client(
+    streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     async def echo(request: Asked, wire: Wire) -> None:
         body = request.json
         item = text_item(body["input"])
         document = response(item, instructions=body["instructions"])
-        events = item_events(0, item, *pieces(body["input"], 5))
+        events = item_events(0, item, *cut(body["input"], 5))
         script = stream(response_events(events, document=document), is_done=False)
         await (script if streamed else answer(document))(request, wire)
 
     upstream.answer_with(echo)
-    own_document = {"instructions": f"Hide {EMAIL}.", "input": f"Write to {EMAIL}."}
-    restored = PII.replace("}", ", restore: true}")
+    fields = {"instructions": f"Hide {EMAIL}.", "input": f"Write to {EMAIL}."}
+    proxy = await guard(f"input: [{PII.replace('}', ', restore: true}')}]")
 
-    async with guarded(tmp_path, upstream, f"input: [{restored}]") as (_, client):
-        status, raw = await ask(client, stream=streamed, **own_document)
+    reply = await ask(proxy, stream=streamed, **fields)
 
-    [sent_value] = upstream.requests
-    assert (status, EMAIL in json.dumps(sent_value.json)) == (200, False)
-    document = accumulated(raw) if streamed else json.loads(raw)
-    assert b"EMAIL" not in raw
-    assert document["instructions"] == own_document["instructions"]
-    assert document["output"][0]["content"][0]["text"] == own_document["input"]
+    [sent] = upstream.requests
+    assert (reply.status, EMAIL.encode() in sent.body) == (200, False)
+    document = accumulated(reply.raw) if streamed else reply.json
+    assert b"EMAIL" not in reply.raw
+    assert document["instructions"] == fields["instructions"]
+    assert document["output"][0]["content"][0]["text"] == fields["input"]
 
 
 CARD = "4111 1111 1111 1111"
-CARDS = "{guard: pii, entities: [card], action: mask}"
 USER: Json = {"role": "user", "content": "Pay."}
 PAYS: Json = {**CALLED, "arguments": json.dumps({"card": CARD, "n": 1})}
 OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
+MODEL = {"model": "smol-responses"}
+CLIENTS: dict[str, tuple[str, Json, dict[str, str]]] = {
+    "responses": ("/v1/responses", ASKED, BEARER),
+    "chat": ("/v1/chat/completions", {**MODEL, "messages": [USER]}, BEARER),
+    "messages": ("/v1/messages", {**MODEL, "messages": [USER], "max_tokens": 9}, HEADERS),
+}
 
 
-def calls_in_turns() -> list[Json]:
-    """The events of two calls of tools: one begins in the midst of a value of the other."""
-    started, *deltas, result, ended = item_events(
-        0, PAYS, PAYS["arguments"][:20], PAYS["arguments"][20:]
-    )
-    other_item = item_events(1, OTHER, '{"place":', ' "Paris"}')
-    turns = [started, deltas[0], *other_item[:2], deltas[1], *other_item[2:], result, ended]
-    return response_events(turns, document=response(PAYS, OTHER))
+def interleaved_calls() -> list[Json]:
+    """Return the events of two tool calls: one begins in the middle of a value of the other."""
+    arguments = PAYS["arguments"]
+    started, *deltas, result, ended = item_events(0, PAYS, arguments[:20], arguments[20:])
+    other = item_events(1, OTHER, '{"place":', ' "Paris"}')
+    events = [started, deltas[0], *other[:2], deltas[1], *other[2:], result, ended]
+    return response_events(events, document=response(PAYS, OTHER))
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["whole", "cut short"])
-@pytest.mark.parametrize("client", ["responses", "chat", "messages"])
-async def test_a_value_is_masked_though_items_take_turns_in_it(
-    client: str, ended: bool, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "cut short"])
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_interleaved_calls_hide_no_value(
+    client: str, is_complete: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    events = calls_in_turns()
-    upstream.answer_with(stream(events if ended else events[:6], is_done=False))
-    ways: dict[str, tuple[str, Json, dict[str, str]]] = {
-        "responses": ("/v1/responses", ASKED, BEARER),
-        "chat": ("/v1/chat/completions", {"model": "smol-responses", "messages": [USER]}, BEARER),
-        "messages": (
-            "/v1/messages",
-            {"model": "smol-responses", "messages": [USER], "max_tokens": 9},
-            HEADERS,
-        ),
-    }
-    path, request, headers = ways[client]
+    events = interleaved_calls()
+    upstream.answer_with(stream(events if is_complete else events[:6], is_done=False))
+    path, body, headers = CLIENTS[client]
     headers = {**headers, "x-headrace-deployment": "responses-only"}
+    proxy = await guard("output: [{guard: pii, entities: [card], action: mask}]")
 
-    async with (
-        guarded(tmp_path, upstream, f"output: [{CARDS}]") as (proxy, session),
-        session.post(path, headers=headers, json={**request, "stream": True}) as answered,
-    ):
-        raw = (await answered.read()).decode(errors="replace")
-        [record] = await proxy.sink.wait()
+    reply = await proxy.send(path, {**body, "stream": True}, headers)
 
-    assert answered.status == 200
-    assert "1111 1111" not in raw
-    assert ("[CARD]" in raw and "Paris" in raw) or not ended
-    assert record.billing.tokens is not None
-    assert record.billing.tokens.total == 8 or not ended
+    [record] = await proxy.sink.wait()
+    text = reply.raw.decode(errors="replace")
+    assert (reply.status, "1111 1111" in text) == (200, False)
+    assert ("[CARD]" in text and "Paris" in text) or not is_complete
+    assert record.billing.tokens.total == 8 or not is_complete

@@ -2,236 +2,196 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     ScriptedUpstream,
     answer,
     chat,
     chat_events,
     legacy,
+    message_events,
     stream,
+    text_events,
 )
-from tests.test_pipeline import BEARER, ROUTES, Route, texts
-
-EMAIL = "jane@example.com"
-WORD = "{guard: keywords, words: [hippo, Größe]}"
-PII = "{guard: pii, entities: [email], action: mask}"
+from tests.guards.calls import EMAIL, PII, WORD, ask, chat_answer, cut, decision_metric, verdicts
+from tests.guards.conftest import Guard
+from tests.test_pipeline import BEARER, ROUTES, texts
 
 
-@asynccontextmanager
-async def guarded(
-    folder: Path, upstream: ScriptedUpstream, guards: str
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
-    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {guards}}}\n"
-    async with (
-        running_proxy(folder / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+async def test_blocks_request(guard: Guard, upstream: ScriptedUpstream) -> None:
+    proxy = await guard(f"input: [{WORD}]")
 
+    reply = await ask(proxy, "Where is the h\u200bIPP\u043e?")
 
-async def ask(
-    client: aiohttp.ClientSession,
-    content: Any,
-    headers: dict[str, str] | None = None,
-    **options: Any,
-) -> tuple[int, bytes, dict[str, Any]]:
-    messages = [{"role": "user", "content": content}]
-    body = {"model": "search-answers", "messages": messages, **options}
-    path, headers = "/v1/chat/completions", {**BEARER, **(headers or {})}
-    async with client.post(path, headers=headers, json=body) as response:
-        raw = await response.read()
-        return response.status, raw, json.loads(raw) if raw.startswith(b"{") else {}
-
-
-async def test_a_question_with_a_word_of_the_list_is_blocked_before_anything_is_asked(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (proxy, client):
-        status, _, reply = await ask(client, "Where is the h\u200bIPP\u043e?")
-        [record] = await proxy.sink.wait()
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
-
-    assert (status, reply["error"]["code"]) == (400, "guardrail_blocked")
-    assert reply["error"]["guard"] == {"name": "keywords", "kind": "word"}
+    [record] = await proxy.sink.wait()
+    assert (reply.status, reply.error["code"]) == (400, "guardrail_blocked")
+    assert reply.error["guard"] == {"name": "keywords", "kind": "word"}
     assert upstream.requests == []
     assert (record.outcome, record.billing.cost) == ("blocked", 0)
-    labels = 'guard="keywords",shadow="false",stage="input",verdict="blocked"'
-    assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in metrics
+    assert decision_metric("keywords", "input", "blocked") in await proxy.metrics()
 
 
 @pytest.mark.parametrize("name", ROUTES)
-async def test_no_route_lets_a_word_pass(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    route: Route = ROUTES[name]
+async def test_every_route_is_guarded(name: str, guard: Guard, upstream: ScriptedUpstream) -> None:
+    route = ROUTES[name]
     words = {"messages": [{"role": "user", "content": "a hippo"}]}
     fields = words if route.chat else {"prompt": "a hippo"}
-    async with (
-        guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client),
-        client.post(
-            route.path, headers=route.credential, json=route.body(streamed=False, **fields)
-        ) as response,
-    ):
-        status = response.status
+    proxy = await guard(f"input: [{WORD}]")
 
-    assert status in (400, 446)
+    reply = await proxy.send(route.path, route.body(streamed=False, **fields), route.credential)
+
+    assert reply.status in (400, 446)
     assert upstream.requests == []
 
 
-async def test_what_is_masked_in_a_question_never_reaches_the_upstream(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_masks_request(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("Sure.")))
-    async with guarded(tmp_path, upstream, f"input: [{PII}]") as (proxy, client):
-        status, _, _ = await ask(client, f"Write to {EMAIL} please")
-        [record] = await proxy.sink.wait()
+    proxy = await guard(f"input: [{PII}]")
 
-    assert status == 200
+    reply = await ask(proxy, f"Write to {EMAIL} please")
+
+    [record] = await proxy.sink.wait()
     [request] = upstream.requests
-    assert request.json["messages"][0]["content"] == "Write to [EMAIL] please"
     [(stage, result)] = record.guard_results()
+    assert reply.status == 200
+    assert request.json["messages"][0]["content"] == "Write to [EMAIL] please"
     assert (stage, result.verdict, result.findings) == ("input", "masked", {"email": 1})
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 100])
-async def test_an_answer_is_masked_however_its_stream_is_cut(
-    pieces: int, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    text = f"Please write to {EMAIL} tomorrow."
-    cut = [text[i : i + pieces] for i in range(0, len(text), pieces)]
-    upstream.answer_with(stream(chat_events(*cut)))
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (proxy, client):
-        status, raw, _ = await ask(client, "Hi", stream=True)
-        [record] = await proxy.sink.wait()
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 100])
+async def test_masks_response(size: int, guard: Guard, upstream: ScriptedUpstream) -> None:
+    pieces = cut(f"Please write to {EMAIL} tomorrow.", size or 100)
+    upstream.answer_with(chat_answer(*pieces, streamed=bool(size)))
+    proxy = await guard(f"output: [{PII}]")
 
-    assert status == 200
-    route = ROUTES["openai-chat"]
-    assert texts(route, raw, streamed=True) == "Please write to [EMAIL] tomorrow."
-    assert raw.rstrip().endswith(b"data: [DONE]")
+    reply = await ask(proxy, "Hi", stream=bool(size))
+
+    [record] = await proxy.sink.wait()
     [(stage, result)] = record.guard_results()
+    output = texts(ROUTES["openai-chat"], reply.raw, streamed=bool(size))
+    assert (reply.status, output) == (200, "Please write to [EMAIL] tomorrow.")
+    assert reply.raw.rstrip().endswith(b"data: [DONE]") is bool(size)
     assert (stage, result.verdict, result.findings) == ("output", "masked", {"email": 1})
     assert record.billing.tokens.total == 8
 
 
-async def test_a_whole_answer_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat(f"Write to {EMAIL}.")))
-    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        _, _, reply = await ask(client, "Hi")
-
-    assert reply["choices"][0]["message"]["content"] == "Write to [EMAIL]."
-
-
-async def test_an_answer_that_is_blocked_is_a_clean_error_and_paid(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_blocked_response_is_billed(guard: Guard, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
-    async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (proxy, client):
-        status, _, reply = await ask(client, "Hi")
-        [record] = await proxy.sink.wait()
+    proxy = await guard(f"output: [{WORD}]")
 
-    assert (status, reply["error"]["code"]) == (400, "guardrail_blocked")
+    reply = await ask(proxy, "Hi")
+
+    [record] = await proxy.sink.wait()
+    assert (reply.status, reply.error["code"]) == (400, "guardrail_blocked")
     assert (record.outcome, record.billing.tokens.total) == ("blocked", 8)
 
 
-async def test_a_stream_that_is_blocked_ends_with_an_error_and_nothing_of_the_match(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_blocked_stream_ends_before_the_match(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     long = "All is well and calm here. " * 20
-    upstream.answer_with(stream(chat_events(long, "The hi", "ppo is", " here.")))
-    async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (proxy, client):
-        messages = [{"role": "user", "content": "Hi"}]
-        body = {"model": "search-answers", "messages": messages, "stream": True}
-        async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
-            raw = await response.read()
-        [record] = await proxy.sink.wait()
+    upstream.answer_with(stream(chat_events(long, "The Grö", "ße is", " here.")))
+    proxy = await guard(f"output: [{WORD}]")
 
-    assert response.status == 200
-    assert b"guardrail_blocked" in raw
-    assert b"All is well" in raw
-    assert b"hi" not in raw.partition(b"All is well")[2].replace(b"this", b"").lower() or (
-        b"hippo" not in raw.lower() and b"ppo is" not in raw
-    )
-    assert b"[DONE]" not in raw
+    reply = await ask(proxy, "Hi", stream=True)
+
+    [record] = await proxy.sink.wait()
+    assert reply.status == 200
+    assert b"guardrail_blocked" in reply.raw
+    assert b"All is well" in reply.raw
+    assert "Grö" not in reply.raw.decode()
+    assert b"[DONE]" not in reply.raw
     assert record.outcome == "blocked"
 
 
-async def test_a_guard_in_shadow_only_counts(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("Fine.")))
-    shadow = "{guard: keywords, words: [hippo], mode: shadow}"
-    async with guarded(tmp_path, upstream, f"input: [{shadow}]") as (proxy, client):
-        status, _, _ = await ask(client, "A hippo")
-        [record] = await proxy.sink.wait()
-
-    assert status == 200
-    [(_, result)] = record.guard_results()
-    assert (result.verdict, result.shadow) == ("blocked", True)
+HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
 
 
-async def test_what_no_guard_can_read_is_refused_unless_the_policy_lets_it_pass(
-    tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", HI),
+        ("/v1/messages", HI),
+        ("/v1/responses", {"input": "Hi"}),
+    ],
+)
+async def test_stream_blocked_at_its_first_words_is_an_error_response(
+    path: str, body: dict[str, Any], guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {
+        "anthropic-model": stream(message_events(text_events(0, "A hip", "po."))),
+        "smol": stream(chat_events("A hip", "po.")),
+    }
+    proxy = await guard(f"output: [{WORD}]")
+
+    for model in ("anthropic-model", "search-answers"):
+        reply = await proxy.send(path, {**body, "model": model, "stream": True})
+
+        assert (reply.status, "error" in reply.json) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "verdict"), [("mode: shadow", "blocked"), ("action: flag", "flagged")]
+)
+async def test_guard_without_effect_is_counted(
+    keys: str, verdict: str, guard: Guard, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(chat_events("A hip", "po.")))
+    rule = f"{{guard: keywords, words: [hippo], {keys}}}"
+    proxy = await guard(f"input: [{rule}], output: [{rule}]")
+
+    reply = await ask(proxy, "A hippo", stream=True)
+
+    [record] = await proxy.sink.wait()
+    assert (reply.status, reply.raw.count(b"data: ")) == (200, 5)
+    assert verdicts(record, "input") == verdicts(record, "output") == [verdict]
+    assert {result.shadow for _, result in record.guard_results()} == {verdict == "blocked"}
+
+
+@pytest.mark.parametrize(("opaque", "status"), [("", 400), ("opaque: allow, ", 200)])
+async def test_unreadable_content_is_refused_unless_allowed(
+    opaque: str, status: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
     upstream.answer_with(answer(chat("A picture.")))
-    statuses = []
-    for number, extra in enumerate(("", "opaque: allow, ")):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        async with guarded(folder, upstream, f"{extra}input: [{WORD}]") as (_, client):
-            statuses.append((await ask(client, picture))[0])
+    proxy = await guard(f"{opaque}input: [{WORD}]")
 
-    assert statuses == [400, 200]
+    assert (await ask(proxy, picture)).status == status
 
 
-async def test_rules_add_guards_and_take_them_away(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rules_add_and_remove_guards(guard: Guard, upstream: ScriptedUpstream) -> None:
     rules = (
         "rules: [{name: trusted, when: {header: {x-team: legal}}, without: {guards: [keywords]}}, "
         "{name: careful, when: {model: search-answers}, "
         "input: [{guard: length, name: short, characters: 20}]}]"
     )
     upstream.answer_with(answer(chat("Fine.")))
-    async with guarded(tmp_path, upstream, f"input: [{WORD}], {rules}") as (_, client):
-        blocked = await ask(client, "A hippo")
-        long = await ask(client, "x" * 50)
-        messages = [{"role": "user", "content": "A hippo"}]
-        body = {"model": "search-answers", "messages": messages}
-        headers = {**BEARER, "x-team": "legal"}
-        async with client.post("/v1/chat/completions", headers=headers, json=body) as response:
-            trusted = response.status
+    proxy = await guard(f"input: [{WORD}], {rules}")
 
-    assert (blocked[0], long[0], trusted) == (400, 400, 200)
-    assert blocked[2]["error"]["guard"]["name"] == "keywords"
-    assert long[2]["error"]["guard"]["name"] == "short"
+    blocked, long = await ask(proxy, "A hippo"), await ask(proxy, "x" * 50)
+    trusted = await ask(proxy, "A hippo", {"x-team": "legal"})
+
+    assert [reply.status for reply in (blocked, long, trusted)] == [400, 400, 200]
+    assert blocked.error["guard"]["name"] == "keywords"
+    assert long.error["guard"]["name"] == "short"
 
 
-async def test_an_answer_kept_under_other_guards_is_not_shown_again(
-    tmp_path: Path, upstream: ScriptedUpstream
+async def test_other_guards_share_no_cached_response(
+    guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy(f" {EMAIL}")))
-    guards = f"output: [{PII}], cache: {{ttl: 1h}}"
-    async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        outputs = []
-        body = {"model": "support-chat", "prompt": "Hi"}
-        for _ in range(2):
-            async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-                outputs.append((await response.json())["choices"][0]["text"])
-        file = proxy.policies / "policies.yaml"
-        file.write_text(file.read_text().replace("action: mask", "action: flag"))
-        headers = {**BEARER, "x-headrace-refresh-cache": "true"}
-        async with client.post("/v1/completions", headers=headers, json=body) as response:
-            outputs.append((await response.json())["choices"][0]["text"])
+    proxy = await guard(f"output: [{PII}], cache: {{ttl: 1h}}")
+    body = {"model": "support-chat", "prompt": "Hi"}
 
+    replies = [await proxy.send("/v1/completions", body) for _ in range(2)]
+    file = proxy.policies / "policies.yaml"
+    file.write_text(file.read_text().replace("action: mask", "action: flag"))
+    headers = {**BEARER, "x-headrace-refresh-cache": "true"}
+    replies.append(await proxy.send("/v1/completions", body, headers))
+
+    outputs = [reply.json["choices"][0]["text"] for reply in replies]
     assert outputs == [" [EMAIL]", " [EMAIL]", f" {EMAIL}"]
     assert len(upstream.requests) == 2

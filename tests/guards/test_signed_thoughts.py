@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +16,7 @@ from tests.dialects.test_responses import BEARER
 from tests.dialects.vendors.test_anthropic import ASKED, CALLED, HEADERS
 from tests.doubles import (
     Json,
+    Script,
     ScriptedUpstream,
     answer,
     block_events,
@@ -28,8 +27,9 @@ from tests.doubles import (
     text_item,
 )
 from tests.for_each import for_each
+from tests.guards.calls import EMAIL
+from tests.guards.conftest import Guard
 from tests.guards.stream import frames as made
-from tests.guards.test_run import EMAIL, guarded
 
 THINKING = {"type": "thinking", "thinking": f"Ask {EMAIL}.", "signature": "c2lnbmVk"}
 REDACTED = {"type": "redacted_thinking", "data": "c2VhbGVk"}
@@ -72,7 +72,7 @@ def thoughts(api: str, body: Json) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("guard", "expected"),
+    ("keys", "expected"),
     [
         ("action: mask", MASKED),
         ("action: block", None),
@@ -81,28 +81,25 @@ def thoughts(api: str, body: Json) -> list[Any]:
     ],
 )
 @pytest.mark.parametrize("api", APIS)
-async def test_returned_thoughts_are_inspected_unless_their_kind_is_left_out(
+async def test_returned_thoughts_are_inspected_unless_excluded(
     api: str,
-    guard: str,
+    keys: str,
     expected: dict[str, list[Any]] | None,
-    tmp_path: Path,
+    guard: Guard,
     upstream: ScriptedUpstream,
 ) -> None:
-    path, target, body, reply = APIS[api]
-    upstream.answer_with(answer(reply))
-    rules = f"input: [{{guard: pii, entities: [email], {guard}}}]"
+    path, target, body, document = APIS[api]
+    upstream.answer_with(answer(document))
     headers = {**(HEADERS if api == "messages" else BEARER), "x-headrace-deployment": target}
-    async with (
-        guarded(tmp_path, upstream, rules) as (_, client),
-        client.post(path, headers=headers, json=body) as answered,
-    ):
-        raw = await answered.read()
+    proxy = await guard(f"input: [{{guard: pii, entities: [email], {keys}}}]")
+
+    reply = await proxy.send(path, body, headers)
 
     if expected is None:
-        assert (answered.status, upstream.requests) == (400, []), raw
+        assert (reply.status, upstream.requests) == (400, []), reply.raw
     else:
         [request] = upstream.requests
-        assert thoughts(api, request.json) == expected[api], json.dumps(request.json)
+        assert thoughts(api, request.json) == expected[api], request.body
 
 
 FIELDS = message(THINKING, REDACTED, CALLED, stop_reason="tool_use")
@@ -121,39 +118,40 @@ EVENTS = message_events(
 CHANGED = {**THINKING, "thinking": f"Tell {EMAIL}."}
 
 
+async def send_twice(
+    guard: Guard, upstream: ScriptedUpstream, script: Script, action: str, first: Json, second: Json
+) -> list[Any]:
+    """Return the thoughts of the second request as the upstream received them."""
+    upstream.then(script, answer(message()))
+    headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
+    proxy = await guard(f"input: [{{guard: pii, entities: [email], action: {action}}}]")
+    for body in (first, second):
+        reply = await proxy.send("/v1/messages", body, headers)
+        assert reply.status == 200, reply.raw
+    return thoughts("messages", upstream.requests[-1].json)
+
+
 @pytest.mark.parametrize("action", ["mask", "block"])
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_thought_of_the_last_turn_returns_unchanged(
-    streamed: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
+    streamed: bool, action: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(FIELDS))
-    rules = f"input: [{{guard: pii, entities: [email], action: {action}}}]"
-    headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
-    async with guarded(tmp_path, upstream, rules) as (_, client):
-        async with client.post(
-            "/v1/messages", headers=headers, json={**ASKED, "stream": streamed}
-        ) as first_response:
-            await first_response.read()
-        upstream.answer_with(answer(message()))
-        async with client.post("/v1/messages", headers=headers, json=MESSAGES) as second:
-            raw = await second.read()
+    script = stream(EVENTS, is_done=False) if streamed else answer(FIELDS)
+    first = {**ASKED, "stream": streamed}
 
-    assert second.status == 200, raw
-    assert thoughts("messages", upstream.requests[-1].json) == UNCHANGED["messages"]
+    returned = await send_twice(guard, upstream, script, action, first, MESSAGES)
+
+    assert returned == UNCHANGED["messages"]
 
 
-async def test_changed_thought_is_inspected(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(FIELDS))
-    headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
-    turns = [{**MESSAGES["messages"][1], "content": [CHANGED, REDACTED, CALLED]}]
-    changed = {**MESSAGES, "messages": [MESSAGES["messages"][0], *turns, MESSAGES["messages"][2]]}
-    rules = "input: [{guard: pii, entities: [email], action: mask}]"
-    async with guarded(tmp_path, upstream, rules) as (_, client):
-        for body in (ASKED, changed):
-            async with client.post("/v1/messages", headers=headers, json=body) as request:
-                await request.read()
+async def test_changed_thought_is_inspected(guard: Guard, upstream: ScriptedUpstream) -> None:
+    user, assistant, result = MESSAGES["messages"]
+    turn = {**assistant, "content": [CHANGED, REDACTED, CALLED]}
+    changed = {**MESSAGES, "messages": [user, turn, result]}
 
-    assert thoughts("messages", upstream.requests[-1].json) == [REDACTED, CALLED]
+    returned = await send_twice(guard, upstream, answer(FIELDS), "mask", ASKED, changed)
+
+    assert returned == [REDACTED, CALLED]
 
 
 def plan_of(*upstreams: str) -> Plan:
@@ -222,27 +220,21 @@ BROKEN_MASKED = {**SIGNED, "thinking": "Write to [EMAIL_1]"}
 TEXT = {"type": "text", "text": "jane@example.com"}
 
 
-def asked(*blocks: object) -> dict[str, object]:
+def asked(*blocks: object) -> Json:
     return {"messages": [{"role": "assistant", "content": [*blocks]}, {"role": "user"}]}
 
 
-def test_a_signed_block_that_was_masked_is_left_out_and_others_stay() -> None:
-    document_after = asked(BROKEN_MASKED, {**TEXT, "text": "[EMAIL_1]"})
-
-    assert without_broken(asked(SIGNED, TEXT), document_after) == asked(
-        {**TEXT, "text": "[EMAIL_1]"}
-    )
+MASKED_TEXT = {**TEXT, "text": "[EMAIL_1]"}
 
 
-def test_a_block_that_was_not_masked_stays() -> None:
-    document_after = asked(SIGNED, {**TEXT, "text": "[EMAIL_1]"})
-
-    assert without_broken(asked(SIGNED, TEXT), document_after) == document_after
-
-
-def test_a_message_of_nothing_else_is_left_out() -> None:
-    assert without_broken(asked(SIGNED), asked(BROKEN_MASKED)) == {"messages": [{"role": "user"}]}
-
-
-def test_a_request_without_messages_is_as_it_was() -> None:
-    assert without_broken({"prompt": "a"}, {"prompt": "b"}) == {"prompt": "b"}
+@for_each(
+    ("body", "masked", "expected"),
+    [
+        (asked(SIGNED, TEXT), asked(BROKEN_MASKED, MASKED_TEXT), asked(MASKED_TEXT)),
+        (asked(SIGNED, TEXT), asked(SIGNED, MASKED_TEXT), asked(SIGNED, MASKED_TEXT)),
+        (asked(SIGNED), asked(BROKEN_MASKED), {"messages": [{"role": "user"}]}),
+        ({"prompt": "a"}, {"prompt": "b"}, {"prompt": "b"}),
+    ],
+)
+def test_masked_signed_blocks_are_dropped(body: Json, masked: Json, expected: Json) -> None:
+    assert without_broken(body, masked) == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +22,8 @@ from tests.doubles import (
     stream,
     text_events,
 )
-from tests.guards.test_messages import pieces
-from tests.guards.test_run import guarded
+from tests.guards.calls import cut
+from tests.guards.conftest import Guard
 
 WORD, MASK = "hippopotamus", "[WORD]"
 PLAIN = "See the river, and no animal at all, for a day or two."
@@ -57,7 +56,7 @@ def events_in_parts(index: int, item: Json, started: Json, kind: str, size: int)
     return [
         {"type": "response.output_item.added", "output_index": index, "item": started},
         *([{"type": f"{step}.added", **empty}] if spoken.part_type else []),
-        *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in pieces(text, size)),
+        *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in cut(text, size)),
         {"type": f"{spoken.event}.done", **where, spoken.member: text},
         *([{"type": f"{step}.done", **part}] if spoken.part_type else []),
         {"type": "response.output_item.done", "output_index": index, "item": item},
@@ -88,7 +87,7 @@ def native_events(index: int, name: str, text: str, size: int) -> tuple[Json, li
     where: Json = {"item_id": item["id"], "output_index": index}
     return {**item, member: text}, [
         {"type": "response.output_item.added", "output_index": index, "item": {**item, member: ""}},
-        *({"type": f"{event}.delta", **where, "delta": piece} for piece in pieces(text, size)),
+        *({"type": f"{event}.delta", **where, "delta": piece} for piece in cut(text, size)),
         {"type": f"{event}.done", **where, member: text},
         {
             "type": "response.output_item.done",
@@ -130,16 +129,15 @@ def responses_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
 
 def block(index: int, kind: str, text: str, size: int) -> list[Json]:
     if kind == "text":
-        return text_events(index, *pieces(text, size))
+        return text_events(index, *cut(text, size))
     if kind == "thinking":
-        thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(text, size)]
+        thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in cut(text, size)]
         signed = {"type": "signature_delta", "signature": "c2lnbmVk"}
         return block_events(
             index, {"type": kind, "thinking": "", "signature": ""}, *thoughts, signed
         )
     deltas = [
-        {"type": "input_json_delta", "partial_json": piece}
-        for piece in pieces(arguments(text), size)
+        {"type": "input_json_delta", "partial_json": piece} for piece in cut(arguments(text), size)
     ]
     started = {"type": kind, "id": f"toolu_{index}", "name": "look_up", "input": {}}
     return block_events(index, started, *deltas)
@@ -156,13 +154,13 @@ def messages_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
 
 def chat_deltas(kind: str, index: int, text: str, size: int) -> Iterator[Json]:
     if kind not in ("function", "custom"):
-        yield from ({kind: piece} for piece in pieces(text, size))
+        yield from ({kind: piece} for piece in cut(text, size))
         return
     member = "arguments" if kind == "function" else "input"
     text = arguments(text) if kind == "function" else text
     head = {"index": index, "id": f"call_{index}", "type": kind, kind: {"name": "f", member: ""}}
     yield {"tool_calls": [head]}
-    for piece in pieces(text, size):
+    for piece in cut(text, size):
         yield {"tool_calls": [{"index": index, kind: {member: piece}}]}
 
 
@@ -270,35 +268,32 @@ FAMILIES: dict[str, tuple[str, str, Json, dict[str, str], Script, Reading, Seque
     ("family", "kind"), [(family, kind) for family in FAMILIES for kind in FAMILIES[family][-1]]
 )
 async def test_guard_changes_only_text_of_deltas(
-    family: str, kind: str, rule: str, texts: str, tmp_path: Path, upstream: ScriptedUpstream
+    family: str, kind: str, rule: str, texts: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     """For every cut, types, indexes, ids, numbers and final items are those of the upstream."""
-    path, to, body, headers, script, read, kinds = FAMILIES[family]
-    headers = {**headers, "x-headrace-deployment": to}
+    path, model, body, headers, script, read, kinds = FAMILIES[family]
+    headers = {**headers, "x-headrace-deployment": model}
     order = [kinds[0], kind, kinds[0], kind] if kind != kinds[0] else [kind, kind]
-    text = TEXTS[texts]
+    proxy = await guard(RULES[rule])
+    adjacent = family != "chat"
+    for size in SIZES:
+        events = script(order, TEXTS[texts], size)
+        upstream.answer_with(stream(events, is_done=family == "chat"))
 
-    async with guarded(tmp_path, upstream, RULES[rule]) as (_, client):
-        for size in SIZES:
-            events = script(order, text, size)
-            upstream.answer_with(stream(events, is_done=family == "chat"))
-            async with client.post(
-                path, headers=headers, json={**body, "stream": True}
-            ) as response_item:
-                raw = await response_item.read()
-            assert response_item.status == 200, raw
-            outputs = read(raw)
-            adjacent = family != "chat"
-            expected = masked(joined(events, adjacent=adjacent))
-            assert joined(outputs, adjacent=adjacent) == expected, size
-            assert take(outputs[-1])[0] == expected[-1][0]
+        reply = await proxy.send(path, {**body, "stream": True}, headers)
+
+        outputs = read(reply.raw)
+        expected = masked(joined(events, adjacent=adjacent))
+        assert reply.status == 200, reply.raw
+        assert joined(outputs, adjacent=adjacent) == expected, size
+        assert take(outputs[-1])[0] == expected[-1][0]
 
 
 @pytest.mark.parametrize("size", [1, 60_000])
 @pytest.mark.parametrize("kind", BY_KIND)
 @pytest.mark.parametrize("at_end", ["item", "response"])
 async def test_text_without_deltas_is_masked_in_place(
-    at_end: str, kind: str, size: int, tmp_path: Path, upstream: ScriptedUpstream
+    at_end: str, kind: str, size: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     """An item that only its last event, or only the end of the response, has as a whole."""
     text = f"{TEXTS['finding']} {'a river ' * (size // 8)}"
@@ -309,15 +304,9 @@ async def test_text_without_deltas_is_masked_in_place(
     ]
     events = response_events(result, document=response(*items))
     upstream.answer_with(stream(events, is_done=False))
+    proxy = await guard(RULES["mask"])
 
-    async with (
-        guarded(tmp_path, upstream, RULES["mask"]) as (_, client),
-        client.post(
-            "/v1/responses", headers=BEARER, json={**RESPONSES_BODY, "stream": True}
-        ) as response_item,
-    ):
-        raw = await response_item.read()
+    reply = await proxy.send("/v1/responses", {**RESPONSES_BODY, "stream": True})
 
-    assert [*map(compared, streamed(raw))] == json.loads(
-        json.dumps([*map(compared, events)]).replace(WORD, MASK)
-    )
+    expected = json.dumps([*map(compared, events)]).replace(WORD, MASK)
+    assert [*map(compared, streamed(reply.raw))] == json.loads(expected)

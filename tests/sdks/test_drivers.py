@@ -19,8 +19,8 @@ from tests.doubles import (
     response,
     stream,
 )
+from tests.guards.calls import guarded
 from tests.guards.echoes import echoing
-from tests.guards.test_run import guarded
 from tests.sdks.conftest import Drive
 
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
@@ -254,7 +254,7 @@ async def test_restores_masked(drive: Drive, upstream: ScriptedUpstream, tmp_pat
     request = "Write to jane@example.com"
     fields = {"messages": [{"role": "user", "content": request}]}
     pii = "{guard: pii, entities: [email], action: mask, restore: true}"
-    async with guarded(tmp_path, upstream, f"input: [{pii}]") as (proxy, _):
+    async with guarded(tmp_path, upstream, f"input: [{pii}]") as proxy:
         streamed, document = await drive(
             "openai", step("chat", stream=True, **fields), step("chat", **fields), url=proxy.url
         )
@@ -276,7 +276,7 @@ BLOCK = "{guard: pii, entities: [email]}"
 async def test_portkey_hooks(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
     upstream.answer_with(stream(chat_events("A hip", "po.")))
-    async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as (proxy, _):
+    async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as proxy:
         flagged, denied, streamed = await drive(
             "portkey", step("chat"), step("chat"), step("chat", stream=True), url=proxy.url
         )
@@ -293,7 +293,7 @@ async def test_enkrypt_detects(drive: Drive, upstream: ScriptedUpstream, tmp_pat
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
     fields = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
     fields["client"] = {"return_error": True}
-    async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as (proxy, _):
+    async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as proxy:
         flagged, blocked = await drive("enkrypt", fields, fields, url=proxy.url)
 
     def summary(result: dict[str, Any]) -> Any:

@@ -14,8 +14,9 @@ from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, Unj
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.guards.calls import ask
+from tests.guards.conftest import Guard
 from tests.guards.networks import classifier
-from tests.guards.test_run import ask, guarded
 
 LABELS = ["CONTRADICTION", "neutral", "entailment"]
 # The highest weight of the words of both sentences counts.
@@ -95,16 +96,17 @@ async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_an_answer_that_contradicts_its_context_is_blocked(
-    streamed: bool, folder: str, tmp_path: Path, upstream: ScriptedUpstream
+    streamed: bool, folder: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     parts = ("It is ", "never", " open.")
     upstream.answer_with(stream(chat_events(*parts)) if streamed else answer(chat("".join(parts))))
     rule = f"{{guard: grounded, nli: '{folder}', threshold: 0.9, action: block, deadline: 5s}}"
-    async with guarded(tmp_path, upstream, f"output: [{rule}]") as (proxy, client):
-        status, _, reply = await ask(client, "Is it open?", stream=streamed, context=CONTEXT)
-        other_count, _, _ = await ask(client, "Is it open?", stream=streamed)
-        records = await proxy.sink.wait(2)
+    proxy = await guard(f"output: [{rule}]")
 
-    assert (status, reply["error"]["guard"]) == (400, {"name": "grounded", "kind": "contradicted"})
-    assert other_count == 200
+    reply = await ask(proxy, "Is it open?", stream=streamed, context=CONTEXT)
+    without_context = await ask(proxy, "Is it open?", stream=streamed)
+
+    records = await proxy.sink.wait(2)
+    assert reply.error["guard"] == {"name": "grounded", "kind": "contradicted"}
+    assert (reply.status, without_context.status) == (400, 200)
     assert [r.guard_results()[0][1].verdict for r in records] == ["blocked", "not_applicable"]

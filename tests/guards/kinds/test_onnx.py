@@ -25,8 +25,9 @@ from proxy.guards.kinds.onnx import (
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Busy, Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.guards.calls import ask
+from tests.guards.conftest import Guard
 from tests.guards.networks import classifier
-from tests.guards.test_run import ask, guarded
 
 WORDS = {"?": (4.0, -4.0), "hippo": (4.0, 9.0), "lion": (4.0, 4.5)}
 
@@ -145,21 +146,21 @@ except ValueError as error:
     assert "headrace[onnx]" in process.stdout
 
 
-async def test_questions_and_answers_go_through_a_model_of_ones_own(
-    folder: str, tmp_path: Path, upstream: ScriptedUpstream
+async def test_own_model_inspects_both_sides(
+    folder: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     rule = f"{{guard: onnx, folder: {folder}, labels: {{rival: 0.9}}, name: rivals}}"
-    full_value, streamed = answer(chat("A hippo .")), stream(chat_events("A hip", "po ."))
-    upstream.then(full_value, streamed, answer(chat("Fine.")))
-    async with guarded(tmp_path, upstream, f"input: [{rule}], output: [{rule}]") as (_, client):
-        response = await ask(client, "where is the hippo ?")
-        replies = [await ask(client, "Hi"), await ask(client, "Hi", stream=True)]
-        fine = await ask(client, "Hi")
+    streamed = stream(chat_events("A hip", "po ."))
+    upstream.then(answer(chat("A hippo .")), streamed, answer(chat("Fine.")))
+    proxy = await guard(f"input: [{rule}], output: [{rule}]")
 
-    assert response[2]["error"]["guard"] == {"name": "rivals", "kind": "rival"}
-    assert [b"guardrail_blocked" in raw for _, raw, _ in replies] == [True, True]
-    assert not [raw for _, raw, _ in replies if b"hip" in raw]
-    assert fine[0] == 200
+    blocked = await ask(proxy, "where is the hippo ?")
+    replies = [await ask(proxy, "Hi", stream=stream) for stream in (False, True, False)]
+
+    assert blocked.error["guard"] == {"name": "rivals", "kind": "rival"}
+    assert [b"guardrail_blocked" in reply.raw for reply in replies] == [True, True, False]
+    assert not any(b"hip" in reply.raw for reply in replies)
+    assert replies[-1].status == 200
 
 
 COMPLAINTS = [

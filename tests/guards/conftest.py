@@ -1,0 +1,46 @@
+"""A proxy with guards in front of the scripted upstream."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import ScriptedUpstream
+from tests.guards.calls import guarded
+from tests.guards.remote import RemoteGuard, remotely_guarded
+
+Guard = Callable[[str], Awaitable[Proxy]]
+StartRemoteGuard = Callable[..., Awaitable[RemoteGuard]]
+
+
+@pytest.fixture
+async def guard(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Guard]:
+    """Start a proxy whose default policy has these guards. It runs until the test ends."""
+    async with AsyncExitStack() as proxies:
+
+        async def start(guards: str) -> Proxy:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            return await proxies.enter_async_context(guarded(folder, upstream, guards))
+
+        yield start
+
+
+@pytest.fixture
+async def remote_guard(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> AsyncIterator[StartRemoteGuard]:
+    """Start a proxy with a guard that asks a service. It runs until the test ends."""
+    async with AsyncExitStack() as proxies:
+
+        async def start(*guard: str, **settings: Any) -> RemoteGuard:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            running = remotely_guarded(folder, upstream, *guard, **settings)
+            return await proxies.enter_async_context(running)
+
+        yield start

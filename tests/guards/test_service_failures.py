@@ -1,0 +1,179 @@
+"""Guards whose service is slow, broken or wrong, over real calls."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from proxy.egress import MAX_RESPONSE_BYTES
+from proxy.telemetry.log import canonical
+from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, cut_before_head, hang
+from tests.guards.calls import ask
+from tests.guards.conftest import StartRemoteGuard
+from tests.guards.remote import GUARDS, WORD, honest, remotely_guarded, served, verdict
+from tests.test_pipeline import BEARER, ROUTES
+
+FAULTS: dict[str, Script] = {
+    "slow": hang(),
+    "broken": cut_before_head(),
+    "failing": answer({"error": {"message": WORD}}, 500),
+    "redirecting": answer({}, 307, "location: /elsewhere"),
+    "garbage": answer(b"<html>hippo</html>"),
+    "empty": answer(b""),
+    "huge": answer(b" " * (MAX_RESPONSE_BYTES + 1)),
+    "other": answer({"hippo": [{}]}),
+}
+MISPLACED: dict[str, Any] = {
+    "judge": verdict(True, 7),
+    "webhook": {"findings": [{"text": 0, "start": 0, "end": 10**6}]},
+    "presidio": [{"entity_type": "PERSON", "start": 0, "end": 10**6, "score": 1.0}],
+    "moderation": {"results": []},
+}
+
+
+@pytest.mark.parametrize("stage", ["input", "output"])
+@pytest.mark.parametrize("fault", [*FAULTS, "misplaced"])
+@pytest.mark.parametrize("kind", GUARDS)
+async def test_failed_service_blocks_unless_the_policy_is_open(
+    kind: str,
+    fault: str,
+    stage: str,
+    remote_guard: StartRemoteGuard,
+    upstream: ScriptedUpstream,
+) -> None:
+    streamed = stage == "output"
+    upstream.answer_with(served(streamed, "A horse."))
+    deadline = "100ms" if fault == "slow" else "20s"
+    replies = {}
+    for on_error in ("closed", "open"):
+        extra = f", deadline: {deadline}, on_error: {on_error}"
+        running = await remote_guard(kind, extra, stage)
+        running.service.answer_with(FAULTS.get(fault) or answer(MISPLACED[kind]))
+        replies[on_error] = await ask(running.proxy, "A horse?", stream=streamed)
+        records = await running.proxy.sink.wait(2 if kind == "judge" else 1)
+        [record] = [item for item in records if item.head.internal_key is None]
+        [(_, result)] = record.guard_results()
+
+        assert (result.verdict, bool(result.error)) == ("failed", True)
+        assert (result.error == "deadline") == (fault == "slow")
+        assert WORD not in orjson.dumps(canonical(record)).decode()
+
+    # Another try may pass, so that it is no 400.
+    assert replies["closed"].status == 503
+    assert replies["closed"].error["guard"] == {"name": kind, "kind": "could_not_check"}
+    assert replies["open"].status == 200
+
+
+async def test_refused_connection_is_named(remote_guard: StartRemoteGuard) -> None:
+    running = await remote_guard("webhook")
+    (running.proxy.policies / "guards.yaml").write_text(
+        "policies: {default: {input: [{guard: webhook, url: 'http://127.0.0.1:1', "
+        "secret: '${UPSTREAM_KEY}'}]}}"
+    )
+    refresh = BEARER | {"x-headrace-refresh-cache": "true"}
+    await running.proxy.send("/v1/models", headers=refresh, method="GET")
+
+    reply = await ask(running.proxy, "A horse?")
+
+    [*_, record] = await running.proxy.sink.wait(2)
+    assert (reply.status, reply.error["code"]) == (503, "guard_unavailable")
+    assert record.guard_results()[0][1].error == "refused"
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("name", "stage", "streamed"),
+    [
+        (name, stage, streamed)
+        for name, route in ROUTES.items()
+        for stage in ("input", "output")
+        for streamed in (False, True)
+        if not streamed or route.streams
+    ],
+)
+async def test_late_guard_is_an_error_in_each_dialect(
+    name: str,
+    stage: str,
+    streamed: bool,
+    remote_guard: StartRemoteGuard,
+    upstream: ScriptedUpstream,
+) -> None:
+    """The error blames no text, and the policy's message for findings is not shown."""
+    route = ROUTES[name]
+    upstream.answer_with(served(streamed, "A horse."))
+    extra = ", deadline: 100ms, message: Please say no such word."
+    running = await remote_guard("webhook", extra, stage)
+    running.service.answer_with(hang())
+
+    reply = await running.proxy.send(route.path, route.body(streamed=streamed), route.credential)
+
+    assert (reply.status, reply.headers["x-headrace-error"]) == (503, "guard_unavailable")
+    assert int(reply.headers["retry-after"]) >= 1
+    if name == "anthropic":
+        assert reply.error.keys() == {"type", "message"}
+        assert reply.error["type"] == "api_error"
+    else:
+        assert reply.error["type"] == "server_error"
+        assert reply.error["code"] == "guard_unavailable"
+        assert reply.error["guard"] == {"name": "webhook", "kind": "could_not_check"}
+    assert not any(word in reply.raw for word in (b"Please", b"blocked", WORD.encode()))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("stage", ["input", "output"])
+@pytest.mark.parametrize("mode", [", mode: shadow, action: block", ", action: flag"])
+@pytest.mark.parametrize("kind", GUARDS)
+async def test_slow_service_delays_no_call_it_only_watches(
+    kind: str,
+    mode: str,
+    stage: str,
+    streamed: bool,
+    remote_guard: StartRemoteGuard,
+    upstream: ScriptedUpstream,
+) -> None:
+    """Two calls on one connection end before their services answer; their records do not."""
+    gate = asyncio.Event()
+    upstream.answer_with(served(streamed, "There is a hippo."))
+
+    async def slow(request: Asked, wire: Wire) -> None:
+        await gate.wait()
+        await honest(kind)(request, wire)
+
+    running = await remote_guard(kind, f"{mode}, deadline: 60s", stage)
+    running.service.answer_with(slow)
+    one_connection = aiohttp.TCPConnector(limit=1)
+    async with aiohttp.ClientSession(running.proxy.url, connector=one_connection) as client:
+        running.proxy.client = client
+        statuses = [(await ask(running.proxy, "A hippo?", stream=streamed)).status for _ in "12"]
+    emitted = [*running.proxy.records]
+    gate.set()
+    records = await running.proxy.sink.wait(4 if kind == "judge" else 2)
+
+    assert (statuses, emitted) == ([200, 200], [])
+    records = [record for record in records if record.head.internal_key is None]
+    results = [result for record in records for _, result in record.guard_results()]
+    assert [(result.error, bool(result.findings)) for result in results] == [(None, True)] * 2
+    assert [record.wait_s for record in records] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("end", ["deadline", "shutdown"])
+async def test_record_is_emitted_though_the_service_never_answers(
+    end: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(served(False, "A horse."))
+    extra = f", mode: shadow, deadline: {'50ms' if end == 'deadline' else '60s'}"
+    async with remotely_guarded(tmp_path, upstream, "webhook", extra) as running:
+        running.service.answer_with(hang())
+        reply = await ask(running.proxy, "A horse?")
+        if end == "deadline":
+            await running.proxy.sink.wait()
+
+    [record] = running.proxy.records
+    [(_, result)] = record.guard_results()
+    assert (reply.status, record.outcome, result.verdict) == (200, "success", "failed")
+    assert result.error == ("deadline" if end == "deadline" else "cancelled")
