@@ -179,14 +179,6 @@ def test_incomplete_documents_are_a_miss(lines: list[bytes], metadata: AnswerMet
     assert read(dump(KEY, metadata, lines)) is None
 
 
-@for_each("count", [-1, 1.5, "1", True, 2**60])
-def test_invalid_token_counts_are_a_miss(count: object) -> None:
-    metadata = orjson.dumps([0, False, "u", "m", {"input": count}, "chat"])
-    value = VERSION + KEY + zlib.compress(metadata + b"\n" + orjson.dumps(legacy()))
-
-    assert read(value) is None
-
-
 def test_stored_value_contains_no_readable_text() -> None:
     data: Any = legacy("a secret answer, a secret answer")
 

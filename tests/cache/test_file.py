@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import MAGIC, ForeignFile, UnreadableFile, identity, move_damaged, open_file
+from proxy.cache.file import ForeignFile, identity, move_damaged, open_file
 
 
 def test_new_file_is_private_and_has_the_application_id(tmp_path: Path) -> None:
@@ -32,19 +31,6 @@ def test_file_without_application_id_is_accepted(tmp_path: Path) -> None:
     assert database.execute("SELECT entries, size FROM held").fetchone() == (1, 9)
     assert database.execute("PRAGMA application_id").fetchone() != (0,)
     database.close()
-
-
-def test_unreadable_and_foreign_files_differ(tmp_path: Path) -> None:
-    damaged, foreign = tmp_path / "damaged.db", tmp_path / "foreign.db"
-    damaged.write_bytes(MAGIC + b"\xa5" * 5000)
-    database = sqlite3.connect(foreign)
-    database.execute("CREATE TABLE invoices (id)")
-    database.close()
-
-    with pytest.raises(UnreadableFile, match="damaged"):
-        open_file(damaged)
-    with pytest.raises(ForeignFile, match="another program"):
-        open_file(foreign)
 
 
 def test_other_file_is_foreign(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from proxy.cache.flight import Flight, Listener
 from proxy.call.record import Record
-from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.types import Call, Json, RequestHead, ResponseHead
 from proxy.types.events import STOP, Frame
 from tests.doubles import PATIENCE_S
@@ -30,125 +29,11 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def test_all_listeners_get_all_frames() -> None:
-    flight = Flight()
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(collect(flight))]
-        for frame in CHUNKS:
-            await flight.add(frame)
-            tasks.append(group.create_task(collect(flight)))
-            await turns(1)
-
-    assert [task.result() for task in tasks] == [CHUNKS] * 7
-
-
-async def test_error_follows_earlier_frames() -> None:
-    flight = Flight()
-    await flight.add(CHUNKS[0])
-    flight.close(UpstreamInvalid("broken"))
-
-    with flight.listen() as listener:
-        assert await listener.next() == [CHUNKS[0]]
-        with pytest.raises(UpstreamInvalid, match="broken"):
-            await listener.next()
-
-
-async def test_end_without_last_frame_is_an_error() -> None:
-    flight = Flight()
-    flight.close()
-
-    with pytest.raises(UpstreamUnavailable):
-        await collect(flight)
-
-
-async def test_first_error_wins() -> None:
-    flight = Flight()
-    flight.close(ProxyError("first"))
-    flight.close(ProxyError("second"))
-
-    assert flight.failure().message == "first"
-
-
-async def test_can_listen_from_first_frame_until_failure() -> None:
-    flight, complete = Flight(), Flight()
-    states = [flight.can_listen]
-    await flight.add(CHUNKS[0])
-    states.append(flight.can_listen)
-    flight.close()
-    await complete.add(CHUNKS[-1])
-    complete.close()
-
-    assert [*states, flight.can_listen, complete.can_listen] == [False, True, False, True]
-
-
-async def test_start_waits_for_frame_or_end() -> None:
-    flight, empty = Flight(), Flight()
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        waiting = [group.create_task(pending.wait_started()) for pending in (flight, empty)]
-        await turns()
-        assert not any(task.done() for task in waiting)
-        await flight.add(CHUNKS[0])
-        empty.close()
-
-
-async def test_flight_without_listeners_is_unneeded() -> None:
-    flight = Flight()
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        with flight.listen(), flight.listen():
-            waiting = group.create_task(flight.wait_unneeded())
-            await turns()
-            assert not waiting.done()
-
-
-async def test_complete_flight_is_needed_until_closed() -> None:
-    flight = Flight()
-    await flight.add(CHUNKS[-1])
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        waiting = group.create_task(flight.wait_unneeded())
-        await turns()
-        assert not waiting.done()
-        flight.close()
-
-
-async def test_oversize_flight_waits_for_slowest_listener() -> None:
-    flight = Flight()
-
-    async def fill() -> None:
-        for number, frame in enumerate(CHUNKS):
-            flight.is_oversize = number >= 2
-            await flight.add(frame)
-
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        with flight.listen() as slow:
-            group.create_task(collect(flight))
-            filling = group.create_task(fill())
-            await turns()
-            assert not flight.is_joinable
-            assert len(flight.frames) == 3
-            received = [*await slow.next(), *await slow.next(), *await slow.next()]
-            await turns()
-            assert not filling.done()  # until it comes back for more
-            received += await collect_rest(slow)
-
-    assert received == CHUNKS
-    assert len(flight.frames) <= 1
-
-
 async def collect_rest(listener: Listener) -> list[Frame]:
     frames = await listener.next()
     while not frames[-1].last:
         frames += await listener.next(2)
     return frames
-
-
-async def test_leaving_listener_blocks_nobody() -> None:
-    flight = Flight()
-    flight.is_oversize = True
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        with flight.listen():
-            adding = group.create_task(flight.add(CHUNKS[0]))
-            await turns()
-            assert not adding.done()
 
 
 class Straight:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from proxy.cache.store import CacheBackend
+from proxy.cache.memory import Memory
+from proxy.cache.redis import Redis
+from proxy.cache.sqlite import Sqlite
+from proxy.cache.store import AnswerStore, CacheBackend
+from proxy.runtime.redis import connect
+from tests.cache.stores import Clock, StoreEventLog, until
 from tests.for_each import for_each
+from tests.servers import running_cluster, running_server
 
 KEY, OTHER_KEY, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
 
@@ -71,3 +81,159 @@ async def test_what_ends_with_its_process_has_no_tag() -> None:
 @pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-write"])
 def test_memory_store_is_own(changed: Callable[[], None] | None) -> None:
     assert CacheBackend(Open(), SECRET, changed).is_own == (changed is None)
+
+
+KINDS = ("memory", "sqlite", "redis", "cluster")
+BINARY_KEY = b"\0\n'\xff" * 8
+ROOM = 1_000_000
+
+
+@asynccontextmanager
+async def opened(
+    kind: str, folder: Path, clock: Clock, events: StoreEventLog
+) -> AsyncIterator[AnswerStore]:
+    if kind == "memory":
+        async with Memory(ROOM, clock, events) as memory:
+            yield memory
+    elif kind == "sqlite":
+        async with Sqlite(
+            folder / "cache.db", ROOM, clock, events, events.replaced, events.write_errors.append
+        ) as sqlite:
+            yield sqlite
+    else:
+        with running_server(folder) if kind == "redis" else running_cluster(folder) as server:
+            async with Redis(
+                connect(server.at.urls, 2, cluster=server.at.cluster), clock, events
+            ) as redis:
+                yield redis
+
+
+async def written(store: AnswerStore) -> None:
+    """Wait until nothing waits to be written, so that the store itself must answer."""
+    if not isinstance(store, Memory):
+        assert isinstance(store, Sqlite | Redis)
+        await store.written()
+
+
+@pytest.fixture(params=KINDS)
+async def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def test_what_was_put_is_found_at_once_and_later(kind: str, tmp_path: Path) -> None:
+    values = {KEY: os.urandom(70_000), BINARY_KEY: b""}
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+        for key, value in values.items():
+            store.put(key, value, 60)
+
+        assert {key: await store.get(key) for key in values} == values
+        await written(store)
+        assert {key: await store.get(key) for key in values} == values
+        assert await store.get(b"x" * 32) is None
+
+
+async def test_a_new_value_takes_the_place_of_the_old(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+        store.put(KEY, b"old", 60)
+        await written(store)
+        store.put(KEY, b"new, and longer", 60)
+
+        assert await store.get(KEY) == b"new, and longer"
+        await written(store)
+        assert await store.get(KEY) == b"new, and longer"
+
+
+async def test_value_expires_after_its_ttl(kind: str, tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened(kind, tmp_path, clock, StoreEventLog()) as store:
+        store.put(KEY, b"short", 0.1)
+        store.put(BINARY_KEY, b"long", 60)
+        await written(store)
+        clock.now += 0.1
+
+        async def is_gone() -> bool:  # Redis has a clock of its own
+            return await store.get(KEY) is None
+
+        await until(is_gone)
+        assert await store.get(BINARY_KEY) == b"long"
+
+
+async def test_concurrent_reads_return_their_own_values(kind: str, tmp_path: Path) -> None:
+    values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(200)}
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+        for key, value in values.items():
+            store.put(key, value, 60)
+        await written(store)
+
+        matches = await asyncio.gather(*(store.get(key) for key in values))
+
+    assert matches == list(values.values())
+
+
+async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> None:
+    values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(50)}
+
+    async def ask(store: AnswerStore, key: bytes) -> bool:
+        asking = asyncio.gather(store.get(key))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return await store.get(key) in (values[key], None)
+
+    async with opened(kind, tmp_path, Clock(), StoreEventLog()) as store:
+        for key, value in values.items():
+            store.put(key, value, 60)
+        await written(store)
+        if kind == "memory":
+            return  # it answers before anybody could leave
+
+        assert all(await asyncio.gather(*(ask(store, key) for key in values)))
+
+
+@pytest.mark.parametrize("bounded", ["memory", "sqlite"])
+async def test_least_recently_used_entry_is_evicted(bounded: str, tmp_path: Path) -> None:
+    clock, events = Clock(), StoreEventLog()
+    async with opened(bounded, tmp_path, clock, events) as store:
+        store.put(KEY, os.urandom(10_000), 600)
+        for number in range(300):
+            clock.now += 1
+            store.put(number.to_bytes(32, "big"), os.urandom(10_000), 600)
+            if number % 20 == 0:
+                assert await store.get(KEY) is not None
+                await used(store)
+        await written(store)
+
+        assert await store.get(KEY) is not None
+        assert await store.get((0).to_bytes(32, "big")) is None
+        assert await store.get((299).to_bytes(32, "big")) is not None
+    assert 0 < events.size <= ROOM
+    assert events.evictions["full"] == 301 - events.entries
+
+
+async def used(store: AnswerStore) -> None:
+    """Let a store that writes later write down what was used."""
+    await written(store)
+    if isinstance(store, Sqlite):
+        store._flush()
+
+
+@pytest.mark.parametrize("bounded", ["memory", "sqlite"])
+async def test_value_larger_than_store_is_dropped(bounded: str, tmp_path: Path) -> None:
+    events = StoreEventLog()
+    async with opened(bounded, tmp_path, Clock(), events) as store:
+        store.put(KEY, b"small", 60)
+        store.put(BINARY_KEY, b"x" * ROOM, 60)
+
+        assert await store.get(BINARY_KEY) is None
+        assert await store.get(KEY) == b"small"
+    assert events.evictions["dropped"] == 1
+
+
+async def test_files_on_disk_are_private(tmp_path: Path) -> None:
+    async with opened("sqlite", tmp_path, Clock(), StoreEventLog()) as store:
+        store.put(KEY, b"value", 60)
+
+    files = list(tmp_path.iterdir())
+    assert files
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
