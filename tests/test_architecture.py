@@ -66,7 +66,7 @@ UNTESTED = {
     "proxy/limits/kinds/concurrency.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/requests.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/tokens.py": "tests/limits/test_claims.py claims and settles each kind",
-    "proxy/limits/kinds/usd.py": "tests/limits/test_usd.py claims for every mix of tokens",
+    "proxy/limits/kinds/usd.py": "tests/limits/test_claims.py claims for every mix of tokens",
     "proxy/policy/compile/context.py": "tests/policy/compile/test_init.py compiles with it",
     "proxy/ledger/store.py": "shapes without behaviour",
     "proxy/policy/decide/model_calls.py": "test_spellings_of_models.py asks in every way",

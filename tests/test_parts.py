@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,21 +17,10 @@ from tests.parts import (
     USES,
     Mentions,
     RunningTest,
-    markers,
-    turn,
 )
 from tests.servers import running_server
 
 TOP = Path(__file__).parents[1]
-
-
-def test_a_test_is_marked_by_its_fixtures_and_by_its_place() -> None:
-    assert set(markers("tests/x.py::test_x", ("tmp_path", "model"), {"ratio"})) == {
-        "heavy",
-        "model",
-    }
-    assert set(markers("tests/sdks/test_x.py::test_x", (), ())) == {"sdks"}
-    assert set(markers("tests/x.py::test_x", ("tmp_path",), ("open",))) == set()
 
 
 def test_what_fixtures_and_helpers_start_counts() -> None:
@@ -42,13 +33,6 @@ def test_what_fixtures_and_helpers_start_counts() -> None:
 
 def _helper() -> object:
     return running_server(TOP)
-
-
-def test_tests_that_take_longest_begin_and_no_others_change_their_order() -> None:
-    other_items = ["tests/x.py::test_long", "tests/test_a.py::test_a"]
-    long = [f"{file}::test_x[{case}]" for file in LONGEST for case in "ba"]
-
-    assert sorted([*other_items, *long], key=turn) == [*long, *other_items]
 
 
 @for_each("place", [*sorted({place for place, _ in PLACES}), *LONGEST])
@@ -81,3 +65,69 @@ def test_a_test_that_starts_a_program_needs_a_marker(request: pytest.FixtureRequ
         watch.hear("subprocess.Popen", ("true",))
     request.node.add_marker("process")
     watch.hear("subprocess.Popen", ("true",))
+
+
+def _equal(left: int, right: int) -> None:
+    assert left == right
+
+
+def _always_1(left: int, right: int) -> None:
+    assert left == right == 1
+
+
+async def _equal_async(left: int, right: int) -> None:
+    assert left == right
+
+
+def _wrong(left: int, right: int) -> None:
+    with pytest.raises(ValueError, match="nothing raises it"):
+        assert left
+
+
+def _skipped(left: int, right: int) -> None:
+    pytest.skip("not here")
+
+
+CASES = [(1, 1), pytest.param(1, 2, id="second"), (3, 4)]
+
+
+async def _run(test: Callable[..., Any]) -> None:
+    if (running := test()) is not None:
+        await running
+
+
+@pytest.mark.parametrize("test", [_equal, _equal_async])
+async def test_every_failing_case_is_named(test: Callable[..., Any]) -> None:
+    with pytest.RaisesGroup(AssertionError, AssertionError) as failed:
+        await _run(for_each("left, right", CASES)(test))
+    assert failed.value.message == "2 of 3 cases failed: second, 3-4"
+    assert [error.__notes__ for error in failed.value.exceptions] == [
+        ["case: second"],
+        ["case: 3-4"],
+    ]
+
+
+@pytest.mark.parametrize("test", [_wrong, _skipped])
+def test_a_case_that_pytest_ends_has_failed(test: Callable[..., Any]) -> None:
+    with pytest.raises(BaseExceptionGroup, match="1 of 1 cases failed: 1-1"):
+        for_each(("left", "right"), [(1, 1)])(test)()
+
+
+def test_tables_multiply() -> None:
+    with pytest.raises(BaseExceptionGroup, match="1 of 2 cases failed: b") as failed:
+        for_each("left", [1, 2], ids="ab")(for_each("right", [1, 1], ids=hex)(_always_1))()
+    assert "2 of 2 cases failed: 0x1, 0x1" in str(failed.value.exceptions[0])
+
+
+def test_a_fixture_may_clear_its_state_for_each_case() -> None:
+    class Fixture:
+        names: list[str]
+
+        def start_case(self) -> None:
+            self.names = []
+
+    def test(name: str, fixture: Fixture) -> None:
+        fixture.names.append(name)
+        assert fixture.names == [name]
+
+    for_each("name", "ab")(test)(fixture=Fixture())

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.call.attempts import AttemptReason, SpendUse
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import ATTEMPT, CALL, Rows, entry_of, joined, rows_of
+from proxy.ledger.rows import Rows, entry_of, joined, rows_of
 from proxy.ledger.schema import APPLICATION
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
@@ -64,15 +64,6 @@ def test_retried_batch_is_not_stored_twice(path: Path, store: Stores) -> None:
     assert len(kept(path)) == 2
     [run] = kept(path, "runs")
     assert (run["settled"], run["written"]) == (2, 2)
-
-
-def test_columns_are_those_of_the_tables(path: Path, store: Stores) -> None:
-    store(path)[0].open()
-
-    with closing(sqlite3.connect(path)) as file:
-        for table, columns in (("calls", CALL), ("attempts", ATTEMPT)):
-            table_columns = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
-            assert table_columns == ["run", *columns]
 
 
 def test_moved_file_is_replaced_with_its_log(path: Path, store: Stores) -> None:
@@ -208,19 +199,6 @@ def test_same_words_in_old_form_need_no_rebuild(path: Path, store: Stores) -> No
     assert [row["seq"] for row in kept(path, "attempts")] == [1, 1, 2, 2, 3, 3]
     with closing(sqlite3.connect(path)) as file:
         assert file.execute(ATTEMPTS_MADE).fetchone() == (old,)
-
-
-def test_no_row_has_a_table_made_for_its_words(path: Path, store: Stores) -> None:
-    store(path)[0].open()
-    columns = ", ".join(ATTEMPT)
-    with closing(sqlite3.connect(path)) as file:
-        steps = file.execute(
-            f"EXPLAIN INSERT INTO attempts (run, {columns}) "  # noqa: S608  # our own names
-            f"VALUES (1, {', '.join('?' * len(ATTEMPT))})",
-            [None] * len(ATTEMPT),
-        ).fetchall()
-
-    assert "OpenEphemeral" not in {step[1] for step in steps}
 
 
 def test_schema_allows_every_word_of_a_record(path: Path, store: Stores) -> None:

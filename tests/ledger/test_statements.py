@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 
 from proxy.call.billing import BudgetCharge
-from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import CHARGE, Row, Rows, entry_of, joined, rows_of
-from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, prune_ledger
+from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore
 from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
-from proxy.ledger.store import Counts, Unusable
+from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
-from tests.ledger.kept import PRICED, FakeLog, as_version, book, finished, kept, ledger_at, until
+from tests.ledger.kept import PRICED, FakeLog, book, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import batch, counted
 
@@ -157,12 +156,6 @@ def test_prunes_in_batches(path: Path, dying: Dying) -> None:
     assert (store.prune(), len(kept(path))) == (False, 0)
 
 
-def test_rows_of_one_moment_go_together(path: Path, dying: Dying) -> None:
-    store = filled(dying, path, Clock(), [100.0] * (PRUNE_BATCH + 3))
-
-    assert (store.prune(), len(kept(path))) == (True, 0)
-
-
 def test_prunes_at_intervals(path: Path, dying: Dying) -> None:
     clock = Clock()
     store = filled(dying, path, clock, [200, 89.9999])
@@ -234,20 +227,3 @@ async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
     )
     assert fourth_output == "0 calls pruned: none started before 2020-01-31 00:00 UTC\n"
     assert (len(kept(path)), audit(path).violations) == (1, ())
-
-
-async def test_prune_command_rejects_other_files(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    code, output = await headrace("ledger", "prune", str(tmp_path / "empty"), "--keep", "90d")
-
-    assert (code, (tmp_path / "empty").stat().st_size) == (1, 0)
-    assert "is not a Headrace ledger" in output
-    with pytest.raises(Unusable):
-        prune_ledger(tmp_path / "empty", 1, now_ms())
-
-
-def test_old_ledger_can_be_audited(path: Path) -> None:
-    written(path, finished())
-    as_version(path, 1)
-
-    assert audit(path).violations == ()

@@ -156,27 +156,6 @@ def test_batch_size_grows_with_the_queue() -> None:
     assert fake_log.drops == {}
 
 
-def test_call_after_close_is_counted_as_dropped() -> None:
-    store, fake_log = Memory(), FakeLog()
-    writer, tally = writing(store, fake_log)
-    writer.close(5)
-    put(writer, tally, 2)
-
-    assert (store.calls, fake_log.drops) == ([], {"closed": 2})
-
-
-def test_call_without_row_is_counted_and_others_are_written() -> None:
-    store, fake_log = Memory(), FakeLog()
-    writer, tally = writing(store, fake_log)
-    tally.begin()
-    tally.end()
-    writer.put(entry_of(1, finished())._replace(facts=cast(Any, None)))
-    put(writer, tally, 2)
-    writer.close(5)
-
-    assert ([row[0] for row in store.calls], fake_log.drops) == ([2, 3], {"invalid": 1})
-
-
 class Picky(Memory):
     """A store that refuses some calls, as a table with a check does, or breaks at them."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.cli.test_init import serving
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
-from tests.ledger.kept import until
+from tests.ledger.kept import kept, until
+from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
+from tests.servers import Server
+from tests.test_pipeline import BEARER, ROUTES
 
 CALLS, ALLOWED = 250, 40
 TOKENS, NANO_USD = 30, 13_500  # what one call claims: 10 tokens in, 20 out
@@ -159,3 +164,104 @@ async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUps
 
 OUTCOMES = {"cancelled": "client_abort", "upstream error": "upstream_error", "blocked": "blocked"}
 WHY = {"retry": {"retry"}, "fallback": {"fallback"}}
+
+
+Instance = tuple[Proxy, ClientSession]
+
+
+@asynccontextmanager
+async def two(
+    folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
+) -> AsyncIterator[tuple[Instance, Instance]]:
+    async with replicas(folder, with_limits(upstream, *limits), server) as (proxy, other_proxy):
+        yield (proxy, proxy.client), (other_proxy, other_proxy.client)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    limit = "{name: money, usd: 1 per month, unpriced: allow, on_store_error: closed}"
+    route = ROUTES[name]
+    body = route.body(streamed=route.streams)
+    async with two(tmp_path, upstream, server, limit) as ((proxy, session), _second):
+        server.kill()
+        async with session.post(route.path, headers=route.credential, json=body) as response:
+            fields = await response.json()
+        [record] = await proxy.sink.wait()
+        server.start()  # or each would wait for it at its end, to tell it what is owed
+
+    assert response.status == 503
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.headers["x-headrace-error"] == "limit_store_unavailable"
+    assert "money" in fields["error"]["message"]
+    assert "reached" not in fields["error"]["message"]
+    assert (record.outcome, record.attempts) == ("proxy_error", [])
+
+
+COST = 5 * 150 + 3 * 600  # nano-USD of a call
+BUDGET = 40 * COST
+
+
+async def test_lost_budget(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
+    """Replicas have spent 36 of 40 calls when Redis comes back empty, and take turns afterwards."""
+    limit = f"{{name: month, usd: {BUDGET / 1e9:.9f} per month, unpriced: allow}}"
+    policies = with_limits(upstream, limit)
+    async with replicas(tmp_path, policies, server, 3, ledgers=True) as proxies:
+        for _ in range(12):
+            for proxy in proxies:
+                assert (await ask(proxy.client, max_tokens=3))[0] == 200
+        for number in range(3):
+            path = tmp_path / f"{number}.db"
+            await until(partial(lambda path: len(kept(path)) == 12, path))
+        server.admin.flushall()
+
+        turns = [proxy for _ in range(12) for proxy in proxies]
+        statuses = [(await ask(proxy.client, max_tokens=3))[0] for proxy in turns]
+        total_spend = sum(record.billing.cost for proxy in proxies for record in proxy.records)
+
+    assert statuses[-3:] == [429] * 3
+    assert total_spend <= BUDGET
+
+
+ROUTE = ROUTES["openai"]
+LIMITS = """
+policies:
+  default:
+    limits:
+      - {name: money, usd: 5 per month, per: [key, user], unpriced: allow}
+      - {name: calls, requests: 1 per hour, per: [key, user], warn_at: 100%}
+"""
+
+
+async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(legacy()))
+    body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
+    async with serving(tmp_path / "p", world(upstream.url) + LIMITS) as (served, url):
+        async with (
+            ClientSession() as client,
+            client.post(url + ROUTE.path, headers=BEARER, json=body) as response,
+        ):
+            assert response.status == 200, await response.text()
+        await served.line("call")
+
+    told = {line["event"]: line for line in served.lines}
+    for event in ("budget.begins", "limit.warned"):
+        assert told[event]["whose"] == {"key": "support-widget"}
+        assert "alice" not in str(told[event])
+
+
+async def test_budget_begins_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(legacy()))
+    limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
+    users = ["alice", "alice", "alice", "bob", "bob", "carol"]
+    async with serving(tmp_path / "p", world(upstream.url) + limits) as (served, url):
+        async with ClientSession() as client:
+            for user in users:
+                body = {**ROUTE.body(streamed=False), "user": user}
+                async with client.post(url + ROUTE.path, headers=BEARER, json=body) as response:
+                    await response.read()
+        for _ in users:
+            await served.line("call")
+
+    assert [line["event"] for line in served.lines].count("budget.begins") == 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.server.drain import Calls
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, legacy, legacy_events, stream
+from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -130,24 +130,6 @@ async def test_busy_client_does_not_delay_stop(upstream: ScriptedUpstream, tmp_p
         await serving
 
 
-async def test_a_call_that_ends_by_itself_is_waited_for() -> None:
-    calls, go = Calls(), asyncio.Event()
-
-    async def call() -> str:
-        task = calls.begin(asyncio.current_task())
-        await go.wait()
-        calls.end(task)
-        return "done"
-
-    async with asyncio.TaskGroup() as group:
-        served = group.create_task(call())
-        await asyncio.sleep(0)
-        drained = group.create_task(calls.drain(5))
-        go.set()
-
-    assert (served.result(), drained.done()) == ("done", True)
-
-
 async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
     calls, values = Calls(), []
 
@@ -169,8 +151,3 @@ async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
 
     assert served.cancelled()
     assert values == ["last words"]
-
-
-async def test_with_no_call_under_way_there_is_nothing_to_wait_for() -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        await Calls().drain(60)

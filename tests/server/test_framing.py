@@ -15,7 +15,9 @@ from types import FrameType
 import pytest
 from aiohttp import web
 
+from proxy.dialects import ROUTES as DIALECT_ROUTES
 from proxy.server.server import SLICE, HttpServer
+from proxy.types.passthrough import sample_request
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, piece
 from tests.for_each import for_each
@@ -298,3 +300,42 @@ async def test_framing_without_end_is_cut_behind_a_body_of_known_length_too() ->
                     break
 
     assert sent_value < MOST_SENT, "nobody minds how much is sent"
+
+
+PATHS = sorted({sample_request(route).path for _, route in DIALECT_ROUTES})
+
+
+async def upgrade(proxy: Proxy, path: str, protocol: str, key: str = "") -> tuple[int, str, str]:
+    reader, writer = await proxy.connect()
+    writer.write(
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{key}"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+    )
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), head.lower(), body
+
+
+async def test_websocket_upgrade_of_served_path_is_refused(proxy: Proxy) -> None:
+    for path in PATHS:
+        status, head, body = await upgrade(proxy, path, "websocket")
+
+        assert status == 426, path
+        assert "\r\nx-headrace-error: websocket_not_supported\r\n" in head, path
+        assert "\r\nupgrade: http/1.1\r\n" in head, path
+        assert "\r\nconnection: close" in head, path
+        error = json.loads(body)["error"]
+        assert error["message"] == "WebSocket is not supported. Send HTTP requests instead.", path
+
+
+@pytest.mark.parametrize("protocol", ["WebSocket", "h2c, websocket"])
+async def test_websocket_is_recognized_in_any_spelling(protocol: str, proxy: Proxy) -> None:
+    assert (await upgrade(proxy, "/v1/responses", protocol))[0] == 426
+
+
+@pytest.mark.parametrize(
+    ("path", "protocol", "status"),
+    [("/v1/realtime", "websocket", 404), ("/v1/responses", "h2c", 405)],
+)
+async def test_refuses_other_upgrades(path: str, protocol: str, status: int, proxy: Proxy) -> None:
+    assert (await upgrade(proxy, path, protocol))[0] == status

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proxy.limits.kinds import KINDS as LIMIT_KINDS
 from proxy.server import headers
+from proxy.server.headers import of_limits
+from proxy.types.limit import Limit, LimitKind
+from proxy.types.outcome import CounterState, LimitDecision, outcome
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
 
 PAGE = (Path(__file__).parents[2] / "docs/headers.md").read_text()
 KINDS = ("whole response", "stream", "error")
@@ -115,3 +123,35 @@ def test_the_names_of_the_code_are_those_of_the_page() -> None:
     names = set(re.findall(r"\"(x-headrace-[a-z-]+)\"", code))
 
     assert names == {name for name in rows() if name.startswith("x-headrace-")}
+
+
+SEVEN = Limit("seven", LIMIT_KINDS["requests"], 7, 60)
+LIMITS = (REQUESTS, SEVEN, TOKENS, replace(REQUESTS, shadow=True), MONTH, PLACES)
+
+
+def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
+    """Return the first of the rates of a kind that have the least share left."""
+    standings = [
+        standing
+        for standing in admission.standings
+        if standing.limit.kind is kind and not standing.limit.shadow
+    ]
+    return min(
+        standings, key=lambda standing: standing.remaining / standing.limit.capacity, default=None
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from(LIMITS), st.integers(0, 10**7)), max_size=6))
+def test_clients_read_of_their_tightest_rate_of_each_kind(counted: list[tuple[Limit, int]]) -> None:
+    readings = [number for _, level in counted for number in (level, -1, 0, 0)]
+    admission = outcome(claims(*[(limit, 1) for limit, _ in counted]), readings)
+
+    headers: dict[str, str] = {}
+    for kind in LIMIT_KINDS.values():
+        rate = tightest(admission, kind)
+        if kind.headers is not None and rate is not None:
+            events = str(rate.limit.capacity), str(rate.remaining), f"{rate.reset_s or 0:g}s"
+            headers |= zip(kind.headers, events, strict=True)
+
+    assert of_limits(admission) == headers
+    assert [*of_limits(admission)] == [*headers]
