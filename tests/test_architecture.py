@@ -83,7 +83,7 @@ UNTESTED = {
     "proxy/policytest/answers.py": "tests/policytest/test_init.py plays all of them",
     "proxy/policytest/cases.py": "tests/policytest/test_init.py reads cases, good and wrong",
     "proxy/policytest/report.py": "tests/policytest/test_init.py reads both of its forms",
-    "proxy/types/detections.py": "values; tests/dialects/test_detections.py fills them",
+    "proxy/types/detections.py": "values; tests/dialects/test_findings.py fills them",
     "proxy/types/__init__.py": "values without behaviour",
     "proxy/upstream/attempt.py": "tests/upstream/test_client.py breaks answers in every way",
     "proxy/upstream/reply.py": "shapes without behaviour",

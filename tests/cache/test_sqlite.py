@@ -58,15 +58,19 @@ async def test_expired_entries_are_removed_by_next_write(tmp_path: Path) -> None
     assert (events.entries, events.evictions["expired"]) == (1, 1)
 
 
+def value_of(number: int) -> bytes:
+    """Return 2 to 34 KiB."""
+    return number.to_bytes(8, "big") * (256 + number * 7919 % 4096)
+
+
 async def test_file_stays_within_its_bound(tmp_path: Path) -> None:
     bound, events = 8 * 1024 * 1024, StoreEventLog()
     async with store(tmp_path, events, bound) as opened:
         for number in range(2_000):
-            value = number.to_bytes(8, "big") * (256 + number * 7919 % 4096)  # 2 to 34 KiB
-            opened.put(number.to_bytes(32, "big"), value, 600)
+            opened.put(number.to_bytes(32, "big"), value_of(number), 600)
             if number % 50 == 49:
                 await opened.written()
-        assert await opened.get((1_999).to_bytes(32, "big")) == value
+        assert await opened.get((1_999).to_bytes(32, "big")) == value_of(1_999)
         assert await opened.get((0).to_bytes(32, "big")) is None
 
     assert events.size <= bound

@@ -128,6 +128,33 @@ PUBLISHED: Mapping[str, Published] = {
         shown=(4096, 503),
         begun={"input_tokens": 2048, "output_tokens": 1},
     ),
+    "anthropic-read": Published(
+        "messages",
+        CLAUDE,
+        claude(21, 393, 188086, 0),
+        paid=((21, "5"), (188086, "0.5"), (393, "25")),
+        shown=(188107, 393),
+    ),
+    "anthropic-more-for-an-hour-than-was-written": Published(
+        "messages",
+        CLAUDE,
+        {
+            **{"input_tokens": 8, "output_tokens": 1, "cache_creation_input_tokens": 4},
+            **{"cache_read_input_tokens": None, "cache_creation": {"ephemeral_1h_input_tokens": 9}},
+        },
+        paid=((8, "5"), (4, "10"), (1, "25")),
+        shown=(12, 1),
+    ),
+    "anthropic-fetched": Published(  # pages that are fetched cost their tokens
+        "messages",
+        f"{CLAUDE}, web_search: 10",
+        claude(
+            *(25039, 931, 0, 0),
+            server_tool_use={"web_fetch_requests": 1, "web_search_requests": 0},
+        ),
+        paid=((25039, "5"), (931, "25")),
+        shown=(25039, 931),
+    ),
     "anthropic-searched": Published(
         "messages",
         f"{CLAUDE}, web_search: 10",

@@ -9,11 +9,23 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER, House, house, policy
-from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
+from tests.conftest import KEY, Proxy
+from tests.dialects.test_leaning import OTHER, SECRET, House, house, policy
+from tests.dialects.vendors.test_anthropic import events_of
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    response,
+    stream,
+    text_item,
+)
+from tests.for_each import for_each
 
 ITEMS: Json = {
     "object": "list",
@@ -294,3 +306,76 @@ async def test_it_is_explained_as_any_call(gateway: House) -> None:
     assert response_item.status == 200, text
     assert "support-chat" in text
     assert "openai/gpt-4o-mini" in text.partition("pinned")[2]
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+FIELDS = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
+
+
+def thinking(*, is_whole: bool) -> Json | list[Json]:
+    if is_whole:
+        document = chat()
+        document["choices"][0] |= {"message": FIELDS, "finish_reason": "tool_calls"}
+        return document
+    events = chat_events("So.")
+    events[0]["choices"][0]["delta"] |= {"reasoning_content": "Hm."}
+    events[1]["choices"][0]["delta"] |= {"tool_calls": [{"index": 0, **CALL}]}
+    return events
+
+
+async def ask(proxy: Proxy, model: str, **body: object) -> tuple[int, str, Json]:
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as session,
+        session.post(
+            "/v1/responses", headers=headers, json={"model": model, **body}
+        ) as response_item,
+    ):
+        raw = await response_item.read()
+        warning = response_item.headers.get("x-headrace-warning", "")
+    if body.get("stream") and response_item.status == 200:
+        return response_item.status, warning, {"events": [data for _, data in events_of(raw)]}
+    return response_item.status, warning, json.loads(raw)
+
+
+@pytest.mark.parametrize("secrets", [(SECRET,), ()], ids=["sealed", "bare"])
+@for_each("is_whole", [True, False])
+async def test_references_to_what_a_chat_said_are_dropped(
+    is_whole: bool, secrets: tuple[str, ...], upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    document = thinking(is_whole=is_whole)
+    upstream.answer_with(answer(document) if isinstance(document, dict) else stream(document))
+    async with house(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
+        _, _, first_document = await ask(context.proxy, "chatter", input="Hi.", stream=not is_whole)
+        output = (
+            first_document["output"]
+            if is_whole
+            else first_document["events"][-1]["response"]["output"]
+        )
+        upstream.answer_with(answer(chat()))
+        references = [{"type": "item_reference", "id": item["id"]} for item in output]
+        calls = [item for item in output if item["type"] == "function_call"]
+        result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+        question = {"role": "user", "content": "Hi."}
+        values = [question, *references[:-1], *calls, result]
+        status, warning, second = await ask(context.proxy, "chatter", input=values)
+
+    assert [item["type"] for item in output] == ["reasoning", "message", "function_call"]
+    assert (status, warning) == (200, "item_reference dropped"), second
+    roles = [message["role"] for message in upstream.requests[-1].json["messages"]]
+    assert roles == ["user", "assistant", "tool"]
+
+
+async def test_a_target_of_responses_gets_no_such_reference(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(chat("So.", reasoning_content="Hm.")))
+    async with house(tmp_path / "one", upstream) as context:
+        _, _, first_document = await ask(context.proxy, "chatter", input="Hi.")
+        upstream.answer_with(answer(response()))
+        references = [{"id": item["id"]} for item in first_document["output"]]
+        values = [*references, {"role": "user", "content": "Hi."}]
+        status, warning, _ = await ask(context.proxy, "gpt-4o-mini", input=values)
+
+    assert (status, warning) == (200, "item_reference dropped")
+    assert upstream.requests[-1].json["input"] == [{"role": "user", "content": "Hi."}]
