@@ -15,12 +15,9 @@ from tests.doubles import (
     Json,
     ScriptedUpstream,
     answer,
-    chat,
-    event,
     item_events,
     response,
     response_events,
-    stream,
     text_item,
 )
 from tests.for_each import for_each
@@ -88,25 +85,6 @@ STREAM = response_events(
 )
 
 
-async def test_a_stream_of_the_same_form_passes_byte_by_byte(
-    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    upstream.answer_with(stream(STREAM, is_done=False))
-
-    status, raw, _ = await ask(client, stream=True)
-
-    assert status == 200, raw
-    results = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
-    assert results == [event(document)[6:-2] for document in STREAM]
-    assert accumulated(raw) == WHOLE
-    [request] = upstream.requests
-    assert request.path == "/v1/responses"
-    assert request.json == {**ASKED, "stream": True}
-    [record] = await proxy.sink.wait()
-    tokens = record.billing.tokens
-    assert (record.head.endpoint, tokens.input, tokens.output) == ("responses", 5, 3)
-
-
 async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
@@ -156,21 +134,6 @@ async def test_a_response_that_failed_is_an_error(
     assert json.loads(raw)["error"]["message"]
 
 
-async def test_stream_failure_event(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
-    upstream.answer_with(
-        stream([*STREAM[:6], {"type": "response.failed", "response": failed}], is_done=False)
-    )
-
-    _, raw, _ = await ask(client, stream=True)
-
-    (name, data), (ended, last_document) = events_of(raw)[-2:]
-    assert name == data["type"] == "error"
-    assert data["error"]["message"] == "Sorry."
-    assert ended == last_document["type"] == "response.failed"
-    assert last_document["response"]["error"] == {"code": "server_error", "message": "Sorry."}
-
-
 @for_each(
     "leaning",
     [
@@ -196,15 +159,3 @@ async def test_what_leans_on_what_a_provider_keeps_is_refused(
     param = json.loads(raw)["error"]["param"]
     assert re.split(r"[.\[]", param)[0] in leaning
     assert upstream.requests == []
-
-
-async def test_cut_is_incomplete(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    cut = chat(" Par")
-    cut["choices"][0]["finish_reason"] = "length"
-    upstream.answer_with(answer(cut))
-
-    _, raw, _ = await ask(client, "search-answers")
-
-    full_value = json.loads(raw)
-    assert full_value["status"] == "incomplete"
-    assert full_value["incomplete_details"] == {"reason": "max_output_tokens"}

@@ -11,7 +11,7 @@ from proxy.dialects.chat.conversion import (
     chat_form,
     legacy_form,
 )
-from tests.doubles import chat, legacy
+from tests.doubles import legacy
 from tests.for_each import for_each
 
 TOKENS = {
@@ -30,26 +30,6 @@ def test_log_probabilities_survive_both_ways() -> None:
 
     assert (context or {})["choices"][0]["logprobs"]["content"][0]["token"] == " Par"
     assert (returned or {})["choices"][0]["logprobs"] == TOKENS
-
-
-def test_a_streamed_choice_opens_with_its_role_once() -> None:
-    turn = LegacyToChat(streamed=True)
-    chunk = legacy(choices=[{"index": 1, "text": "x", "finish_reason": None}])
-
-    deltas = [(turn.feed(chunk) or {})["choices"][0]["delta"] for _ in range(2)]
-
-    assert deltas == [{"role": "assistant", "content": "x"}, {"content": "x"}]
-
-
-def test_tool_calls_stay_on_a_legacy_choice() -> None:
-    calls = [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]
-    message = {"role": "assistant", "content": None, "tool_calls": calls}
-    answer = chat(choices=[{"index": 0, "message": message, "finish_reason": "tool_calls"}])
-
-    turned = ChatToLegacy().feed(answer) or {}
-
-    assert turned["choices"][0]["tool_calls"] == calls
-    assert turned["choices"][0]["text"] == ""
 
 
 def token_objects(*tokens: str) -> dict[str, Any]:
@@ -74,12 +54,6 @@ def test_the_places_of_tokens_go_on_from_chunk_to_chunk() -> None:
     for events in (turned, reworded):
         places = [item["choices"][0]["logprobs"]["text_offset"] for item in events]
         assert places == [[0, 4], [0], [6]]
-
-
-def test_what_needs_no_rewording_stays_the_very_same_document() -> None:
-    data = {"choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"]}}]}
-
-    assert LegacyLogprobs().feed(data) is data
 
 
 ODD: list[Any] = [

@@ -24,17 +24,6 @@ def message(*deltas: Any, **how: Any) -> Any:
     return merged(events(*deltas, **how))["choices"][0]["message"]
 
 
-def test_texts_are_joined_and_the_rest_is_that_of_a_whole_answer() -> None:
-    assert merged(legacy_events(" Par", "is.")) == legacy(" Paris.")
-
-
-def test_a_chat_gets_a_message_for_its_deltas() -> None:
-    document = chat("Paris.")
-    del document["choices"][0]["logprobs"]
-
-    assert merged(chat_events("Par", "is.")) == document
-
-
 @pytest.mark.parametrize("full_value", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
 def test_a_whole_answer_cut_into_events_is_itself_again(full_value: Any) -> None:
     assert merged(as_stream(full_value)) == full_value
@@ -219,11 +208,3 @@ def test_lists_of_parts_and_texts_make_one_content(pieces: list[Any], content: A
     document = merged([{"object": "chat.completion.chunk", **piece} for piece in deltas])
 
     assert document["choices"][0]["message"]["content"] == content
-
-
-def test_a_delta_that_is_no_object_says_nothing() -> None:
-    chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": True}]}
-
-    assert merged([chunk])["choices"] == [
-        {"index": 0, "message": {"role": "assistant", "content": None}}
-    ]

@@ -10,26 +10,23 @@ import pytest
 from proxy.dialects.chat.tables import MAX_PARTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
-from proxy.errors import ResponseTooLarge, UpstreamInvalid
+from proxy.errors import ResponseTooLarge
 from proxy.types.events import (
     STOP,
     Attach,
     Begin,
     Delta,
     Event,
-    Extension,
     Finish,
     Frame,
     Native,
     Start,
-    UsageReport,
 )
 from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
 
 HEAD: Json = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-MODES: tuple[dict[str, Any], ...] = ({}, {"inspect": True}, {"crossing": True})
 
 
 def chunk(delta: Json, finish: str | None = None, **more: Any) -> Json:
@@ -81,13 +78,6 @@ def test_a_chunk_like_the_one_before_it_is_one_delta() -> None:
     ]
 
 
-@pytest.mark.parametrize("options", MODES)
-def test_an_empty_finish_reason_ends_nothing(options: dict[str, Any]) -> None:
-    frames = read_all(chunk({"content": "a"}, ""), chunk({"content": "b"}, ""), **options)
-
-    assert texts(frames) == [("text", "ab")]
-
-
 @pytest.mark.parametrize("index", [True, 1.0, "1", 1])
 def test_a_choice_has_one_number_however_it_is_written(index: Any) -> None:
     other = {**HEAD, "choices": [{"index": index, "delta": {"content": "b"}}]}
@@ -125,18 +115,6 @@ def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
     assert docs[2][0] == {"index": 1, "delta": {}, "logprobs": None, "finish_reason": "stop"}
 
 
-def test_a_signature_stays_in_the_first_chunk_of_its_call() -> None:
-    signature = {"google": {"thought_signature": "c2ln"}}
-    calls = [call(0, "{}", "f", id="a"), call(1, "{}", "g", id="b", extra_content=signature)]
-
-    frames = read_all(chunk({"content": "x", "tool_calls": calls}), inspect=True)
-
-    opened = [each["choices"][0]["delta"] for each in (frame.doc for frame in frames[:3]) if each]
-    assert [[*delta] for delta in opened] == [["content"], ["tool_calls"], ["tool_calls"]]
-    assert opened[2]["tool_calls"] == [calls[1]]
-    assert Native() in frames[2].events
-
-
 def test_members_beside_a_text_stay_in_its_first_document() -> None:
     both = chunk({"role": "assistant", "content": "a", "refusal": "b", "mood": "calm"}, note="n")
 
@@ -147,16 +125,6 @@ def test_members_beside_a_text_stay_in_its_first_document() -> None:
     first = {"role": "assistant", "content": "a", "mood": "calm"}
     assert [each["choices"][0]["delta"] for each in docs] == [first, {"refusal": "b"}]
     assert "note" not in docs[1]
-
-
-def test_calls_with_equal_indexes_are_told_apart() -> None:
-    calls = [call(0, '{"a":1}', "f", id="a"), call(0, '{"b":2}', "g", id="b")]
-
-    frames = read_all(*(chunk({"tool_calls": [each]}) for each in calls), inspect=True)
-
-    assert texts(frames) == [("arguments", '{"a":1}'), ("arguments", '{"b":2}')]
-    second = (frames[1].doc or {})["choices"][0]["delta"]["tool_calls"][0]
-    assert second == {**calls[1], "index": 1}
 
 
 def test_a_name_has_its_slot_and_an_id_is_made_for_other_families() -> None:
@@ -254,37 +222,6 @@ def test_padding_is_dropped_from_an_inspected_stream() -> None:
     assert [len(frame.events) for frame in frames[:3]] == [3, 1, 1]
 
 
-def test_usage_is_reported_beside_a_text() -> None:
-    doc = chunk({"content": "a"}, usage=USAGE)
-
-    for options in MODES:
-        [report] = [each for frame in read_all(doc, **options) for each in frame.events
-                    if isinstance(each, UsageReport)]  # fmt: skip
-        assert report.tokens is not None
-        assert (report.tokens.prompt_total, report.tokens.completion_total) == (5, 3)
-
-
-def test_findings_of_a_gateway_are_extensions() -> None:
-    found: Json = {"before_request_hooks": []}
-
-    assert Extension("hook_results", found) in events(chunk({}, "stop", hook_results=found))
-
-
-@pytest.mark.parametrize("options", MODES)
-def test_text_after_the_finish_is_no_delta(options: dict[str, Any]) -> None:
-    late = chunk({"content": "late"})
-
-    frames, _ = read_documents("chat", [chunk({"content": "a"}, "stop"), late], **options)
-
-    assert texts(frames) == [("text", "a")]
-
-
-def test_a_stream_that_ends_early_is_invalid() -> None:
-    _, error = read_documents("chat", [chunk({"content": "a"})])
-
-    assert error == "The upstream ended the stream before the response was complete."
-
-
 def test_done_completes_a_stream_without_a_finish_reason() -> None:
     frames, _ = read_documents("chat", [chunk({"content": "a"}), b"[DONE]"])
 
@@ -323,24 +260,6 @@ def test_a_whole_answer_is_one_frame_or_a_stream() -> None:
     assert parts[-1].events == (STOP,)
     assert all(part.raw is None for part in parts)
     assert b'"annotations":["c"]' in written("chat", parts)
-
-
-def test_words_of_a_vendor_finish_an_answer_in_those_of_chat() -> None:
-    [*_, finish, _] = events(
-        chunk({}, "stop token reached"), finishes=(("stop token reached", "stop"),)
-    )
-
-    assert finish == Finish(0, "stop", "stop")
-
-
-def test_the_bytes_may_end_once_a_choice_has_finished() -> None:
-    reader = FAMILIES["chat"].reader(ReadOptions(call_for()))
-    with pytest.raises(UpstreamInvalid):
-        reader.end()
-
-    reader.read(chunk({}, "stop"), b"")
-
-    assert [frame.events for frame in reader.end()] == [(STOP,)]
 
 
 def test_choices_are_finished_one_by_one() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.money.usage import Tokens
@@ -77,12 +76,6 @@ def documents_of(body: bytes) -> list[Json]:
     return [json.loads(document) for document in documents(body) if document != b"[DONE]"]
 
 
-def test_bytes_of_several_lines_are_written_anew() -> None:
-    frame = Frame((Delta(TEXT, "x"),), "chat", {"a": 1}, b'{\n"a":1}')
-
-    assert writer(call_for()).feed(frame) == b'data: {"a":1}\n\n'
-
-
 def test_usage_alone_goes_only_to_clients_that_asked_for_it() -> None:
     frames = frames_of(chat_events("x"))
 
@@ -94,50 +87,6 @@ def test_usage_alone_goes_only_to_clients_that_asked_for_it() -> None:
 
 def test_keep_alives_are_comments() -> None:
     assert writer(call_for()).feed(Frame(())).startswith(b":")
-
-
-def test_only_scale_streams_end_without_done() -> None:
-    last_frame = Frame((STOP,), "chat", last=True)
-    names = [name for name in DIALECTS if name != "anthropic"]
-
-    ends = {name: writer(call_for("completions", name)).feed(last_frame) for name in names}
-
-    assert ends.pop("scale") == b""
-    assert set(ends.values()) == {b"data: [DONE]\n\n"}
-
-
-def test_chunks_are_made_from_the_events_of_another_family() -> None:
-    call = call_for()
-    body = b"".join(map(writer(call).feed, FOREIGN))
-
-    *chunks, usage = documents_of(body)
-    assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
-        {"role": "assistant", "content": ""},
-        {"content": "Pa"},
-        {"content": "ris"},
-        {
-            "tool_calls": [
-                {
-                    "index": 0,
-                    "id": "call_1",
-                    "type": "function",
-                    "function": {"name": "f", "arguments": ""},
-                }
-            ]
-        },
-        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
-        {},
-    ]
-    assert chunks[2]["choices"][0]["logprobs"] == {"content": [{"token": "ris"}]}
-    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert {chunk["created"] for chunk in chunks} == {int(call.head.received_at.timestamp())}
-    assert usage["usage"] == {
-        "prompt_tokens": 7,
-        "completion_tokens": 3,
-        "total_tokens": 10,
-        "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0},
-    }
-    assert body.endswith(b"data: [DONE]\n\n")
 
 
 def test_a_whole_answer_is_made_from_the_events_of_another_family() -> None:
@@ -172,22 +121,6 @@ def whole_frame(doc: Json, number: int = 0, **options: Any) -> Frame:
     family: FamilyName = "completions" if doc["object"] == "text_completion" else "chat"
     return Frame((Start("1", "m", 1), Finish(0, "stop", "stop"), STOP), family, doc,
                  json.dumps(doc).encode(), number, **options)  # fmt: skip
-
-
-def test_a_whole_answer_passes_as_received() -> None:
-    frame = whole_frame(chat("x"), last=True)
-
-    assert writer(call_for(), is_whole=True).feed(frame) == frame.raw
-
-
-def test_whole_answers_are_converted_for_the_other_family() -> None:
-    as_legacy = writer(call_for("completions"), is_whole=True).feed(
-        whole_frame(chat("x"), last=True)
-    )
-    as_chat = writer(call_for(), is_whole=True).feed(whole_frame(legacy("x"), last=True))
-
-    assert json.loads(as_legacy)["choices"][0]["text"] == "x"
-    assert json.loads(as_chat)["choices"][0]["message"] == {"role": "assistant", "content": "x"}
 
 
 def test_several_models_answer_in_one_document() -> None:

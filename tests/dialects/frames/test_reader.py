@@ -106,13 +106,6 @@ def test_any_cut_of_bytes_gives_the_same_frames(wire: bytes, cuts: list[int]) ->
     assert read(stream_reader(), pieces) == read(stream_reader(), [wire])
 
 
-def test_only_the_frame_of_stop_is_last() -> None:
-    frames, fault = read(stream_reader(), [TEXTS + DONE])
-
-    assert [frame.last for frame in frames] == [False, False, False, True]
-    assert fault is None
-
-
 def test_nothing_is_read_after_the_end() -> None:
     frames, fault = read(stream_reader(), [event(b'{"end": 1}') + TEXTS + b"data: {oops\n\n"])
 
@@ -125,12 +118,6 @@ def test_halves_of_a_pair_are_joined_in_rewritten_documents() -> None:
     frames, fault = read(stream_reader(rewrite=lambda doc: {**doc, "more": 1}), [wire])
 
     assert (texts(frames), fault) == (["", "\U0001f600"], None)
-
-
-def test_a_stream_without_an_end_is_invalid() -> None:
-    frames, fault = read(stream_reader(), [TEXTS])
-
-    assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
 
 
 @pytest.mark.parametrize(("end", "fault"), [(DONE, None), (b"", "upstream_invalid_response")])
@@ -173,14 +160,6 @@ def test_raw_bytes_have_no_line_breaks() -> None:
     [frame, _], _ = read(stream_reader(), [wire])
 
     assert frame.raw == b'{"text":"Paris"}'
-
-
-def test_a_rewritten_document_has_bytes_of_its_own() -> None:
-    reader = stream_reader(rewrite=lambda doc: {**doc, "id": "sealed"})
-
-    [frame, _], _ = read(reader, [event(b'{"text": "Paris", "id": "own"}') + DONE])
-
-    assert frame.raw == b'{"text":"Paris","id":"sealed"}'
 
 
 def test_an_error_document_ends_a_stream_with_its_error() -> None:

@@ -57,32 +57,6 @@ def flat(kinds: Iterable[Closing]) -> list[Part]:
     return [Part("text", number, closing=closing) for number, closing in enumerate(kinds)]
 
 
-def test_a_part_waits_until_the_open_one_has_ended() -> None:
-    a, b = flat(["marked", "marked"])
-    frames = [START, one(Begin(a)), one(Begin(b)), one(Delta(b, "b")), one(Delta(a, "a"))]
-    frames += [one(End(b)), one(Delta(a, "A")), one(End(a)), FINISH, LAST]
-
-    out = sequenced(frames)
-
-    assert texts(out) == ["aA", "b"]
-    assert [frame for frame in out if Finish in map(type, frame.events)] == [FINISH]
-
-
-def test_an_implicit_part_ends_for_another_and_is_carried_on() -> None:
-    a, b = flat(["implicit", "implicit"])
-    turns = [
-        one(Delta(part, part.kind[:1] + str(index))) for index, part in enumerate([a, b, a, b, a])
-    ]
-    turns[0] = one(Begin(a), *turns[0].events)
-    turns[1] = one(Begin(b), *turns[1].events)
-
-    out = sequenced([START, *turns, FINISH, LAST])
-
-    parts = [e.part for frame in out for e in frame.events if isinstance(e, Begin)]
-    assert texts(out) == ["t0", "t1", "t2", "t3", "t4"]
-    assert [part.continues for part in parts] == [None, None, a, b, parts[2]]
-
-
 def test_a_tool_call_ends_with_its_json() -> None:
     a, b = (Part("arguments", number, closing="json") for number in range(2))
     frames = [START, one(Begin(a)), one(Begin(b)), one(Delta(a, '{"a":')), one(Delta(b, '{"b"'))]
@@ -133,16 +107,6 @@ def test_frames_ahead_of_a_fault_are_left() -> None:
         sequencer.feed(one(Delta(b, "{}")))
 
     assert texts([*out, *sequencer.end()]) == ["{}", "{}", "{}"]
-
-
-def test_frames_keep_their_bytes_until_one_has_waited() -> None:
-    a, b = flat(["marked", "marked"])
-    doc = {"delta": "x"}
-    events: list[Event] = [Begin(a), Delta(a, "x"), Begin(b), Delta(a, "x"), End(a), End(b)]
-    out = Sequencer()
-    frames = [item for e in events for item in out.feed(Frame((e,), "messages", doc, b"x"))]
-
-    assert [frame.raw for frame in frames] == [b"x", b"x", None, None, None, None]
 
 
 def test_deltas_that_wait_are_joined_in_their_document() -> None:

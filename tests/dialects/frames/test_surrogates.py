@@ -12,7 +12,6 @@ from proxy.types.events import (
     Begin,
     Delta,
     End,
-    Event,
     Finish,
     Frame,
     Json,
@@ -93,17 +92,3 @@ def test_texts_of_a_frame_without_a_document_are_joined() -> None:
 
     assert begin.events == (Begin(PART), Delta(PART, "a"))
     assert delta.events == (Delta(PART, "\U0001f600"),)
-
-
-def test_events_without_a_document_pass() -> None:
-    call = Begin(PART, ToolCall("id", "name"), ("name",))
-    frame = Frame((Start("id", "model", 1), call, Attach(PART, "signature", "s"), End(PART)))
-
-    assert SurrogateJoiner().feed(frame) == frame
-
-
-def test_events_without_text_stay_as_they_are() -> None:
-    events: tuple[Event, ...] = (End(PART), STOP)
-    frame = Frame(events)
-
-    assert SurrogateJoiner().feed(frame) == frame

@@ -22,7 +22,6 @@ from proxy.types.events import (
     Finish,
     Frame,
     Native,
-    Start,
     Stop,
     ToolCall,
     UsageReport,
@@ -161,22 +160,6 @@ def test_arguments_in_the_start_of_a_call_get_a_delta_of_their_own() -> None:
     assert unsplit.text == '{"a":1}'
 
 
-def test_tools_of_the_provider_do_not_cross() -> None:
-    blocks = (
-        block_events(0, SERVER, {"type": "input_json_delta", "partial_json": "{}"}),
-        block_events(
-            1, {"type": "thinking", "thinking": ""}, {"type": "signature_delta", "signature": "s"}
-        ),
-        block_events(2, {"type": "odd", "text": "x"}, {"type": "text_delta", "text": "y"}),
-    )
-
-    matches = all_events(frames_of(message_events(*blocks), crossing=True))
-
-    assert [type(event) for event in matches] == [
-        *(Start, UsageReport, Begin, End, Finish, UsageReport, Stop)
-    ]
-
-
 def test_ids_that_are_no_names_do_not_cross_to_an_inspected_client() -> None:
     script = message_events(block_events(0, {**CALLED, "id": "a zebra"}))
     script[0]["message"]["id"] = "the zebra"
@@ -255,14 +238,6 @@ def test_broken_order_of_a_split_stream_is_refused(
     frames_of([message_events()[0], *script])
 
 
-def test_index_may_repeat_after_its_end() -> None:
-    script = message_events(text_events(0, "a"), text_events(0, "b"))
-
-    matches = all_events(frames_of(script, inspect=True))
-
-    assert [event.text for event in matches if isinstance(event, Delta)] == ["a", "b"]
-
-
 @for_each("mode", [{"inspect": True}, {"crossing": True}])
 def test_open_and_ended_blocks_are_bounded(mode: dict[str, bool]) -> None:
     starts = [text_events(index, "a")[0] for index in range(MAX_BLOCKS + 1)]
@@ -286,18 +261,6 @@ def test_stream_that_is_not_inspected_may_open_any_number_of_blocks() -> None:
     ]
 
     assert len(checked(frames)) == len(starts) + 3
-
-
-@for_each("mode", [{}, {"inspect": True}])
-def test_text_after_the_end_has_no_event_of_its_own(mode: dict[str, bool]) -> None:
-    script = message_events(text_events(0, "a"))
-    delayed = text_events(1, "late")
-
-    frames = frames_of([*script[:-1], *delayed, script[-1]], **mode)
-
-    assert [f.doc for f in frames[-len(delayed) - 1 : -1]] == delayed
-    assert {f.events for f in frames[-len(delayed) - 1 : -1]} == {(Native(),) if mode else ()}
-    assert frames_of([*script[:-1], *delayed, script[-1]], crossing=True)[-1].last
 
 
 @for_each("mode", [{}, {"inspect": True}, {"crossing": True}])

@@ -254,9 +254,7 @@ async def test_loaded_tool_is_named_to_the_model(
 
     assert status == 200, answered
     sent_value = upstream.requests[-1].json
-    assert result_of(sent_value) == (
-        [LOADED] if deployment == "via-anthropic" else LOADED_TEXT
-    )
+    assert result_of(sent_value) == ([LOADED] if deployment == "via-anthropic" else LOADED_TEXT)
     assert tool_names(sent_value) == ["ToolSearch", "get_weather"]
 
 

@@ -11,10 +11,8 @@ import orjson
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.messages.family import MESSAGES
-from proxy.money.usage import Tokens
 from proxy.types import Json
 from proxy.types.events import (
-    Attach,
     Begin,
     Delta,
     End,
@@ -26,7 +24,6 @@ from proxy.types.events import (
     Start,
     Stop,
     ToolCall,
-    UsageReport,
 )
 from tests.checked import checked
 from tests.dialects.messages.test_reader import (
@@ -145,35 +142,6 @@ def test_arguments_that_are_no_object_are_wrapped_in_a_whole_answer() -> None:
     assert block["input"] == {"arguments": "[1"}
 
 
-def test_a_message_has_one_choice() -> None:
-    first_part, second = (Part("text", 0, choice=choice, closing="implicit") for choice in (0, 1))
-    values: list[Event] = [
-        Begin(first_part),
-        Delta(first_part, "a"),
-        Begin(second),
-        Delta(second, "x"),
-    ]
-
-    frames = answer_of(
-        [*values, Delta(first_part, "b")], end=(Finish(0, "stop"), Finish(1, "length"))
-    )
-
-    assert message_of(frames)["content"] == [{"type": "text", "text": "ab"}]
-    assert message_of(frames)["stop_reason"] == "end_turn"
-
-
-def test_signature_of_a_call_is_in_its_id() -> None:
-    begin, *remainder = part_of("arguments", "{}", name="f")
-    assert isinstance(begin, Begin)
-    frame = Frame((begin, Attach(begin.part, "signature", "c2ln")), "chat")
-    frames = answer_of(remainder[1:1])
-    frames[1:1] = [frame, *(Frame((event,), "chat") for event in remainder)]
-
-    [block] = message_of(checked(frames))["content"]
-
-    assert block["id"] == "c1_signed_YzJsbg"
-
-
 @for_each(
     ("finish", "stop"),
     [
@@ -194,24 +162,6 @@ def test_each_finish_reason_has_a_stop_reason(finish: Any, stop: str, is_whole: 
 
     assert output["stop_reason"] == stop
     assert waiting["stop_reason"] == ("tool_use" if stop == "end_turn" else stop)
-
-
-def test_usage_of_another_family_excludes_cached_tokens() -> None:
-    report = UsageReport(Tokens(input=5), {}, final=False)
-    tokens = Tokens(input=5, cached_input=100, cache_write=20, output=3, reasoning=4)
-    ended = UsageReport(tokens, {"server_tool_use": {"web_search_requests": 1}, "input_tokens": 9})
-
-    frames = answer_of(start=[report], end=[Finish(0, "stop"), ended])
-
-    [start, *_] = events_of(written(frames))
-    assert start[1]["message"]["usage"] == {"input_tokens": 5, "output_tokens": 0}
-    assert message_of(frames)["usage"] == {
-        "input_tokens": 5,
-        "cache_read_input_tokens": 100,
-        "cache_creation_input_tokens": 20,
-        "server_tool_use": {"web_search_requests": 1},
-        "output_tokens": 7,
-    }
 
 
 def test_unknown_usage_is_zero() -> None:
@@ -242,12 +192,6 @@ def test_released_text_follows_in_its_block() -> None:
         "index": 3,
         "delta": {"type": "text_delta", "text": 'b"'},
     }
-
-
-def test_error_ends_a_stream() -> None:
-    writer = MESSAGES.writer(WriteOptions(CALL, False, tuple))
-
-    assert writer.fail(b'{"type":"error"}') == b'event: error\ndata: {"type":"error"}\n\n'
 
 
 def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:

@@ -24,10 +24,6 @@ def crossed(received: str, goes: str, **fields: Any) -> Any:
     return translate(DIALECTS[received], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
 
 
-def test_a_field_that_both_know_passes() -> None:
-    assert crossed("openai", "fireworks", top_p=0.5).body["top_p"] == 0.5
-
-
 def test_a_field_that_neither_knows_passes_with_its_value() -> None:
     assert crossed("openai", "scale", new_thing=[1, {"a": None}]).body["new_thing"] == [
         1,
@@ -153,15 +149,6 @@ def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(goes: str) 
     assert crossed("fireworks", goes, **{name: "error"}).dropped_fields == ()
     assert crossed("fireworks", goes, **{name: "truncate"}).dropped_fields == (name,)
     assert crossed("fireworks", goes).dropped_fields == ()
-
-
-@pytest.mark.parametrize("behaviour", ["error", "truncate"])
-def test_an_upstream_that_can_be_told_is_told(behaviour: str) -> None:
-    name = "context_length_exceeded_behavior"
-
-    fitted = crossed("fireworks", "fireworks", **{name: behaviour})
-
-    assert (fitted.body[name], fitted.dropped_fields) == (behaviour, ())
 
 
 @for_each(

@@ -26,10 +26,6 @@ def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any
     )
 
 
-def test_the_model_is_the_targets() -> None:
-    assert json.loads(question(UPSTREAM).body)["model"] == "served"
-
-
 @pytest.mark.parametrize(
     ("base", "url"),
     [
@@ -64,18 +60,6 @@ def test_headers_are_ours_and_the_policys() -> None:
         "x-team",
     }
     assert headers["accept-encoding"] == "identity"
-
-
-def test_a_chat_for_a_dialect_without_chat_goes_as_a_completion() -> None:
-    multimodel = replace(UPSTREAM, dialect="multimodel", base_url="https://m.example.test")
-
-    request = question(multimodel, messages=[{"role": "user", "content": "hi"}])
-
-    assert (request.url, request.endpoint) == (
-        "https://m.example.test/v1/completion",
-        "completions",
-    )
-    assert json.loads(request.body)["prompt"] == "user: hi\n\nassistant:"
 
 
 def test_embeddings_are_refused_where_there_are_none() -> None:

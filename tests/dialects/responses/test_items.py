@@ -117,39 +117,6 @@ def test_items_without_any_id_are_told_by_their_order() -> None:
     assert places(numbered(*bare)) == places(STREAM)
 
 
-def test_an_event_that_has_its_numbers_stays() -> None:
-    numbers = EventNumbers()
-
-    assert [numbers.add_missing(event) for event in STREAM] == [None] * len(STREAM)
-
-
-@for_each("from_event", range(1, len(STREAM)))
-def test_what_is_given_is_believed_for_what_follows(from_event: int) -> None:
-    shifted = [
-        {**document, "sequence_number": document["sequence_number"] + 7} for document in STREAM
-    ]
-    shifted = [
-        {**document, "output_index": document["output_index"] + 3}
-        if "output_index" in document
-        else document
-        for document in shifted
-    ]
-    mixed = [
-        *shifted[:from_event],
-        *(without(document, *NUMBERS) for document in shifted[from_event:]),
-    ]
-
-    results = numbered(*mixed)
-
-    assert [document["sequence_number"] for document in results] == [*range(7, 7 + len(STREAM))]
-    items = {
-        document.get("item_id"): document["output_index"]
-        for document in results
-        if "item_id" in document
-    }
-    assert len(set(items.values())) == len(items) == 3
-
-
 def test_calls_that_take_turns_are_known_by_their_ids() -> None:
     events = [added(0, id="a"), added(1, id="b")]
     events += [delta(name, item_id=name, output_index=index) for index, name in enumerate("ab")] * 2

@@ -17,7 +17,6 @@ from tests.dialects.responses.frames import (
     kinds,
     read,
     texts,
-    written,
 )
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
@@ -51,17 +50,6 @@ def test_the_events_of_a_stream() -> None:
     assert read(STREAM, inspect=True)[-1].last
 
 
-def test_a_guard_reads_neither_repeated_texts_nor_the_request() -> None:
-    stream = response_events(
-        item_events(0, MESSAGE, "It is ", "Paris."),
-        document=response(MESSAGE, instructions="Paris!", tools=[{"name": "Paris"}]),
-    )
-
-    docs = [frame.doc for frame in read(stream, inspect=True)]
-
-    assert str(docs).count("Paris") == 1
-
-
 @for_each(
     ("status", "details", "finish"),
     [
@@ -88,14 +76,6 @@ def test_a_text_without_deltas_comes_ahead_of_its_end(options: dict[str, bool]) 
 
     assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
     assert all(frame.doc is None for frame in frames if "Delta" in kinds([frame]))
-
-
-@for_each("options", SPLIT)
-def test_items_in_the_last_event_alone_are_read(options: dict[str, bool]) -> None:
-    frames = read([STREAM[0], STREAM[-1]], **options)
-
-    assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
-    assert kinds(frames).count("End") == 3
 
 
 @for_each("delta", ["is Paris", "It is Paris", "It"])
@@ -139,17 +119,6 @@ def test_an_odd_part_is_told_to_guards(inner: Any) -> None:
         document for frame in frames for document in frame.events if isinstance(document, Native)
     ]
     assert len(natives) >= 2
-
-
-def test_the_members_of_a_usual_stream_are_silent() -> None:
-    events = item_events(0, MESSAGE, "It is ", "Paris.")
-    frames = read(response_events(events, document=response(MESSAGE)), inspect=True)
-
-    natives = [frame.doc for frame in frames if "Native" in kinds([frame])]
-    assert [native["type"] for native in natives if native] == [
-        "response.in_progress",
-        "response.output_text.done",
-    ]
 
 
 def test_log_probabilities_and_citations_are_attached() -> None:
@@ -205,17 +174,6 @@ def test_a_call_without_a_beginning_has_its_name_for_other_clients() -> None:
     assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
 
 
-def test_a_stream_without_numbers_is_numbered() -> None:
-    names = ("output_index", "content_index", "sequence_number")
-    bare = [{name: item for name, item in event.items() if name not in names} for event in STREAM]
-
-    raw = written(read(bare))
-
-    numbers = [orjson.loads(line[6:])["sequence_number"] for line in raw.splitlines()[1::3]]
-    assert numbers == [*range(len(STREAM))]
-    assert [*texts(read(bare, inspect=True)).values()] == ["It is Paris.", '{"place": "Paris"}']
-
-
 def more(index: int, text: str = "x") -> Json:
     where = {"item_id": f"i{index}", "output_index": index, "content_index": 0}
     return {"type": "response.output_text.delta", **where, "delta": text}
@@ -239,16 +197,6 @@ def test_an_event_out_of_order_is_refused(event: Json, rule: str, options: Any) 
 def test_what_follows_the_end_is_left_out() -> None:
     assert len(read([*STREAM, more(9)])) == len(STREAM)
     assert len(texts(read([*STREAM, more(9)], inspect=True))) == 2
-
-
-@for_each("cut", range(len(STREAM) - 1))
-def test_a_stream_that_is_cut_is_refused(cut: int) -> None:
-    reader = ResponsesReader(ReadOptions(call=CALL))
-    for event in STREAM[:cut]:
-        reader.read(event, orjson.dumps(event))
-
-    with pytest.raises(UpstreamInvalid, match="before the response was complete"):
-        reader.end()
 
 
 def test_open_items_and_parts_are_bounded() -> None:

@@ -53,23 +53,6 @@ def test_from_the_first_event_without_bytes_all_are_written(index: int) -> None:
     assert [event["type"] for event in streamed(raw)] == [event["type"] for event in STREAM]
 
 
-def test_a_masked_text_is_so_each_time() -> None:
-    raw = written(masked(read(STREAM, inspect=True)))
-
-    assert b"Paris" not in raw
-    assert raw.count(b"It is [CITY].") == 4  # its end, its part, its item, and the response
-    assert accumulated(raw)["output"][1]["arguments"] == '{"place": "[CITY]"}'
-
-
-def test_a_masked_text_without_deltas_is_so_at_its_end() -> None:
-    ends = [event for event in STREAM if not event["type"].endswith(".delta")]
-
-    raw = written(masked(read(ends, inspect=True)))
-
-    assert b"Paris" not in raw
-    assert raw.count(b"It is [CITY].") == 4
-
-
 def test_a_masked_text_has_no_log_probabilities() -> None:
     stream = item_events(0, MESSAGE, "It is ", "Paris.")
     stream = [{**e, "logprobs": [{"token": "x"}]} if "delta" in e else e for e in stream]

@@ -18,7 +18,6 @@ from tests.doubles import (
     answer,
     block_events,
     chat,
-    event,
     message,
     message_events,
     stream,
@@ -120,21 +119,6 @@ STREAM = message_events(
     usage={"output_tokens": 30, "server_tool_use": {"web_search_requests": 1}},
     reason="tool_use",
 )
-
-
-async def test_a_stream_of_the_same_dialect_passes_byte_by_byte(
-    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    upstream.answer_with(stream(STREAM, is_done=False))
-
-    status, raw, _ = await ask(client, "via-anthropic", stream=True)
-
-    assert status == 200, raw
-    expected = [event(document)[6:-2] for document in STREAM if document["type"] != "ping"]
-    results = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
-    assert [line for line in results if line != b'{"type":"ping"}'] == expected
-    [record] = await proxy.sink.wait()
-    assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 30)
 
 
 async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -347,17 +331,6 @@ async def test_what_is_no_count_is_an_error(
 
     assert answered == status, raw
     assert json.loads(raw)["type"] == "error"
-
-
-async def test_stream_error_is_event(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    upstream.answer_with(stream([*STREAM[:4], error], is_done=False))
-
-    _, raw, _ = await ask(client, "via-anthropic", stream=True)
-
-    name, data = events_of(raw)[-1]
-    assert name == "error"
-    assert data["error"]["type"] in ("overloaded_error", "api_error")
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,6 @@ def test_a_json_schema_takes_openais_form_and_comes_back() -> None:
     assert fireworks.from_chat("completions", chat)["response_format"] == own_value
 
 
-def test_its_streams_carry_usage_unasked() -> None:
-    assert read(stream=True).wants_usage
-
-
-def test_a_model_of_several_parts_is_one_name() -> None:
-    assert read().requested_models == ("accounts/a/models/b",)
-
-
 def test_two_output_bounds_exclude_each_other() -> None:
     with pytest.raises(InvalidField, match="max_completion_tokens"):
         read(max_tokens=1, max_completion_tokens=1)
