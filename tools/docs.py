@@ -195,6 +195,18 @@ def panels(board: Board) -> Iterator[str]:
         yield f"| {row.title} | {', '.join(f'**{panel.title}**' for panel in row.panels)} |"
 
 
+def delay_table() -> Iterator[str]:
+    """Yield the delays of streams. Sets of guards with the same delays are one row."""
+    head, rule, *rows = results.render(results.DELAYS, delays.table)
+    yield from (head, rule)
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        _, name, cells = row.split("|", 2)
+        names.setdefault(cells, []).append(name.strip())
+    for cells, sets in names.items():
+        yield f"| {'; '.join(sets)} |{cells}"
+
+
 def alerts() -> Iterator[str]:
     yield "| alert | urgency | page |"
     yield "|---|---|---|"
@@ -235,8 +247,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "calls": partial(results.render, results.CALLS, table.calls),
         "streams": partial(results.render, results.CALLS, table.streams),
         "latency": partial(results.render, results.CALLS, table.latency),
-        "processes": partial(results.render, results.CALLS, table.processes),
-        "delays": partial(results.render, results.DELAYS, delays.table),
+        "delays": delay_table,
         "sizing": partial(results.render, results.CALLS, table.sizing),
         "growth": partial(results.render, results.GROWTH, pictures.table),
         "pictures": partial(results.render, results.GROWTH, pictures.picture_links),

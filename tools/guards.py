@@ -17,20 +17,22 @@ from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.types.guard import PromptContext, is_contextual, is_detector
 from proxy.types.hold import partial_matcher_of
 
-WHOLE = "Judges whole texts, so a stream that it may change waits for its end."
+WHOLE = "Needs the whole text."
 # Kinds that cannot be made here.
 SAID = {
-    "keywords": "Withholds what may become a match from a stream.",
+    "keywords": "Withholds what may become a match.",
     "onnx": WHOLE,
 }
 ANYTHING = PromptContext("an example of a system prompt", "what was asked", "what was known")
 
 
 def common() -> Iterator[str]:
-    yield from keys_table(GuardConfig, COMMON)
+    yield from keys_list(GuardConfig, COMMON)
 
 
 def kinds() -> Iterator[str]:
+    """Yield a section for each kind. Keys that an earlier kind has are not repeated."""
+    listed: dict[str, list[str]] = {}
     for word, kind in KINDS.items():
         yield f"### `{word}`"
         yield ""
@@ -40,8 +42,25 @@ def kinds() -> Iterator[str]:
         own = [name for name in fields if name not in COMMON]
         if own:
             yield ""
-            yield from keys_table(kind.Keys, own)
+            yield from _without_repetition(keys_list(kind.Keys, own), word, listed)
         yield ""
+
+
+def _without_repetition(
+    items: Iterable[str], kind: str, listed: dict[str, list[str]]
+) -> Iterator[str]:
+    """Yield the keys of a kind. Two or more keys that an earlier kind has become one line."""
+    listed[kind] = [*items]
+    shared: list[str] = []
+    source = ""
+    for other in [name for name in listed if name != kind]:
+        common = [item for item in listed[kind] if item in listed[other]]
+        if len(common) > max(1, len(shared)):
+            shared, source = common, other
+    if shared:
+        names = ", ".join(item.split()[1].rstrip(":") for item in shared)
+        yield f"- {names}: as for `{source}`."
+    yield from (item for item in listed[kind] if item not in shared)
 
 
 def silent() -> Iterator[str]:
@@ -71,27 +90,31 @@ def detectors() -> Iterator[str]:
         yield f"| `{name}` | `{word}` | {', '.join(by)} |"
 
 
-def keys_table(model: type[Section], names: Iterable[str]) -> Iterator[str]:
-    yield "| key | default | description |"
-    yield "|---|---|---|"
+def keys_list(model: type[Section], names: Iterable[str]) -> Iterator[str]:
+    """Yield a list item for each key, with its default and description."""
     for name in names:
         field, description = model.model_fields[name], descriptions_of(model).get(name)
-        yield f"| `{field.alias or name}` | {_default(field, description)} | {_line(description)} |"
+        default = _default(field, description)
+        suffix = f" ({default})" if default else ""
+        yield f"- `{field.alias or name}`{suffix}: {_line(description)}"
 
 
 def _default(field: FieldInfo, description: str | None) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value in (None, [], {}) or isinstance(value, BaseModel) or "Default" in (description or ""):
+    if value in (None, "", [], {}) or isinstance(value, BaseModel):
+        return ""
+    if "Default" in (description or ""):
         return ""
     if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{', '.join(map(str, value))}`" if isinstance(value, list) else f"`{value}`"
+        return f"default `{str(value).lower()}`"
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return f"default `{shown}`"
 
 
 def _line(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
+    return " ".join((text or "").split())
 
 
 def _held_back(word: str, kind: GuardKind[Any]) -> str:
@@ -110,8 +133,8 @@ def _held_back(word: str, kind: GuardKind[Any]) -> str:
     if not is_detector(looks) or looks.lookback is None:
         return WHOLE
     if partial_matcher_of(looks) is not None:
-        return f"Withholds at most {looks.lookback} characters of a stream."
-    return f"Withholds {looks.lookback} characters of a stream."
+        return f"Withholds at most {looks.lookback} characters."
+    return f"Withholds {looks.lookback} characters."
 
 
 def _without_action(fields: Mapping[str, FieldInfo]) -> str:

@@ -8,11 +8,11 @@ from typing import Any, get_args
 from proxy.config.scalars import Section, descriptions_of
 from proxy.policy import schema
 from proxy.policy.schema.guards import GuardConfig
-from tools.guards import keys_table
+from tools.guards import keys_list
 
 
 def sections() -> Iterator[str]:
-    """Yield a heading and tables for each section. A model is listed where it occurs first."""
+    """Yield a heading and key lists for each section. A model is listed where it occurs first."""
     listed: set[type[Section]] = {GuardConfig}
     descriptions = descriptions_of(schema.PoliciesConfig)
     for section, field in schema.PoliciesConfig.model_fields.items():
@@ -28,7 +28,7 @@ def sections() -> Iterator[str]:
             if key:
                 yield f"### {key}"
                 yield ""
-            yield from keys_table(model, model.model_fields)
+            yield from keys_list(model, model.model_fields)
             yield ""
             for name, each in model.model_fields.items():
                 queue += [(inner, each.alias or name) for inner in _models(each.annotation)]
