@@ -14,8 +14,6 @@ from pathlib import Path
 import yaml
 
 from bench import delays, pictures, results, table
-from dashboards.build import BOARDS
-from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
 from proxy.dialects.vendors.openai import FIELDS, PATHS
@@ -41,11 +39,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def metrics() -> Iterator[str]:
-    yield "| metric | kind | labels | description |"
-    yield "|---|---|---|---|"
+    """Yield a list item per metric. A counter is recognized by its suffix."""
     for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+        counter = metric.kind == "counter" and metric.name.endswith("_total")
+        traits = [*([] if counter else [metric.kind]), *(f"`{label}`" for label in metric.labels)]
+        suffix = f" ({', '.join(traits)})" if traits else ""
+        yield f"- `{metric.name}`{suffix}: {metric.help}"
 
 
 def codes() -> Iterator[str]:
@@ -64,23 +63,26 @@ def _types(error: type[ProxyError]) -> list[str]:
 
 
 def routes() -> Iterator[str]:
-    """Yield a row per path. Paths that differ only in OpenAI's prefixes are one row."""
-    yield "| method | path | dialect | endpoint | prefixes |"
-    yield "|---|---|---|---|---|"
-    rows: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
+    """Yield a row per dialect, endpoint and set of prefixes, with all of its paths."""
+    paths: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
     for (method, path), (dialect, endpoint) in ROUTES.items():
         others = [*(each.name for each in SHARING[dialect].values()), *OWNERS[path][1:]]
-        spoken = f"{dialect} (or {', '.join(others)})" if others else dialect
-        start = next((each for each in PREFIXES if path.startswith(f"{each}/")), "")
+        dialects = f"{dialect} (or {', '.join(others)})" if others else dialect
+        start = next((prefix for prefix in PREFIXES if path.startswith(f"{prefix}/")), "")
         start = "" if "/deployments/" in path else start
-        methods, prefixes = rows.setdefault((path[len(start) :], spoken, endpoint), ([], []))
+        methods, prefixes = paths.setdefault((path[len(start) :], dialects, endpoint), ([], []))
         methods += [method] if method not in methods else []
         prefixes += [start] if start not in prefixes else []
-    for (path, spoken, kind), (methods, prefixes) in rows.items():
-        shown = [f"`{each}`" if each else "none" for each in prefixes]
-        more = ", ".join(shown) if len(shown) > 1 else ""
-        full = path if more else prefixes[0] + path
-        yield f"| {', '.join(methods)} | `{full}` | {spoken} | {kind} | {more} |"
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for (path, dialects, kind), (methods, prefixes) in paths.items():
+        shared = ", ".join(f"`{prefix}`" if prefix else "none" for prefix in prefixes)
+        full = path if len(prefixes) > 1 else prefixes[0] + path
+        row = rows.setdefault((dialects, kind, shared if len(prefixes) > 1 else ""), [])
+        row.append(f"{', '.join(methods)} `{full}`")
+    yield _row("dialect", "endpoint", "paths", "prefixes")
+    yield "|---|---|---|---|"
+    for (dialects, kind, shared), items in rows.items():
+        yield _row(dialects, kind, "; ".join(items), shared)
 
 
 PREFIXES = ("/openai/v1", "/openai", "/v1")
@@ -188,13 +190,6 @@ def limits() -> Iterator[str]:
         yield f"| `{name}` | {kind.__doc__} | a {kind.counter_type} | 429 `{code}` |"
 
 
-def panels(board: Board) -> Iterator[str]:
-    yield "| row | panels |"
-    yield "|---|---|"
-    for row in board.rows:
-        yield f"| {row.title} | {', '.join(f'**{panel.title}**' for panel in row.panels)} |"
-
-
 def delay_table() -> Iterator[str]:
     """Yield the delays of streams. Sets of guards with the same delays are one row."""
     head, rule, *rows = results.render(results.DELAYS, delays.table)
@@ -219,7 +214,6 @@ def alerts() -> Iterator[str]:
 
 BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "cookbook.md": {"providers": providers},
-    "dashboards.md": {name: partial(panels, board) for name, board in BOARDS.items()},
     "dialects.md": {
         "routes": routes,
         "clients": clients,

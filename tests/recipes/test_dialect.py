@@ -37,7 +37,7 @@ def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
     assert 'has no header "x-acme-team" under "headers:". Acme requires it.' in checked
     assert "acme" in schema["$defs"]["UpstreamConfig"]["properties"]["dialect"]["enum"]
     page = copy.read("docs/dialects.md")
-    assert "| POST | `/acme/chat/completions` | acme | chat |" in page
+    assert "| acme | chat | POST `/acme/chat/completions` | |" in page
     assert "| acme | `x-acme-key` | | |" in page
     assert "| acme | `/acme` | `x-acme-key`; set `x-acme-team` in `headers` |" in page
     fields = copy.read("docs/fields.md").partition("### Legacy completions\n")[2]

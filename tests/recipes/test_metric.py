@@ -26,5 +26,5 @@ def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
 
     [line] = [line for line in bounds.splitlines() if line.startswith("headrace_acme_calls_total")]
     assert line.split()[1] == "counter"
-    row = "| `headrace_acme_calls_total` | counter | `deployment` | Calls of a test of a recipe. |"
-    assert row in copy.read("docs/metrics.md")
+    item = "- `headrace_acme_calls_total` (`deployment`): Calls of a test of a recipe."
+    assert item in copy.read("docs/metrics.md")

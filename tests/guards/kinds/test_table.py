@@ -107,7 +107,7 @@ def test_the_page_and_the_labels_of_metrics_follow(copy: Path) -> None:
 
     assert code == 0, out
     assert "### `shouting`\n\nTexts that are mostly in capitals. Needs the whole text." in out
-    assert "- `capitals` (default `0.7`): How much of its letters may be capitals." in out
+    assert "- `capitals` (default `0.7`): Maximum share of capitals among the letters." in out
     assert "| `shouting_detector` | `shouting` | `shouting` |" in out
     assert "[('shouting', 'input')]" in out
 
