@@ -30,6 +30,7 @@ from tools import (
     hidden,
     losses,
     made_quality,
+    messages,
     policy_keys,
     seam_quality,
     settings_table,
@@ -235,6 +236,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "detectors": guards.detectors,
         "silent": guards.silent,
     },
+    "messages.md": {"messages": messages.page},
     "metrics.md": {"metrics": metrics},
     "performance.md": {
         "machine": partial(results.render, results.CALLS, table.machine),

@@ -64,7 +64,8 @@ def _ledger(settings: Settings) -> Iterator[LedgerAt | None]:
         folder = TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)
     except OSError as error:
         advice = "Free some space, or set TMPDIR to another folder."
-        raise click.ClickException(f"no temporary ledger: {error.strerror}. {advice}") from None
+        problem = f"the temporary ledger cannot be created: {error.strerror}"
+        raise click.ClickException(f"{problem}. {advice}") from None
     with folder as name:
         yield LedgerAt("sqlite", Path(name) / "ledger.db")
         click.echo(TEMPORARY)

@@ -95,7 +95,7 @@ def refresh(policies: Path, only: bool) -> None:
             click.echo(f"{change} {name}")
     if changes.missing:
         models = counted(len(changes.missing), "model")
-        click.echo(f"kept {models} that the package does not contain")
+        click.echo(f"kept {models} that genai-prices does not contain")
     if new_prices.is_current:
         click.echo("no changes")
     elif only:

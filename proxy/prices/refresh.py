@@ -21,12 +21,12 @@ HINT = "the package genai-prices is not installed. Run: pip install 'headrace[pr
 HEADER = """\
 # yaml-language-server: $schema=schema.json
 # Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
-# Written by `headrace prices refresh`: do not edit, say a price of your own at the target instead.
+# Written by `headrace prices refresh`: do not edit. Set your own prices at the target.
 # From genai-prices {version} as of {as_of}, under the MIT licence: see prices.LICENSE.
-# `name*` stands for all models that begin so. Of dated rows the latest that has begun counts; a row
-# without `from` counts before them. These are the prices of the standard service tier; where they
-# change with the hour, those of the dearest hour. What is also charged by other measures (pictures,
-# minutes, requests) or said to be free is not here: its price is unknown, not 0.
+# `name*` matches all models with this prefix. The latest row whose `from` has passed applies, and
+# before that the row without `from`. Prices are for the standard service tier, and for the most
+# expensive hour of prices that vary. Models that are also charged by other units (pictures,
+# minutes, requests) or are listed as free are omitted: their price is unknown, not 0.
 price_table: {{as_of: {as_of}}}
 """
 

@@ -126,7 +126,8 @@ def _bounds(values: Mapping[str, str], warnings: list[str]) -> BatchBounds:
     max_batch = _positive(values, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.max_batch, warnings)
     if max_batch > max_spans:
         if "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" in values:
-            warnings.append("OTEL_BSP_MAX_EXPORT_BATCH_SIZE is more than OTEL_BSP_MAX_QUEUE_SIZE")
+            problem = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE must be at most OTEL_BSP_MAX_QUEUE_SIZE"
+            warnings.append(f"{problem}; {max_spans} is used")
         max_batch = max_spans
     delay_ms = _positive(values, "OTEL_BSP_SCHEDULE_DELAY", defaults.delay_ms, warnings)
     return BatchBounds(max_spans, max_batch, delay_ms)

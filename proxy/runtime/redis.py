@@ -223,7 +223,7 @@ def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> 
             Cluster(urls, timeout_s) if cluster else SingleServer(urls[0], timeout_s)
         )
     except (TypeError, ValueError):  # their messages may quote the URL
-        raise ValueError("an option after the ? is unknown or invalid") from None
+        raise ValueError("an option after the ? is unknown or has an invalid value") from None
     _load_certificates(urls[0])
     return server
 

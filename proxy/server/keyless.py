@@ -89,7 +89,7 @@ class Keyless:
         if path_of(request.raw_path) != HEALTH:
             return None
         if request.method not in ("GET", "HEAD"):
-            return _response(405, "method not allowed", allow="GET, HEAD")
+            return _response(405, "Use GET or HEAD.", allow="GET, HEAD")
         return _response(200, "ok") if self.is_ready() else _response(503, "not ready")
 
 

@@ -358,7 +358,7 @@ class HttpServer(web.Server):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-            raise WeakParser("aiohttp's C parser is missing; its Python one is not safe to serve")
+            raise WeakParser("aiohttp is installed without its C parser. Reinstall it")
         options = {"auto_decompress": False, **options}
         super().__init__(
             handler, handler_cancellation=True, request_factory=self._request, **options

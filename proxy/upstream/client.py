@@ -99,7 +99,7 @@ class HttpReply:
     def read(self, on_data: OnData | None = None) -> Awaitable[bytes | None]:
         connection, timeouts = self._connection, self._timeouts
         if connection is None:  # another request may use the connection
-            raise RuntimeError("a released reply cannot be read")
+            raise RuntimeError("the response was already released")
         return connection.read(timeouts.first_byte, timeouts.idle, on_data)
 
     async def body(self, limit: int) -> bytes:

@@ -82,7 +82,7 @@ def test_a_batch_is_no_larger_than_the_queue() -> None:
 
     assert settings.bounds.max_batch == settings.bounds.max_spans == 2048
     assert settings.warnings == (
-        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE is more than OTEL_BSP_MAX_QUEUE_SIZE",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE must be at most OTEL_BSP_MAX_QUEUE_SIZE; 2048 is used",
     )
 
 

@@ -36,7 +36,7 @@ class Copyright:
 
     def __init__(self, texts: Sequence[str], words: int, share: float | None) -> None:
         if not texts:
-            raise ValueError("must have texts to look for")
+            raise ValueError("must have texts or texts_from")
         if sum(map(len, texts)) > MAX_CHARACTERS:
             raise ValueError(f"texts must have at most {MAX_CHARACTERS} characters together")
         for number, text in enumerate(texts, 1):

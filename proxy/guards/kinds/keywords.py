@@ -45,7 +45,7 @@ class Keywords:
         self.name = name
         word_patterns = dict.fromkeys(_regex(name, word) for word in words)
         if not word_patterns and not regexes:
-            raise ValueError("must have at least one word or regex")
+            raise ValueError("must have words, patterns or words_from")
         groups = self._words, self._regexes = [
             Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in group])
             for group in (word_patterns, regexes)

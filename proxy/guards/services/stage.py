@@ -49,10 +49,10 @@ class NoGuardClients:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        raise OSError("no way out")
+        raise OSError("this process cannot call services")
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, object]) -> str:
-        raise OSError("no way out")
+        raise OSError("this process cannot call services")
 
 
 @frozen

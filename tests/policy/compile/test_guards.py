@@ -138,7 +138,7 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
         ("{guard: length}", "policies.public.input[0]: "),
         ("{guard: json_schema, schema: {type: nothing}}", "policies.public.input[0]: "),
         ("{guard: language, allowed: [eng]}", "'eng' is not a supported language"),
-        ("{guard: copyright}", "must have texts to look for"),
+        ("{guard: copyright}", "must have texts or texts_from"),
         ("{guard: copyright, texts_from: [none.txt]}", '"none.txt" cannot be read: No such file'),
         ("{guard: copyright, texts_from: [../x.txt]}", "must be a relative path inside"),
         ("{guard: keywords, words_from: none.txt}", '"none.txt" cannot be read'),

@@ -1,0 +1,133 @@
+"""The generated page docs/messages.md: messages of Headrace, collected from its code for review."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+TOP = Path(__file__).parents[1]
+PROXY = TOP / "proxy"
+SECTIONS = {
+    "Responses to clients": (
+        *("errors", "server", "dialects", "fields", "limits", "upstream", "cache", "egress"),
+        *("policy/decide", "types", "guards/run.py", "guards/findings.py"),
+    ),
+    "Checks and decisions of policies": ("config", "policy", "prices", "guards", "policytest"),
+    "Commands, settings and start": (
+        *("settings.py", "cli", "app", "demo", "migrate", "ledger", "telemetry", "runtime"),
+    ),
+}
+OTHER_TEXT = (
+    *("errors/table.py", "guards/matching/data", "guards/services/judge.py", "guards/text"),
+    *("ledger/schema.py", "demo/simulated.py", "telemetry/catalog"),
+)
+"""Modules whose texts are tables of pages, prompts of judges, SQL or data."""
+NO_MESSAGE = re.compile(
+    r"compile|execute|Pattern|option|argument|command|remove(?:prefix|suffix)|_lazy|cast|replace|"
+    r"\bre\.|TypeVar|split|startswith|getLogger|_row|TableCells|PromptContext|field_validator"
+)
+"""Calls whose arguments are patterns, SQL, help texts or parts of other texts."""
+SQL = re.compile(r"SELECT |INSERT |CREATE |DELETE FROM|json_extract|PRAGMA|\(\?|\\[bsdw]")
+
+
+def page() -> Iterator[str]:
+    """Yield all messages by section and file, in the order of the code."""
+    listed: set[str] = set()
+    for section, places in SECTIONS.items():
+        yield f"## {section}"
+        yield ""
+        for place in places:
+            for file in _files(PROXY / place):
+                name = file.relative_to(PROXY).as_posix()
+                if name in listed or name.startswith(OTHER_TEXT):
+                    continue
+                listed.add(name)
+                messages = [*dict.fromkeys(_messages(ast.parse(file.read_text())))]
+                if messages:
+                    yield f"`{name}`"
+                    yield ""
+                    yield from (f"- {_escaped(message)}" for message in messages)
+                    yield ""
+    yield "## Alerts"
+    yield ""
+    rules = yaml.safe_load((TOP / "dashboards/rules/alerts.yaml").read_text())
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        yield f"- `{rule['alert']}`: {_escaped(rule['annotations']['summary'])}"
+
+
+def _files(place: Path) -> list[Path]:
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([<*\[])", r"\\\1", text)
+
+
+def _messages(module: ast.Module) -> Iterator[str]:
+    """Yield texts of two words or more that are neither documentation nor patterns."""
+    skipped = {id(node) for root in _without_messages(module) for node in ast.walk(root)}
+    for text in _texts(module, skipped):
+        words = " ".join(text.split())
+        if len(re.findall(r"[a-z]{2,}", words)) > 1 and " " in words and not SQL.search(words):
+            yield words
+
+
+def _without_messages(module: ast.Module) -> Iterator[ast.AST]:
+    """Yield the parts of a module whose texts are no messages."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Expr(value=ast.Constant()) | ast.Compare():
+                yield node
+            case ast.Call(func=function) if NO_MESSAGE.search(ast.unparse(function)):
+                yield node
+            case ast.Subscript(slice=part):
+                yield part
+            case ast.AnnAssign(annotation=part):
+                yield part
+            case ast.arg(annotation=ast.AST() as part):
+                yield part
+            case ast.FunctionDef(returns=ast.AST() as part):
+                yield part
+            case _:
+                pass
+
+
+def _texts(node: ast.AST, skipped: set[int]) -> Iterator[str]:
+    """Yield each text below a node, with the names of inserted values in braces."""
+    if id(node) in skipped:
+        return
+    text = _text(node)
+    if text is not None:
+        yield text
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _texts(child, skipped)
+
+
+def _text(node: ast.AST) -> str | None:
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value) or "" for value in values)
+        case ast.FormattedValue(value=value):
+            return _placeholder(value)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = (_text(left), _text(right))
+            if parts == (None, None):
+                return None
+            return (parts[0] or _placeholder(left)) + (parts[1] or _placeholder(right))
+        case _:
+            pass
+    return None
+
+
+def _placeholder(node: ast.AST) -> str:
+    """Return the last name of an expression that is no method of strings, in braces."""
+    code = re.sub(r"'[^']*'", "", ast.unparse(node))
+    names = [name for name in re.findall(r"[A-Za-z]\w*", code) if not hasattr(str, name)]
+    return f"{{{names[-1]}}}" if names else "{}"
