@@ -15,6 +15,7 @@ from proxy.cache.redis import Redis
 from proxy.cli import main
 from proxy.limits.stores.redis import RedisStore
 from proxy.runtime.redis import connect
+from proxy.server import admin
 from proxy.settings import redis_at
 from proxy.telemetry import catalog
 from tests.cache.stores import Clock, StoreEventLog
@@ -25,10 +26,10 @@ from tests.servers import Server, running_server
 TOP = Path(__file__).parents[1]
 PAGES = sorted(
     [
-        TOP / "README.md",
-        TOP / "AGENTS.md",
-        *(TOP / "docs").glob("*.md"),
-        *(TOP / "docs/runbooks").glob("*.md"),
+        *(TOP / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")),
+        *(TOP / "docs").rglob("*.md"),
+        *(TOP / "deploy").glob("*.md"),
+        *(TOP / "dashboards").rglob("README.md"),
     ]
 )
 RUNBOOKS = sorted((TOP / "docs/runbooks").glob("*.md"))
@@ -114,18 +115,50 @@ def test_every_header_that_a_page_names_is_sent_or_read(page: Path) -> None:
         assert name in CODE or name in EXAMPLES, name
 
 
+def code_of(page: Path) -> str:
+    """Return the code of a page: fenced and indented blocks, and spans in backticks."""
+    text = page.read_text()
+    blocks = re.findall(r"```[a-z ]*\n(.*?)```", text, re.DOTALL)
+    lines = re.findall(r"^    (.*)$", text, re.MULTILINE)
+    return "\n".join([*blocks, *lines, *re.findall(r"`([^`\n]+)`", text)])
+
+
 @pages
 def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
     makefile = (TOP / "Makefile").read_text()
-    for name in re.findall(r"`make ([a-z-]+)`", page.read_text()):
+    for name in re.findall(r"^[$ ]*make ([a-z-]+)", code_of(page), re.MULTILINE):
         assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
+
+
+@pages
+def test_every_module_that_a_page_runs_is_there(page: Path) -> None:
+    for name in re.findall(r"python -m ((?:bench|dashboards|tools)[a-z_.]*)", code_of(page)):
+        path = TOP / name.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
+
+
+@pages
+def test_every_path_of_the_admin_port_that_a_page_calls_is_served(page: Path) -> None:
+    served = {path.split("/")[1] for path in admin.PATHS}
+    ports = r"(?:\$ADMIN|http://ADMIN|(?:localhost|127\.0\.0\.1):80[89]1)"
+    for name in re.findall(rf"{ports}/([a-z]+)", code_of(page)):
+        assert name in served, name
+
+
+@pages
+def test_every_file_that_a_command_names_is_there(page: Path) -> None:
+    places = "proxy|docs|deploy|tests|dashboards|bench|tools"
+    for name in re.findall(
+        rf"(?<![\w/.])((?:{places})/[\w./-]+\.(?:py|json|lua|sh))", code_of(page)
+    ):
+        assert (TOP / name).exists() or "NAME" in name, name
 
 
 @pages
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     places = "proxy|docs|deploy|tests|dashboards|policies|bench|tools"
     for name in re.findall(rf"`((?:{places})/[^`\s*{{]+)`", page.read_text()):
-        assert (TOP / name).exists(), name
+        assert (TOP / name).exists() or "NAME" in name, name
 
 
 TROUBLES = re.findall(r"^### `(.*)`$", (TOP / "docs/troubleshooting.md").read_text(), re.MULTILINE)

@@ -22,7 +22,10 @@ from tests.for_each import for_each
 from tools import docs
 
 TOP = Path(__file__).parents[1]
-PAGES = sorted([*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md")])
+FOLDERS = ("dashboards", "deploy", "docs", "proxy", "tests", "tools")
+PAGES = sorted(
+    [*TOP.glob("*.md"), *(page for name in FOLDERS for page in (TOP / name).rglob("*.md"))]
+)
 POLICIES = (TOP / "docs" / "policies.md").read_text()
 GUARDS = (TOP / "docs" / "guards.md").read_text()
 REFERENCE = (TOP / "docs" / "policy-reference.md").read_text()

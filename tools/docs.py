@@ -31,6 +31,7 @@ from tools import (
     losses,
     made_quality,
     messages,
+    package_graph,
     policy_keys,
     seam_quality,
     settings_table,
@@ -250,6 +251,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     },
     "policies.md": {"dialects": dialects, "limits": limits},
     "policy-reference.md": {"policy keys": policy_keys.sections},
+    "request.md": {"packages": package_graph.diagram},
     "settings.md": {"settings": settings_table.settings, "commands": settings_table.commands},
 }
 

@@ -23,7 +23,7 @@ SECTIONS = {
 }
 OTHER_TEXT = (
     *("errors/table.py", "guards/matching/data", "guards/services/judge.py", "guards/text"),
-    *("ledger/schema.py", "demo/simulated.py", "telemetry/catalog"),
+    *("ledger/schema.py", "demo/simulated.py", "demo/examples.py", "telemetry/catalog"),
 )
 """Modules whose texts are tables of pages, prompts of judges, SQL or data."""
 NO_MESSAGE = re.compile(
