@@ -35,23 +35,24 @@ SQL = re.compile(r"SELECT |INSERT |CREATE |DELETE FROM|json_extract|PRAGMA|\(\?|
 
 
 def page() -> Iterator[str]:
-    """Yield all messages by section and file, in the order of the code."""
-    listed: set[str] = set()
+    """Yield all messages by section and folder, sorted so that moved code changes nothing."""
+    listed: set[Path] = set()
     for section, places in SECTIONS.items():
         yield f"## {section}"
         yield ""
-        for place in places:
-            for file in _files(PROXY / place):
-                name = file.relative_to(PROXY).as_posix()
-                if name in listed or name.startswith(OTHER_TEXT):
-                    continue
-                listed.add(name)
-                messages = [*dict.fromkeys(_messages(ast.parse(file.read_text())))]
-                if messages:
-                    yield f"`{name}`"
-                    yield ""
-                    yield from (f"- {_escaped(message)}" for message in messages)
-                    yield ""
+        folders: dict[str, set[str]] = {}
+        for file in (file for place in places for file in _files(PROXY / place)):
+            name = file.relative_to(PROXY).as_posix()
+            if file not in listed and not name.startswith(OTHER_TEXT):
+                listed.add(file)
+                folder = name.rpartition("/")[0] or name
+                folders.setdefault(folder, set()).update(_messages(ast.parse(file.read_text())))
+        for folder, messages in folders.items():
+            if messages:
+                yield f"`{folder}`"
+                yield ""
+                yield from (f"- {_escaped(message)}" for message in sorted(messages))
+                yield ""
     yield "## Alerts"
     yield ""
     rules = yaml.safe_load((TOP / "dashboards/rules/alerts.yaml").read_text())
