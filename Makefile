@@ -12,7 +12,7 @@ SEED ?= 0
 FAST := -m "core or not (heavy or model or process or prometheus or redis or sdks or sockets)" \
   --ignore tests/adversary --ignore tests/sdks
 # Where an init system runs, apt-get also starts prometheus and redis-server. Tests start their own.
-DEBIAN := curl openssl prometheus redis-server
+DEBIAN := curl openssl prometheus redis-server valgrind
 # Tests start hundreds of processes. Without bytecode files each would compile all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help

@@ -67,7 +67,7 @@ async def count_functions(axis: Axis) -> dict[str, Any]:
     totals: dict[str, Any] = {}
     for parts in axis.parts:
         for size in axis.sizes:
-            counts = (await calls.counted(parts, axis.policies(size))).loop.by_room()
+            counts = (await calls.count_functions(parts, axis.policies(size))).loop.by_package()
             totals.setdefault(parts, {})[str(size)] = sum(
                 count for package, count in counts.items() if package not in calls.LIBRARIES
             )

@@ -18,7 +18,7 @@ from pathlib import Path
 import uvloop
 
 from bench import load, policies
-from bench.calls import room_of, settings
+from bench.calls import package_of, settings
 from bench.load import Job
 from bench.policies import NO_MORE
 from bench.processes import serving
@@ -58,7 +58,7 @@ def sum_by_package(times: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Sum the seconds per file by package, largest first. Functions in C have no file."""
     totals: dict[str, float] = defaultdict(float)
     for file, seconds in times:
-        totals[room_of(file) if file else "built in"] += seconds
+        totals[package_of(file) if file else "built in"] += seconds
     return dict(sorted(totals.items(), key=lambda total: -total[1]))
 
 

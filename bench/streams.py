@@ -1,8 +1,8 @@
-"""Streams whose chunks are counted, for pairs of API families with and without an output guard.
+"""Streams for pairs of API families, with and without an output guard, for ``bench.instructions``.
 
-Client, proxy and upstream run in this process and in one event loop. The upstream sends a chunk
-after the proxy has read the one before. ``bench.calls`` counts the functions that a chunk runs, and
-``bench.instructions`` the instructions of the processor.
+Client, proxy and upstream share this process and one event loop, and the upstream writes a chunk
+only after the previous one was read. The same bytes are also sent without a proxy and through the
+bare relay, so that a case can be stated as a multiple of the relay.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bench import bodies, upstream
+from bench import bodies, relay, upstream
 from bench.policies import digest
+from bench.processes import free_port, listens
 from bench.upstream import EVENTS
 from proxy import app
 from proxy.settings import Address, Settings
 
 Json = dict[str, Any]
 Writes = Sequence[bytes]
-Counting = Callable[[], AbstractContextManager[object]]
-"""Counts what runs inside of the block that it returns."""
-WARM = 3  # streams
+Region = Callable[[], AbstractContextManager[object]]
+"""Returns a context manager around one measured stream."""
+WARM_UP_STREAMS = 3
 MODEL = "m"
 REQUESTS: dict[str, tuple[str, Json]] = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "p"}]}),
@@ -56,75 +57,98 @@ policies: {{house: {{match: all, {rules}}}}}
 
 @dataclass(frozen=True)
 class Case:
-    """The family of the client and of the upstream."""
+    """The API family of the client and of the upstream, and what stands between them."""
 
     client: str
     upstream: str
     guarded: bool = False
+    proxy: Literal["headrace", "relay", "none"] = "headrace"
 
 
+DIRECT, RELAY = "direct", "relay"
 CASES = {
-    "a chunk: chat": Case("chat", "chat"),
-    "a chunk: chat, guarded": Case("chat", "chat", guarded=True),
-    "a chunk: Messages on chat": Case("messages", "chat"),
-    "a chunk: Responses on chat": Case("responses", "chat"),
-    "a chunk: Messages": Case("messages", "messages"),
-    "a chunk: Messages, guarded": Case("messages", "messages", guarded=True),
-    "a chunk: Responses, guarded": Case("responses", "responses", guarded=True),
+    DIRECT: Case("chat", "chat", proxy="none"),
+    RELAY: Case("chat", "chat", proxy="relay"),
+    "chat": Case("chat", "chat"),
+    "chat, guarded": Case("chat", "chat", guarded=True),
+    "Messages on chat": Case("messages", "chat"),
+    "Responses on chat": Case("responses", "chat"),
+    "Messages": Case("messages", "messages"),
+    "Messages, guarded": Case("messages", "messages", guarded=True),
+    "Responses, guarded": Case("responses", "responses", guarded=True),
 }
 
 
-async def run(case: Case, chunks: int, streams: int, counting: Counting) -> None:
-    """Have ``streams`` streams of so many chunks relayed and counted, after ``WARM`` others."""
+async def run(case: Case, chunks: int, streams: int, region: Region) -> None:
+    """Read ``streams`` streams of ``chunks`` chunks, each in a ``region``, after a warm-up."""
     writes = WRITES[case.upstream](_words(chunks))
     server = await asyncio.start_server(partial(_serve, writes), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    with tempfile.TemporaryDirectory() as name, open(os.devnull, "w") as log:  # noqa: ASYNC230
+    async with server, _running(case, server.sockets[0].getsockname()[1]) as port:
+        for _ in range(WARM_UP_STREAMS):
+            await _read_stream(case.client, port)
+        for _ in range(streams):
+            with region():
+                await _read_stream(case.client, port)
+        await _wait_for_reader()  # the upstream closes its connections
+
+
+@asynccontextmanager
+async def _running(case: Case, upstream_port: int) -> AsyncIterator[int]:
+    """Run what stands between client and upstream and yield the port for the client."""
+    if case.proxy == "none":
+        yield upstream_port
+    elif case.proxy == "relay":
+        port = free_port()
+        task = asyncio.create_task(relay.main(port, f"http://127.0.0.1:{upstream_port}"))
+        while not await listens(port):
+            await asyncio.sleep(0)
+        yield port
+        task.cancel()
+        await asyncio.wait([task])
+    else:
         rules = GUARDS if case.guarded else "cache: {off: true}"
-        target = TARGETS[case.upstream]
-        policies = POLICIES.format(port=port, digest=digest(bodies.KEY), target=target, rules=rules)
-        (Path(name) / "p.yaml").write_text(policies)
-        listen = Address("127.0.0.1", 0)
-        settings = Settings(Path(name), listen=listen, admin=listen)
-        async with server, app.running(settings, log_fd=log.fileno()) as running:
-            for _ in range(WARM):
-                await _ask(case.client, running.listen.port)
-            with counting():
-                for _ in range(streams):
-                    await _ask(case.client, running.listen.port)
-        await _turns()  # in which the upstream sees that its connections are closed
+        policies = POLICIES.format(
+            port=upstream_port, digest=digest(bodies.KEY), target=TARGETS[case.upstream],
+            rules=rules,
+        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:  # noqa: ASYNC230
+            (Path(folder) / "policy.yaml").write_text(policies)
+            listen = Address("127.0.0.1", 0)
+            settings = Settings(Path(folder), listen=listen, admin=listen)
+            async with app.running(settings, log_fd=log.fileno()) as running:
+                yield running.listen.port
 
 
 async def _serve(
     writes: Writes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Answer each request of a connection with the same writes."""
-    while head := await _head(reader):
+    while head := await _read_head(reader):
         length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
         await reader.readexactly(int(length))
         for data in writes:
             writer.write(data)
-            await _turns()
+            await _wait_for_reader()
     writer.close()
 
 
-async def _turns() -> None:
-    """Let the event loop turn twice: once to see bytes, once to read them."""
+async def _wait_for_reader() -> None:
+    """Run the event loop twice: the socket becomes readable, then it is read."""
     for _ in range(2):
         await asyncio.sleep(0)
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
         return b""
 
 
-async def _ask(client: str, port: int) -> None:
-    """Read one stream to its end. Raises ``AssertionError`` for any other answer."""
+async def _read_stream(client: str, port: int) -> None:
+    """Read one stream to its end. Raises ``AssertionError`` for an error response."""
     path, request = REQUESTS[client]
-    body = json.dumps({"model": MODEL, "stream": True, **request}).encode()
+    body = json.dumps({"model": MODEL, "stream": True, **request}, separators=(",", ":")).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(bodies.head(path, len(body), {}) + body)
     answer = await reader.readuntil(b"\r\n0\r\n\r\n")
@@ -135,7 +159,7 @@ async def _ask(client: str, port: int) -> None:
 
 def _words(count: int) -> list[str]:
     words = bodies.prose(8 * count).split()
-    return [f" {words[at % len(words)]}" for at in range(count)]
+    return [f" {words[index % len(words)]}" for index in range(count)]
 
 
 def _chat(words: Sequence[str]) -> Writes:
@@ -145,17 +169,17 @@ def _chat(words: Sequence[str]) -> Writes:
 def _messages(words: Sequence[str]) -> Writes:
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": []}
     usage = {"input_tokens": 200, "output_tokens": 1}
-    ended = {"stop_reason": "end_turn", "stop_sequence": None}
-    where: Json = {"index": 0}
-    begun = {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}
+    stop = {"stop_reason": "end_turn", "stop_sequence": None}
+    block: Json = {"index": 0}
+    start = {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}
     deltas = [{"type": "text_delta", "text": word} for word in words]
     return _writes(
         [
-            {"type": "message_start", "message": begun},
-            {"type": "content_block_start", **where, "content_block": {"type": "text", "text": ""}},
-            *({"type": "content_block_delta", **where, "delta": delta} for delta in deltas),
-            {"type": "content_block_stop", **where},
-            {"type": "message_delta", "delta": ended, "usage": {"output_tokens": len(words)}},
+            {"type": "message_start", "message": start},
+            {"type": "content_block_start", **block, "content_block": {"type": "text", "text": ""}},
+            *({"type": "content_block_delta", **block, "delta": delta} for delta in deltas),
+            {"type": "content_block_stop", **block},
+            {"type": "message_delta", "delta": stop, "usage": {"output_tokens": len(words)}},
             {"type": "message_stop"},
         ]
     )
@@ -163,38 +187,38 @@ def _messages(words: Sequence[str]) -> Writes:
 
 def _responses(words: Sequence[str]) -> Writes:
     text = "".join(words)
-    where: Json = {"output_index": 0}
-    place: Json = {"item_id": "msg_1", **where, "content_index": 0}
+    output: Json = {"output_index": 0}
+    location: Json = {"item_id": "msg_1", **output, "content_index": 0}
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     item = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant"}
-    done = {**item, "content": [part]}
+    done_item = {**item, "content": [part]}
     whole = {"id": "resp_1", "object": "response", "created_at": 1_700_000_000, "model": MODEL}
-    whole |= {"status": "completed", "error": None, "output": [done]}
+    whole |= {"status": "completed", "error": None, "output": [done_item]}
     usage = {"input_tokens": 200, "output_tokens": len(words), "total_tokens": 200 + len(words)}
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    created = {**whole, "status": "in_progress", "output": [], "usage": None}
     kind = "response.output_text"
     events: list[Json] = [
-        {"type": "response.created", "response": begun},
+        {"type": "response.created", "response": created},
         {
             "type": "response.output_item.added",
-            **where,
+            **output,
             "item": {**item, "status": "in_progress", "content": []},
         },
-        {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
-        *({"type": f"{kind}.delta", **place, "delta": word, "logprobs": []} for word in words),
-        {"type": f"{kind}.done", **place, "text": text, "logprobs": []},
-        {"type": "response.content_part.done", **place, "part": part},
-        {"type": "response.output_item.done", **where, "item": done},
+        {"type": "response.content_part.added", **location, "part": {**part, "text": ""}},
+        *({"type": f"{kind}.delta", **location, "delta": word, "logprobs": []} for word in words),
+        {"type": f"{kind}.done", **location, "text": text, "logprobs": []},
+        {"type": "response.content_part.done", **location, "part": part},
+        {"type": "response.output_item.done", **output, "item": done_item},
         {"type": "response.completed", "response": {**whole, "usage": usage}},
     ]
-    return _writes([{**event, "sequence_number": at} for at, event in enumerate(events)])
+    return _writes([{**event, "sequence_number": number} for number, event in enumerate(events)])
 
 
 def _writes(events: Sequence[Json]) -> Writes:
-    return [EVENTS, *_pieces(events), b"0\r\n\r\n"]
+    return [EVENTS, *_http_chunks(events), b"0\r\n\r\n"]
 
 
-def _pieces(events: Sequence[Json]) -> Iterator[bytes]:
+def _http_chunks(events: Sequence[Json]) -> Iterator[bytes]:
     for event in events:
         data = b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json.dumps(event).encode())
         yield b"%x\r\n%b\r\n" % (len(data), data)
