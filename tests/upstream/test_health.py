@@ -14,7 +14,6 @@ from proxy.errors import (
     CircuitOpen,
     ProxyError,
     ResponseTooLarge,
-    UpstreamBusy,
     UpstreamForbids,
     UpstreamNotFound,
     UpstreamRejected,
@@ -71,17 +70,6 @@ def opened(now: float = 0.0) -> Watched:
     watched.ask(error=DOWN)
     watched.now = now
     return watched
-
-
-def test_failures_in_a_row_open_the_circuit_and_nothing_is_asked_then() -> None:
-    watched = opened()
-
-    with pytest.raises(CircuitOpen) as skipped:
-        watched.health.take(HERE, "chat", ONE)
-
-    assert skipped.value.retry_after_s == 10.0
-    assert watched.told == [("here", "open")]
-    watched.ask(THERE)
 
 
 def test_an_answer_between_failures_keeps_it_closed() -> None:
@@ -270,39 +258,6 @@ def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_
     watched.ask()
 
 
-def test_without_a_breaker_a_target_is_always_asked() -> None:
-    watched = Watched()
-    target = Target(replace(UP, breaker=None), "here")
-
-    for _ in range(50):
-        watched.ask(target, DOWN)
-
-
-def test_an_upstream_has_no_more_under_way_than_it_may() -> None:
-    health = Watched().health
-    capped = Upstream("up", "openai", "http://127.0.0.1:9", max_concurrency=2)
-    first_slot, _ = (
-        health.take(Target(capped, "here"), "chat", ONE),
-        health.take(Target(capped, "there"), "chat", ONE),
-    )
-
-    with pytest.raises(UpstreamBusy) as skipped:
-        health.take(Target(capped, "here"), "chat", ONE)
-    assert skipped.value.retry_after_s == 1.0
-
-    first_slot.give_back()
-    health.take(Target(capped, "here"), "chat", ONE)
-
-
-def test_the_least_loaded_of_the_equals_goes_first() -> None:
-    health = Watched().health
-    health.take(HERE, "chat", ONE)
-    last_target = Target(UP, "last")
-
-    assert health.least_loaded_first((HERE, THERE, last_target), 2) == (THERE, HERE, last_target)
-    assert health.least_loaded_first((HERE, THERE), 1) == (HERE, THERE)
-
-
 @given(st.lists(st.booleans(), max_size=400))
 def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: list[bool]) -> None:
     watched = Watched()
@@ -315,13 +270,6 @@ def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: li
             retried += 1
 
     assert retried <= 0.2 * request + 10
-
-
-def test_a_storm_of_failures_is_not_multiplied() -> None:
-    watched = Watched()
-    retried = sum(watched.health.may_retry(UP) for _ in range(1000))
-
-    assert retried == 8
 
 
 def test_what_is_kept_of_targets_is_bounded() -> None:

@@ -17,6 +17,7 @@ from proxy.types.events import (
     UsageReport,
 )
 from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
+from proxy.upstream.response_reader import remaining_rate_limit
 from tests.for_each import for_each
 
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
@@ -59,3 +60,14 @@ def test_a_preamble_is_bounded() -> None:
 
 def test_bytes_that_are_not_read_are_content() -> None:
     assert not is_preamble([Frame((Native(),), raw=b"a")])
+
+
+def test_what_is_left_is_read() -> None:
+    body = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
+
+    assert remaining_rate_limit(body) == {"requests": 59, "tokens": 149984}
+
+
+@for_each("text", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
+def test_what_is_no_plain_number_is_not_known(text: str) -> None:
+    assert remaining_rate_limit({"x-ratelimit-remaining-requests": text}) == {}
