@@ -62,7 +62,7 @@ UNTESTED = {
     "proxy/types/hold.py": "tests/guards/matching/test_hold.py asks each detector by it",
     "proxy/guards/stream/text_filter.py": "shapes without behaviour",
     "proxy/guards/kinds/economics.py": "tests/limits/test_init.py looks by it",
-    "proxy/limits/kinds/__init__.py": "tests/recipes/test_limit_kind.py adds one",
+    "proxy/limits/kinds/__init__.py": "tests/recipes/test_recipes.py adds one",
     "proxy/limits/kinds/concurrency.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/requests.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/tokens.py": "tests/limits/test_claims.py claims and settles each kind",

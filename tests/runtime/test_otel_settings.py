@@ -59,18 +59,6 @@ def test_selects_exporters(environ: dict[str, str], exporters: tuple[str, ...]) 
     assert settings.warnings == ()
 
 
-def test_bounds_of_the_batch_processor_are_read() -> None:
-    environ = {
-        "OTEL_BSP_MAX_QUEUE_SIZE": "100",
-        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "10",
-        "OTEL_BSP_SCHEDULE_DELAY": "5000",
-    }
-
-    assert otel_settings(ENDPOINT | environ) == OtelSettings(
-        (HTTP,), bounds=BatchBounds(100, 10, 5000)
-    )
-
-
 def test_a_small_queue_makes_batches_small() -> None:
     settings = otel_settings({**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "10"})
 
@@ -159,14 +147,6 @@ def test_metrics_are_off_unless_an_exporter_is_named() -> None:
     assert otel_settings(ENDPOINT | METRICS).metric_exporters == (HTTP,)
     assert otel_settings(METRICS) == OtelSettings(metric_exporters=(HTTP,))
     assert otel_settings({**METRICS, "OTEL_SDK_DISABLED": "true"}) == OtelSettings()
-
-
-def test_metrics_have_their_own_protocol() -> None:
-    environ = {**ENDPOINT, **METRICS, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"}
-
-    settings = otel_settings(environ)
-
-    assert (settings.exporters, settings.metric_exporters) == ((HTTP,), (GRPC,))
 
 
 def test_intervals_of_metrics_are_read() -> None:

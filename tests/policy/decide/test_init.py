@@ -181,23 +181,6 @@ def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> No
     assert refused.value.param == "tags"
 
 
-@pytest.mark.parametrize(
-    ("parameters", "names"),
-    [
-        ((), ["search-answers", "smol"]),
-        ((("names", "all"),), ["search-answers", "openai/smol", "smol"]),
-        ((("model", "openai/smol"),), ["openai/smol"]),
-    ],
-)
-def test_models_lists_what_a_key_may_name(
-    parameters: tuple[tuple[str, str], ...], names: list[str], snapshot: Snapshot
-) -> None:
-    other_items = Secret("hr-search-key").digest
-    plan = decide(snapshot, call(endpoint="models", digest=other_items, parameters=parameters))
-
-    assert [model.id for model in plan.model_list or ()] == names
-
-
 def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
     [result] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
     key = result.key

@@ -21,7 +21,6 @@ from proxy.policy.decide.conditions import (
 )
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.rules import (
-    NO_EFFECTS,
     Effects,
     PolicyRules,
     Rule,
@@ -55,10 +54,6 @@ def ruled(*sections: PolicyRules) -> Effects:
 
 def followed(*rules: Rule, first_only: bool = False) -> Any:
     return ruled(PolicyRules("public", rules, first_only))
-
-
-def test_no_rule_that_holds_changes_nothing() -> None:
-    assert followed(rule("a", NEVER, routes=HERE)) == NO_EFFECTS
 
 
 def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
@@ -115,56 +110,6 @@ def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
     assert effects.rule_by_effect.get("fallback") == by
 
 
-def test_each_effect_names_the_rule_behind_it() -> None:
-    effects = followed(
-        rule("a", changes=ParameterOverrides({"seed": 1}, {"n": 5})),
-        rule("b", changes=ParameterOverrides({"seed": 2, "n": 1}, {"n": 3}), model="smol"),
-        rule("c", changes=ParameterOverrides(cap={"n": 4}), routes=HERE, model="large"),
-    )
-
-    assert effects.rule_by_effect == {
-        "set seed": "a",
-        "set n": "b",
-        "cap n": "b",
-        "model": "b",
-        "targets": "c",
-    }
-
-
-def test_under_first_nothing_counts_after_the_first_that_holds() -> None:
-    effects = followed(
-        rule("a", NEVER), rule("b", model="b"), rule("c", routes=HERE), first_only=True
-    )
-
-    assert (effects.rules, effects.model, effects.routes) == (("b",), "b", None)
-
-
-def test_of_several_caps_the_lowest_counts() -> None:
-    caps = [ParameterOverrides(cap={"max_tokens": item}) for item in (500, 200, 300)]
-
-    effects = followed(*(rule(str(i), changes=items) for i, items in enumerate(caps)))
-
-    assert effects.changes.cap == {"max_tokens": 200}
-
-
-def test_a_rule_in_shadow_is_noted_and_neither_changes_nor_ends_anything() -> None:
-    effects = followed(
-        rule("would", shadow=True, refusal=RuleRefusal("would", "no", 403)),
-        rule("does", model="m"),
-        rule("after", model="n"),
-        first_only=True,
-    )
-
-    assert (effects.rules, effects.shadow_rules) == (("does",), ("would",))
-    assert effects.refusal is None
-
-
-def test_only_shadows_that_hold_are_noted_where_nothing_else_holds() -> None:
-    effects = followed(rule("a", shadow=True, routes=HERE), rule("b", NEVER, shadow=True))
-
-    assert (effects.rules, effects.shadow_rules, effects.routes) == ((), ("a",), None)
-
-
 def test_the_first_refusal_is_the_one_that_is_told() -> None:
     effects = followed(
         rule("a", refusal=RuleRefusal("a", "not now", 403)),
@@ -172,18 +117,6 @@ def test_the_first_refusal_is_the_one_that_is_told() -> None:
     )
 
     assert effects.refusal == RuleRefusal("a", "not now", 403)
-
-
-def test_each_policy_ends_its_own_rules_only() -> None:
-    own_rules = PolicyRules(
-        "own", (rule("own/a", model="a"), rule("own/b", model="b")), first_only=True
-    )
-    base = PolicyRules("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
-
-    effects = ruled(own_rules, base)
-
-    assert effects.rules == ("own/a", "base/c", "base/d")
-    assert (effects.model, effects.routes) == ("a", HERE)
 
 
 KEY = Comparison("key", OneOf(frozenset({"k"})))

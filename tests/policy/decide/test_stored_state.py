@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import NotFound, ProxyError
+from proxy.errors import NotFound
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.store import read_folder
 from proxy.types import Call, Plan, RequestHead, Secret, StateRef
@@ -96,21 +96,6 @@ def test_it_is_not_found_where_policy_does_not_send_it_there(
         decided(tmp_path, model, StateRef("resp_s", deployment, target, "resp_1"), header)
 
     assert str(refused.value) == "Previous response with id 'resp_s' not found."
-
-
-def test_a_header_may_name_the_very_deployment(tmp_path: Path) -> None:
-    pin = StateRef("resp_s", "support-chat", "openai/first", "resp_1")
-
-    plan = decided(tmp_path, "first", pin, "support-chat")
-
-    assert plan.model_calls[0].targets[0].id == "openai/first"
-
-
-def test_a_header_that_names_nothing_is_refused_as_ever(tmp_path: Path) -> None:
-    with pytest.raises(ProxyError, match=r"Deployment .nothing. does"):
-        decided(
-            tmp_path, "first", StateRef("resp_s", "support-chat", "openai/first", "i"), "nothing"
-        )
 
 
 @pytest.mark.parametrize("drawn", [("weighted", "support-chat"), ("support-chat", "weighted")])

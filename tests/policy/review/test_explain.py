@@ -143,12 +143,6 @@ def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> 
     assert (dropped.reason or "").startswith(why)
 
 
-def test_targets_of_a_rule_have_their_own_line(snapshot: Snapshot) -> None:
-    targets = about(told(snapshot, headers={"X-Region": "eu"}), "targets")
-
-    assert [(part.result, part.source) for part in targets.parts] == [("eu/m", "p.yaml:16")]
-
-
 FULL_TEXT = "rejected with 429 by limit l (this call exceeds the whole limit"
 
 
@@ -221,21 +215,6 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
         texts.append(told(read_folder(folder, {})).text().splitlines()[1:])
 
     assert texts[0] == texts[1]
-
-
-def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
-    decided = about(told(snapshot, stream=True), "result")
-
-    assert (decided.result, decided.reason) == (
-        "rejected with 403 by rule public/never",
-        "no streams",
-    )
-
-
-def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Snapshot) -> None:
-    refused = about(told(snapshot, "nowhere"), "result")
-
-    assert refused.result == "rejected with 404 model_not_found"
 
 
 @pytest.mark.parametrize(

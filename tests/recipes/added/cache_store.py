@@ -1,4 +1,4 @@
-"""Answers in a plain dictionary: the store that ``tests/recipes/test_store.py`` adds.
+"""Answers in a plain dictionary: the store that ``tests/recipes/test_recipes.py`` adds.
 
 It promises nothing: all is gone with the process, and nothing bounds it.
 """

@@ -1,4 +1,4 @@
-"""The ids of calls, one a line: the ledger that ``tests/recipes/test_store.py`` adds."""
+"""The ids of calls, one a line: the ledger that ``tests/recipes/test_recipes.py`` adds."""
 
 from __future__ import annotations
 
