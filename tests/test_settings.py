@@ -21,7 +21,6 @@ from proxy.settings import (
     LogAs,
     RedisAt,
     address,
-    environment,
     from_environment,
     redis_at,
     without_certificates,
@@ -52,10 +51,6 @@ def test_another_word_is_no_address(text: str) -> None:
 )
 def test_only_loopback_is_this_machine(host: str, local_value: bool) -> None:
     assert Address(host, 1).loopback is local_value
-
-
-def test_an_ipv6_address_is_shown_in_brackets() -> None:
-    assert str(Address("::1", 80)) == "[::1]:80"
 
 
 def test_variables_are_read_and_defaults_stay() -> None:
@@ -185,23 +180,6 @@ def test_every_command_stands_in_the_list_of_commands() -> None:
     listed = re.findall(r"`headrace ([a-z-]+)[ a-z]*`", page.partition("\n## Commands\n")[2])
 
     assert set(listed) == set(main.list_commands(click.Context(main)))
-
-
-def test_nothing_names_a_variable_that_is_none() -> None:
-    top = Path(__file__).parents[1]
-    pages = [top / "README.md", *(top / "docs").glob("*.md"), *(top / "proxy").rglob("*.py")]
-
-    matches = {
-        (page.name, name)
-        for page in pages
-        for name in re.findall(r"HEADRACE_[A-Z_]*[A-Z]", page.read_text())
-    }
-
-    assert {(page, name) for page, name in matches if name not in settings.VARIABLES} == set()
-
-
-def test_the_environment_is_the_processes_own() -> None:
-    assert "PATH" in environment()
 
 
 def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:

@@ -10,12 +10,11 @@ import pytest
 from proxy.dialects import DIALECTS
 from proxy.dialects.passthrough.request import build_passthrough, check_media_type, read_passthrough
 from proxy.errors import BadRequest, InvalidField
-from proxy.types import Call, RequestHead, Secret, Target, Upstream
+from proxy.types import Call, RequestHead, Target, Upstream
 from proxy.types.passthrough import PassthroughPath, PassthroughRequest
 from tests.for_each import for_each
 
 HEAD = RequestHead(dialect="openai", endpoint="passthrough", route="/v1/files/{id}", request_id="r")
-RERANK = PassthroughPath("/v1/rerank")
 FILE = PassthroughPath("/v1/files/{id}", queries=frozenset({"limit"}))
 OPENAI = Upstream(name="openai", dialect="openai", base_url="https://api.openai.com/v1")
 
@@ -49,12 +48,6 @@ def test_the_path_stands_after_that_of_the_upstream(base_url: str, prompt: str, 
     assert built(PassthroughPath(prompt), prompt, upstream=upstream).url == url
 
 
-def test_a_path_may_be_another_there() -> None:
-    path = PassthroughPath("/v1/files/{id}", upstream_route="/v2/{id}/raw")
-
-    assert built(path, "/v1/files/a").url == "https://api.openai.com/v2/a/raw"
-
-
 def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
     upstream = replace(OPENAI, query="api-version=1")
 
@@ -69,31 +62,6 @@ def test_a_query_is_the_policys_and_what_is_listed_of_the_clients() -> None:
     ):
         with pytest.raises(error):
             built(FILE, "/v1/files/a", odd)
-
-
-def test_the_body_names_the_targets_model_and_nothing_that_is_the_policys() -> None:
-    result = built(RERANK, "/v1/rerank", model="mine", top_n=2)
-
-    assert result.body == b'{"model":"rerank-1","top_n":2}'
-    assert result.headers["content-type"] == "application/json"
-    assert result.fresh
-    with pytest.raises(InvalidField):
-        built(RERANK, "/v1/rerank", api_base="http://x")
-    dropping = replace(OPENAI, drops=frozenset({"session"}))
-    assert built(RERANK, "/v1/rerank", upstream=dropping, session="s").dropped == ("session",)
-
-
-def test_few_headers_of_a_client_pass() -> None:
-    upstream = replace(OPENAI, api_key=Secret("sk-1"), headers=(("X-Org", Secret("ours")),))
-
-    headers = built(RERANK, "/v1/rerank", upstream=upstream).headers
-
-    assert "cookie" not in headers
-    assert "content-type" not in headers
-    assert headers["openai-beta"] == "assistants=v2"
-    assert headers["authorization"] == "Bearer sk-1"
-    assert headers["x-org"] == "ours"
-    assert headers["accept-encoding"] == "identity"
 
 
 def test_names_are_bounded() -> None:

@@ -1,6 +1,6 @@
 """Acme: OpenAI's form on paths of its own, with a key of its own and one field more.
 
-The dialect that ``tests/recipes/test_dialect.py`` adds. No provider speaks it.
+The dialect that ``tests/recipes/test_recipes.py`` adds. No provider speaks it.
 """
 
 from __future__ import annotations
