@@ -172,7 +172,7 @@ async def test_page_leads_to_the_usage_of_a_team(
     """The steps of the page work as written: key, check, call, usage."""
     page = (DEPLOY / "README.md").read_text()
     [key_command] = re.findall(r"^ +headrace (key .*)$", page, re.MULTILINE)
-    [placeholder] = re.findall(r"in the place of the line `(.*?)`", page)
+    [placeholder] = re.findall(r"Replace the line `(.*?)` with the entry", page)
     [[path, body]] = re.findall(r"curl http://127\.0\.0\.1:8080(\S+) .*\s+-d '(.*)'", page)
     [usage_command] = re.findall(r" headrace (usage .*)$", page, re.MULTILINE)
     folder, ledger = tmp_path / "policies", tmp_path / "ledger.db"
