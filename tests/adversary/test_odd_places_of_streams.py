@@ -58,6 +58,8 @@ ODD: dict[str, list[Any]] = {
     "an old name of a call that is an object": [
         {"index": 0, "delta": {"function_call": {"name": {"a": WORD, WORD: 1}}}}
     ],
+    "a string for a choice": [f"the {WORD}"],
+    "a list for a choice": [[f"the {WORD}"]],
     "no number and one": [{"delta": TWICE["delta"], "finish_reason": WORD}, {"index": 0}],
 }
 POLICY = (

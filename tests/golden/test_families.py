@@ -6,15 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from proxy.dialects.wire import sse
 from proxy.types.events import FamilyName
 from tests.golden.pipeline import PAIRS, Pipeline, documents_of, written
 from tests.golden.recording import NAMES, Recording, read
-from tests.golden.replay import MODEL, events_of
+from tests.golden.replay import events_of
 from tests.golden.texts import Texts, cut_texts, longest_text, texts_of
-
-PING = b'{"type":"ping"}'
-"""A keep-alive, which does not pass."""
 
 
 def received(
@@ -43,39 +39,9 @@ def test_documents_are_the_same_wherever_the_bytes_are_cut(name: str) -> None:
 
 @pytest.mark.parametrize("inspect", [False, True], ids=["pass", "inspect"])
 @pytest.mark.parametrize(("name", "client"), PAIRS)
-def test_clients_read_the_recorded_texts(name: str, client: FamilyName, inspect: bool) -> None:
-    recording = read(name)
-    texts = received(recording, client, events_of(recording.upstream), inspect=inspect)
-
-    output = recording.outputs[f"{client} flagged" if inspect else f"{client} bare"]
-    if output.call["models"] == [MODEL]:  # a fallback answered otherwise
-        assert texts == texts_of(client, output.body)
-
-
-@pytest.mark.parametrize("inspect", [False, True], ids=["pass", "inspect"])
-@pytest.mark.parametrize(("name", "client"), PAIRS)
 def test_cut_texts_give_the_same_texts(name: str, client: FamilyName, inspect: bool) -> None:
     recording = read(name)
     texts = received(recording, client, events_of(recording.upstream), inspect=inspect)
 
     for pieces in cuts(recording) if not name.endswith("surrogates") else ():
         assert received(recording, client, pieces, inspect=inspect) == texts
-
-
-@pytest.mark.parametrize(
-    ("name", "client"), [(name, client) for name, client in PAIRS if read(name).family == client]
-)
-def test_clients_of_the_same_family_get_the_bytes(name: str, client: FamilyName) -> None:
-    recording = read(name)
-    unnumbered = name == "responses-unnumbered"
-    documents = documents_of(
-        [recording.outputs[f"{client} bare"].body if unnumbered else recording.upstream]
-    )
-    if name.endswith("surrogates"):  # halves are joined
-        return
-    documents = [document for document in documents if document != PING]
-    frames = Pipeline(client, client).frames(documents)
-
-    passed_value = documents_of([written(client, frames)])
-
-    assert passed_value == documents[: len(passed_value)] or passed_value == [*documents, sse.DONE]

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 
+from proxy.call.record import Record, TraceIds
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
 from proxy.guards.inspector import with_document, with_values
+from proxy.guards.kinds.keywords import Keywords
+from proxy.guards.run import PolicyGuards
 from proxy.guards.stream.placeholders import Masks
 from proxy.guards.text.documents import collect_texts, native_walk
-from proxy.types import Json
+from proxy.ports import OutputGuards
+from proxy.types import Json, Plan, ResponseHead
 from proxy.types.events import Begin, Delta, FamilyName, Fault, Frame
+from proxy.types.guard import GuardPlan, GuardRule
 from tests.doubles import message, response, text_item
 from tests.golden.pipeline import call_of, written
-from tests.golden.test_guarded_frames import RULES, guarding
 from tests.guards.doubles import Elsewhere, Ticks, rule, short_digests
 from tests.guards.services.test_stage import service
 from tests.guards.stream import frames as made
+
+WHOLE_WORDS = GuardRule("words", Keywords("word", ["secret"]), "mask")
+
+
+def guarding(client: str, *rules: GuardRule) -> tuple[OutputGuards, Record]:
+    """Return the output guards of one call that is not streamed."""
+    call = call_of(client, stream=False)
+    record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
+    plan = Plan("1", "k", "d", {}, (), guards=GuardPlan((), rules))
+    gate = PolicyGuards(Engine(Ticks())).for_call(plan, call, record)
+    return gate.guard_output(call, ResponseHead(streamed=False)), record
+
 
 TOOL = {
     "id": "call_1",
@@ -65,7 +82,7 @@ def said(frame: Frame) -> list[str]:
 
 
 async def shown(family: FamilyName, *rules: Any) -> Frame:
-    watch, _ = guarding(family, *rules, stream=False)
+    watch, _ = guarding(family, *rules)
     frame = whole(family)
     at_once = watch.try_inspect(frame)
     [safe] = await watch.inspect(frame) if at_once is None else at_once
@@ -114,7 +131,7 @@ SPLIT: dict[FamilyName, Json] = {
 @pytest.mark.parametrize("judges", [False, True], ids=["places", "whole"])
 @pytest.mark.parametrize("family", SPLIT)
 async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) -> None:
-    watch, record = guarding(family, rule("secret", action="mask", unbounded=judges), stream=False)
+    watch, record = guarding(family, rule("secret", action="mask", unbounded=judges))
 
     [safe] = await watch.inspect(whole(family, SPLIT[family]))
 
@@ -132,7 +149,7 @@ async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
         "messages": message(*[{"type": "text", "text": item} for item in ("ab", "secret", "cd")]),
         "responses": response(text_item("ab"), text_item("secret", "m2"), text_item("cd", "m3")),
     }
-    watch, _ = guarding(family, RULES["masked"], stream=False)
+    watch, _ = guarding(family, WHOLE_WORDS)
 
     [safe] = await watch.inspect(whole(family, documents[family]))
 
@@ -142,7 +159,7 @@ async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
 @pytest.mark.parametrize("size", [10, 40_000])
 async def test_words_split_over_long_texts_are_found(size: int) -> None:
     parts = "x" * size + " sec", "ret " + "y" * size
-    watch, _ = guarding("responses", rule("secret", action="mask"), stream=False)
+    watch, _ = guarding("responses", rule("secret", action="mask"))
     document = response(text_item(parts[0]), text_item(parts[1], "m2"))
 
     [safe] = await watch.inspect(whole("responses", document))
@@ -153,7 +170,7 @@ async def test_words_split_over_long_texts_are_found(size: int) -> None:
 @pytest.mark.parametrize("family", SPLIT)
 async def test_service_gets_texts_of_a_kind_as_one_text(family: FamilyName) -> None:
     way = Elsewhere()
-    watch, record = guarding(family, service(way=way, action="mask"), stream=False)
+    watch, record = guarding(family, service(way=way, action="mask"))
 
     [safe] = await watch.inspect(whole(family, SPLIT[family]))
 
@@ -186,7 +203,7 @@ FAILED = Frame((Fault("Overloaded.", "overloaded"),), model_call=1)
 
 
 async def test_a_failed_answer_passes() -> None:
-    watch, _ = guarding("chat", rule("secret"), stream=False)
+    watch, _ = guarding("chat", rule("secret"))
     masks = Masks(short_digests())
 
     assert watch.try_inspect(FAILED) == [FAILED]
@@ -195,7 +212,7 @@ async def test_a_failed_answer_passes() -> None:
 
 
 async def test_an_answer_without_a_document_does_not_pass() -> None:
-    watch, _ = guarding("chat", rule("secret"), stream=False)
+    watch, _ = guarding("chat", rule("secret"))
     frame = whole("chat")._replace(doc=None, raw=None)
 
     with pytest.raises(ValueError, match="'chat' has no document"):

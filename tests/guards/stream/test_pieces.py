@@ -43,17 +43,32 @@ def test_name_is_masked() -> None:
     assert names(fed([call({"id": "a", "function": {"name": "secret"}})], MASK)) == ["[WORD]"]
 
 
-@pytest.mark.parametrize("name", ["name", "type"])
-def test_only_first_piece_of_a_name_passes(name: str) -> None:
-    pieces = ["sec", "ret", " key"]
-    chunks = [
-        call({"function": {"name": piece}} if name == "name" else {"type": piece})
-        for piece in pieces
-    ]
+@for_each(
+    ("member", "expected"),
+    [
+        (lambda piece: call({"function": {"name": piece}}), ["sec", "ret", " key"]),
+        (lambda piece: call({"type": piece}), ["sec"]),
+    ],
+)
+def test_only_first_piece_of_a_type_passes(member: Any, expected: list[str]) -> None:
+    """A second name is that of another call."""
+    chunks = [member(piece) for piece in ("sec", "ret", " key")]
 
-    outputs = ["sec"] if name == "type" else pieces  # each name is that of another call
-    assert [item for item in names(fed(chunks, MASK)) if item] == outputs
-    assert names(fed(chunks, FLAG)) == pieces
+    assert [item for item in names(fed(chunks, MASK)) if item] == expected
+    assert names(fed(chunks, FLAG)) == ["sec", "ret", " key"]
+
+
+def test_name_of_an_old_call_is_inspected_across_chunks() -> None:
+    chunks = [chunk({"function_call": {"name": piece}}) for piece in ("sec", "ret")]
+
+    outputs = fed(chunks, MASK)
+
+    texts = [
+        choice["delta"].get("function_call", {}).get("name") or ""
+        for document in outputs
+        for choice in document["choices"]
+    ]
+    assert "secret" not in "".join(texts)
 
 
 def test_each_call_has_a_name() -> None:
