@@ -1,16 +1,12 @@
-"""One body of 16 MiB, or of 100,000 values, keeps nobody else waiting: the event loop never works
-on one for long, from the first byte to the last word of the log, in each dialect that is crossed.
-
-The measure is the processor time of the loop's own thread between two beats of it. It is compared
-with what a single call into C takes that writes such a body at once, as that is what the loop must
-never wait for. To touch memory for the first time may take longer than all else on a machine that
-is short of it, so that a call is sent again which held the loop: its own work is the same.
-"""
+"""Large bodies, slow guards and many streams of one key delay no call of another key."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -26,8 +22,21 @@ from aiohttp import ClientSession
 
 from proxy.money.estimate import HiddenOutput
 from tests.adversary.loops import Lag, Loop, upstream_aside
-from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy, response
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import (
+    PATIENCE_S,
+    Asked,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    chat_events,
+    event,
+    hang,
+    head,
+    legacy,
+    response,
+)
 from tests.guards.growth import lines
 from tests.test_pipeline import BEARER
 
@@ -228,3 +237,141 @@ async def test_estimates_large_call_in_time(tmp_path: Path, upstream: ScriptedUp
     assert lines(lambda: hidden.extend(map(record.hidden_output, record.attempts))) < 500
     assert [(output.answers, output.most) for output in hidden] == [(1, 7)]
     assert [bill.usage.tokens.output for bill in record.billing.bills] == [7]
+
+
+EMAIL = "jane@example.com"
+LINE = "The river rüns through the town, and on 12 market days 4 people cross it, key-12 a@b. "
+PROMPT = [{"role": "user", "content": f"{LINE * 2000} Write to {EMAIL}."}]
+ADDRESSES = [f"é@{n % 1000:03d}{'.' if n % 4 else ','}de" for n in range(12_000)]
+PARTS = [{"type": "text", "text": each} for each in [*ADDRESSES, *("é@a,de",) * 8_000]]
+ATTACK = [{"role": "user", "content": PARTS}]
+
+
+def policies(upstream: str, on_error: str) -> str:
+    digests = {key: hashlib.sha256(f"hr-{key}".encode()).hexdigest() for key in ("large", "small")}
+    keys = ", ".join(
+        f"{key}: {{sha256: {digest}, deployments: [{key}]}}" for key, digest in digests.items()
+    )
+    deadlines = {"large": "60s", "small": "300ms"}
+    rules = {
+        key: f"[{{guard: pii, action: mask, deadline: {deadline}, on_error: {on_error}}}]"
+        for key, deadline in deadlines.items()
+    }
+    return f"""
+upstreams: {{u: {{dialect: openai, base_url: '{upstream}/v1'}}}}
+keys: {{{keys}}}
+deployments:
+  large: {{targets: [{{upstream: u, model: large}}], policy: large}}
+  small: {{targets: [{{upstream: u, model: small}}], policy: small}}
+policies:
+  large: {{match: all, input: {rules["large"]}}}
+  small: {{match: all, input: {rules["small"]}}}
+"""
+
+
+@pytest.mark.parametrize("on_error", ["closed", "open"])
+async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    """Two bodies of 20,000 parts keep the threads of guards at work for many deadlines."""
+    upstream.answer_with(answer(chat()))
+
+    async with (
+        running_proxy(tmp_path / "policies", policies(upstream.url, on_error)) as proxy,
+        asyncio.TaskGroup() as group,
+    ):
+
+        async def ask(key: str, messages: object) -> int:
+            headers = {"authorization": f"Bearer hr-{key}"}
+            body = {"model": key, "messages": messages}
+            path = "/v1/chat/completions"
+            async with proxy.client.post(path, headers=headers, json=body) as answered:
+                await answered.read()
+                return answered.status
+
+        await ask("large", PROMPT)  # loads what the guard needs
+        attacks = [group.create_task(ask("large", ATTACK)) for _ in range(2)]
+        statuses = [await ask("small", PROMPT) for _ in range(4)]
+        assert {await attack for attack in attacks} == {200}
+
+    sent_items = [
+        json.dumps(request.json)
+        for request in upstream.requests
+        if request.json["model"] == "small"
+    ]
+    assert statuses == [200] * 4
+    assert len(sent_items) == 4
+    assert not [body for body in sent_items if EMAIL in body]
+
+
+ONE, OTHER = KEY, "hr-search-key"
+STREAMS = 80
+MOST_S = 0.5  # it was 1.3 s and more where each of them had its turn in each round of the loop
+FLOODS = {
+    "words": b"".join(map(event, chat_events(*["word "] * 2000)[1:-2])),
+    "events that say nothing": event({"choices": []}) * 2000,
+    "comments": b": still here\n\n" * 4000,
+}
+
+
+def body(model: str) -> dict[str, object]:
+    return {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def flooded(url: str) -> None:
+    headers = {"Authorization": f"Bearer {ONE}"}
+    request = {**body("support-chat"), "stream": True}
+    async with (
+        ClientSession() as client,
+        client.post(f"{url}/v1/chat/completions", headers=headers, json=request) as response,
+    ):
+        async for _ in response.content.iter_any():
+            pass
+
+
+async def other(url: str) -> int:
+    headers = {"Authorization": f"Bearer {OTHER}"}
+    async with (
+        ClientSession() as client,
+        client.post(
+            f"{url}/v1/chat/completions", headers=headers, json=body("search-answers")
+        ) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_they_hold_up_no_call_of_another(kind: str, tmp_path: Path) -> None:
+    streaming, all_stream = 0, threading.Event()
+
+    async def script(request: Asked, wire: Wire) -> None:
+        nonlocal streaming
+        if not request.json.get("stream"):
+            await answer(chat())(request, wire)
+            return
+        streaming += 1
+        if streaming == STREAMS:
+            all_stream.set()
+        await wire.send(head(200, "text/event-stream", "connection: close"))
+        while not request.closed.is_set():
+            await wire.send(FLOODS[kind])
+
+    took: list[float] = []
+    async with (
+        upstream_aside(script) as (other_loop, url),
+        running_proxy(tmp_path / "policies", world(url)) as proxy,
+    ):
+        reading = [
+            asyncio.ensure_future(other_loop.run(flooded(proxy.url))) for _ in range(STREAMS)
+        ]
+        try:
+            assert await asyncio.to_thread(all_stream.wait, PATIENCE_S)
+            while not took or (took[-1] >= MOST_S and len(took) < TRIES):
+                started_at = time.thread_time()
+                assert await other_loop.run(other(proxy.url)) == 200
+                took.append(time.thread_time() - started_at)
+        finally:
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    assert took[-1] < MOST_S, took
