@@ -160,19 +160,6 @@ async def test_a_placeholder_cut_anywhere_is_restored(
             assert fields == Said(text, {"said": [text]}), cut
 
 
-@for_each("form", FORMS)
-async def test_a_path_cut_anywhere_is_restored_with_its_backslashes(
-    form: Form, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    """In texts and in arguments of tools, where each backslash is written twice."""
-    text = rf"C:\users\{ADA}\x \\files\{BOB}\y CORP\{ADA}"
-    async with restoring(tmp_path / "p", upstream) as (_, client):
-        for cut in range(-6, len("[EMAIL_bcdfghjkmnpq]") + 4):
-            upstream.answer_with(echo(form, streamed=True, cut=cut))
-            fields = form.read(await form.send(client, [text], stream=True), True)
-            assert fields == Said(text, {"said": [text]}), cut
-
-
 @for_each("streamed", [False, True])
 @for_each("form", FORMS)
 async def test_a_cached_answer_is_restored_for_its_own_key_only(

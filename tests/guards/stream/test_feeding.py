@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -219,54 +217,3 @@ async def test_context_of_a_rule_has_weight() -> None:
     jobs = await jobs_of(docs, *tallies(GuardRule("grounded", grounded, "flag")))
 
     assert jobs == [False, False, True]
-
-
-SHAPES: dict[str, Callable[[int], str]] = {
-    "letters apart": lambda size: "a b " * (size // 4),
-    "escapes": lambda size: "%41" * (size // 3),
-    "findings": lambda size: "secret words of a text " * (size // 23),
-}
-PLACES: dict[str, Callable[[str], list[Json]]] = {
-    "text": lambda text: [content(text)],
-    "two texts": lambda text: [choice({"content": text, "reasoning": text})],
-    "arguments": lambda text: [call(f'["{text}')],
-    "name": lambda text: [choice({"tool_calls": [{"index": 0, "function": {"name": text}}]})],
-}
-MOST_BYTES = 8 * 1024 * 1024  # the readings of a sheet, and its findings
-EACH_BYTE = 16  # of a text: its pieces, and the frames of those
-
-
-@pytest.mark.parametrize(
-    ("shape", "place", "action"),
-    [
-        *((shape, "text", "mask") for shape in SHAPES),
-        *(("letters apart", place, "mask") for place in PLACES if place != "text"),
-        ("letters apart", "text", "flag"),
-    ],
-)
-async def test_inspection_takes_little_memory(shape: str, place: str, action: str) -> None:
-    for size in (SHEET, 4 * SHEET):
-        frames = made.read(*PLACES[place](SHAPES[shape](size)))
-        feeds, _ = feeding(action)
-        gc.collect()
-        tracemalloc.start()
-        for frame in frames:
-            await feeds.feed(frame)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-
-        assert peak < MOST_BYTES + EACH_BYTE * size
-
-
-async def test_long_text_leaves_as_one_in_pieces() -> None:
-    text = "secret a b " * (3 * SHEET // 11)
-    feeds, _ = feeding()
-    docs = made.read(choice({"role": "assistant", "content": text}, "stop"))
-
-    outputs = made.documents([safe for frame in docs for safe in await feeds.feed(frame)])
-
-    choices = [document["choices"][0] for document in outputs]
-    string = "".join(item["delta"].get("content") or "" for item in choices)
-    assert string == text.replace("secret", "[WORD]")
-    assert [item["delta"].get("role") for item in choices].count("assistant") == 1
-    assert [item["finish_reason"] for item in choices] == [None] * (len(choices) - 1) + ["stop"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from proxy.types.events import (
     FamilyName,
     Finish,
     Frame,
-    Kind,
     Native,
     Part,
     Start,
@@ -80,26 +78,6 @@ def test_frames_without_findings_pass_as_the_very_objects(text: str, cuts: list[
     assert all(a is b for a, b in zip(out, frames, strict=True))
 
 
-def test_rule_that_does_not_act_holds_nothing() -> None:
-    part = made.part()
-    feeding = StreamFilter.under(tallies(FLAG))
-    first_frame = made.said(part, "a sec")
-
-    assert feeding.feed(first_frame)[0] is first_frame
-    assert feeding.go_on(first_frame) == [first_frame]
-
-
-def test_masked_frame_is_a_copy_without_bytes() -> None:
-    part = made.part()
-    frames = made.whole((part, ["a secret here"]))
-
-    out = fed(frames, MASK)
-
-    assert made.text_of(out, part) == "a [WORD] here"
-    assert {frame.raw for frame in out if frame not in frames} == {None}
-    assert made.text_of(frames, part) == "a secret here"
-
-
 def test_frame_of_first_delta_keeps_start_ahead_of_other_choices() -> None:
     parts = made.part(), made.part(choice=1)
     start = Start("c1", "m", 1)
@@ -131,43 +109,6 @@ def test_long_text_is_not_waited_for() -> None:
     assert second.text.kind == "content"
 
 
-def test_both_pieces_of_a_long_delta_have_its_document() -> None:
-    part, text = made.part(), "it is all well known " * 5
-    frames = made.whole((part, [text]))
-
-    out = fed(frames, MASK)
-
-    halves = [frame for frame in out if any(isinstance(event, Delta) for event in frame.events)]
-    assert [frame.doc is None for frame in halves] == [False, False]
-    assert made.text_of(out, part) == text
-
-
-def test_calls_of_tools_have_filters_of_their_own() -> None:
-    calls = [made.part("arguments", number, closing="json") for number in (0, 1)]
-    frames = [
-        made.START,
-        made.call(calls[0], "f"),
-        made.said(calls[0], '{"to": "sec'),
-        made.call(calls[1], "secret"),
-        made.said(calls[1], '{"no": "ret", "x": "sec'),
-        made.said(calls[0], 'ret"}'),
-        made.said(calls[1], 'ret"}'),
-        made.finished(),
-        made.STOPPED,
-    ]
-
-    out = fed(frames, MASK)
-
-    assert json.loads(made.text_of(out, calls[0])) == {"to": "[WORD]"}
-    assert json.loads(made.text_of(out, calls[1])) == {"no": "ret", "x": "[WORD]"}
-    assert out[1] is frames[1]
-    [begin] = [event for frame in out for event in frame.events if isinstance(event, Begin)][1:]
-    assert begin.call is not None
-    assert begin.call.name == "[WORD]"
-    names = [json.dumps(frame.doc) for frame in out]
-    assert not any("secret" in name for name in names)
-
-
 def test_finding_across_two_blocks_is_masked_from_the_second_on() -> None:
     parts = [made.part(number=number, closing="marked") for number in range(2)]
     frames = made.message(made.block(parts[0], ["a sec"]), made.block(parts[1], ["ret, and on"]))
@@ -179,34 +120,6 @@ def test_finding_across_two_blocks_is_masked_from_the_second_on() -> None:
         fed(frames, BLOCK, sequenced=True)
 
 
-def test_frames_of_a_part_wait_behind_its_text() -> None:
-    part = made.part("reasoning", closing="marked")
-    frames = made.message(made.block(part, ["a sec"], made.signed(part, "c2ln")))
-    feeding = StreamFilter.under(tallies(MASK))
-
-    released = [len(feeding.feed(frame)) for frame in frames]
-
-    assert released == [1, 1, 0, 0, 3, 1, 1]
-
-
-def test_signature_of_masked_part_is_dropped() -> None:
-    parts = [made.part("reasoning", number, closing="marked") for number in range(2)]
-    blocks = [
-        made.block(part, [text], made.signed(part, "c2ln"))
-        for part, text in zip(parts, ("a sec", "no secret"), strict=True)
-    ]
-
-    out = fed(made.message(*blocks), MASK, sequenced=True)
-
-    signatures = [
-        (event.value, frame.doc and frame.doc["delta"]["signature"])
-        for frame in out
-        for event in frame.events
-        if isinstance(event, Attach)
-    ]
-    assert signatures == [("c2ln", "c2ln")]
-
-
 def token(part: Part, text: str, other_text: str) -> Frame:
     tops = [{"token": text}, {"token": other_text}]
     logprobs = {"content": [{"token": text, "top_logprobs": tops}]}
@@ -216,34 +129,6 @@ def token(part: Part, text: str, other_text: str) -> Frame:
         Attach(part, "logprobs", logprobs, ("choices", 0, "logprobs")),
         Delta(part, text, ("choices", 0, "delta", "content")),
     )
-
-
-def test_log_probabilities_leave_with_their_text() -> None:
-    part = made.part()
-    tokens = [token(part, text, text) for text in ("it ", "is ", "sec", "ret", " ok")]
-    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
-
-    out = fed(frames, MASK)
-
-    outputs = [frame for frame in out if any(isinstance(event, Delta) for event in frame.events)]
-    attached = [any(isinstance(event, Attach) for event in frame.events) for frame in outputs]
-    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in outputs]
-    assert attached == in_doc == [True, True, False, False, True]
-    assert made.text_of(out, part) == "it is [WORD] ok"
-
-
-def test_other_tokens_are_not_shown_while_a_rule_acts() -> None:
-    part = made.part()
-    tokens = [token(part, "a", "sec"), token(part, "b", "ret")]
-    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
-
-    out = fed(frames, MASK)
-
-    assert "sec" not in "".join(json.dumps(frame.doc) for frame in out)
-    assert made.text_of(out, part) == "ab"
-    assert fed(frames, FLAG) == frames
-    with pytest.raises(GuardBlocked):
-        fed([*frames[:2], token(part, "a", "secret")], BLOCK)
 
 
 @pytest.mark.parametrize("path", [("delta", "odd", "inner"), ("delta", "parts", 0, "text")])
@@ -288,18 +173,6 @@ def test_frame_waits_for_all_of_its_texts() -> None:
     assert made.text_of(out, part) == "a word. and now the [WORD]."
     odd = [frame.doc["choices"][0]["delta"].get("odd", "") for frame in out if frame.doc]
     assert "".join(odd) == "a [WORD]. "
-
-
-def test_text_beside_the_choices_passes_once() -> None:
-    notes = [
-        made.chat({**made.HEAD, "choices": [], "note": note}, Native())
-        for note in ("a sec", "a sec", "ret", "secret")
-    ]
-    frames = [made.START, *notes, made.finished(), made.STOPPED]
-
-    outputs = [frame.doc["note"] for frame in fed(frames, MASK)[1:-2] if frame.doc]
-
-    assert outputs == ["a sec", "a sec", "", ""]
 
 
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"x": text}, lambda text: [text]])
@@ -347,29 +220,6 @@ def test_values_beside_an_unknown_delta_pass_once() -> None:
     assert outputs == ["a sec", "a sec", ""]
 
 
-def test_frame_that_finishes_a_choice_leaves_with_its_texts() -> None:
-    """OpenRouter has a reason of its own beside that of the choice, and the usage after both."""
-    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "stop"}
-    finish = made.chat({**made.HEAD, "choices": [choice]}, Finish(0, "stop", "stop"), Native())
-    usage = made.chat({**made.HEAD, "choices": [], "usage": {"total_tokens": 8}})
-
-    assert fed([made.START, finish, usage, made.STOPPED], MASK)[1:3] == [finish, usage]
-
-
-def test_names_of_members_are_masked() -> None:
-    part = made.part()
-    delta = {"content": "a word", "secret": {"x": "a sec"}}
-    frame = made.chunk(
-        0, delta, Delta(part, "a word", ("choices", 0, "delta", "content")), Native()
-    )
-    started = Frame((Begin(part),), "chat")
-
-    out = fed([made.START, started, frame, made.finished(), made.STOPPED], MASK)
-
-    docs = [item.doc for item in out if item.doc is not None]
-    assert docs[0]["choices"][0]["delta"] == {"content": "a word", "[WORD]": {"x": "a sec"}}
-
-
 def test_repeated_texts_of_a_native_document_are_not_read_again() -> None:
     work = tallies(FLAG)
     item = {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "secret"}]}
@@ -401,37 +251,6 @@ def test_values_of_events_without_documents_are_masked() -> None:
     assert out[2].events == (Attach(part, "citation", {**citation, "title": "a [WORD]"}),)
 
 
-@pytest.mark.parametrize("inner", [(), ("message",), ("response",)])
-def test_report_of_usage_has_the_masked_values(inner: tuple[str, ...]) -> None:
-    usage = {"output_tokens": 1, "service_tier": "a secret"}
-    doc: Any = {"usage": usage}
-    for name in inner:
-        doc = {name: doc}
-    report = UsageReport(None, {**usage, "input_tokens": 2})
-    frames = [made.START, Frame((report, Native()), "messages", doc), made.STOPPED]
-
-    [_, masked, _] = fed(frames, MASK)
-
-    expected = {"output_tokens": 1, "service_tier": "a [WORD]", "input_tokens": 2}
-    assert masked.events[0] == UsageReport(None, expected)
-
-
-def test_text_after_finish_is_dropped_under_an_acting_rule() -> None:
-    part = made.part()
-    frames = made.whole((part, ["a sec"]))
-    delayed = made.said(part, "ret"), made.chunk(0, {"odd": "ret"}, Native())
-
-    def sent(*rules: Any) -> list[Frame]:
-        feeding = StreamFilter.under(tallies(*rules))
-        stream = [*frames[:-1], *delayed, frames[-1]]
-        return [safe for frame in stream for safe in feeding.feed(frame)]
-
-    masked = sent(MASK)
-    assert made.text_of(masked, part) == "a sec"
-    assert "ret" not in "".join(json.dumps(frame.doc) for frame in masked)
-    assert made.text_of(sent(FLAG), part) == "a secret"
-
-
 def test_too_many_texts_fail_closed() -> None:
     feeding = StreamFilter.under(tallies(BLOCK))
 
@@ -447,19 +266,6 @@ def test_texts_without_room_are_not_kept() -> None:
         assert feeding.feed(frame) == [frame]
 
 
-@given(TEXT.filter(lambda text: "secret" in text), CUTS)
-def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
-    part, feeding, out = made.part(), StreamFilter.under(tallies(BLOCK)), list[Frame]()
-
-    with pytest.raises(GuardBlocked):
-        for frame in made.whole((part, pieces(text, cuts))):
-            out += feeding.feed(frame)
-
-    output = made.text_of(out, part)
-    assert text.startswith(output)
-    assert len(output) <= text.index("secret")
-
-
 def test_rules_apply_to_their_kinds_only() -> None:
     narrow = rule("secret", action="mask", fields=frozenset({"arguments"}))
     text, arguments = made.part(), made.part("arguments", closing="json")
@@ -468,13 +274,6 @@ def test_rules_apply_to_their_kinds_only() -> None:
 
     assert made.text_of(out, text) == "a secret"
     assert made.text_of(out, arguments) == '"[WORD]"'
-
-
-@pytest.mark.parametrize("kind", ["text", "reasoning", "refusal"])
-def test_each_kind_of_text_is_inspected_across_frames(kind: Kind) -> None:
-    part = made.part(kind)
-
-    assert made.text_of(fed(made.whole((part, ["a s", "ecr", "et."])), MASK), part) == "a [WORD]."
 
 
 def test_inspected_texts_are_counted() -> None:
@@ -497,18 +296,6 @@ def test_frames_that_say_nothing_pass_a_held_text() -> None:
     alive = Frame(())
 
     assert [*feeding.feed(usage), *feeding.feed(alive)] == [usage, alive]
-
-
-def test_split_surrogate_pair_is_read_as_one_character() -> None:
-    part = made.part()
-    smile = "\U0001f600".encode("utf-16-be", "surrogatepass")
-    halves = [
-        smile[position : position + 2].decode("utf-16-be", "surrogatepass") for position in (0, 2)
-    ]
-
-    out = fed(made.whole((part, ["a ", *halves, " sec", "ret"])), MASK)
-
-    assert made.text_of(out, part) == f"a {''.join(halves)} [WORD]"
 
 
 def test_alternating_parts_share_a_filter() -> None:

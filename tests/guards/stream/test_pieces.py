@@ -39,10 +39,6 @@ def names(outputs: list[Json]) -> list[Any]:
     return [call.get("function", {}).get("name") or call.get("type") for call in calls]
 
 
-def test_name_is_masked() -> None:
-    assert names(fed([call({"id": "a", "function": {"name": "secret"}})], MASK)) == ["[WORD]"]
-
-
 @for_each(
     ("member", "expected"),
     [
@@ -69,15 +65,6 @@ def test_name_of_an_old_call_is_inspected_across_chunks() -> None:
         for choice in document["choices"]
     ]
     assert "secret" not in "".join(texts)
-
-
-def test_each_call_has_a_name() -> None:
-    chunks = [
-        chunk({"tool_calls": [{"index": number, "function": {"name": name}}]})
-        for number, name in enumerate(("one", "two"))
-    ]
-
-    assert fed(chunks, MASK) == chunks
 
 
 def typed(*texts: str, **options: Any) -> list[Json]:
@@ -260,17 +247,6 @@ def test_choice_with_more_texts_keeps_its_form(form: str, action: Any) -> None:
     texts = [item[form] if form == "text" else item[form].get("content", "") for item in choices]
     assert "".join(texts) == 2 * "a word "
     assert [item["finish_reason"] for item in choices].count("stop") == 1
-
-
-@pytest.mark.parametrize("action", [MASK, FLAG])
-def test_filter_results_of_azure_pass(action: Any) -> None:
-    def put(content: str, end: str | None = None) -> Json:
-        extra = {"content_filter_results": AZURE, "finish_reason": end}
-        return {**HEAD, "choices": [{"index": 0, "delta": {"content": content}, **extra}]}
-
-    chunks = [put("a word "), put("or two "), put("", "stop")]
-
-    assert fed(chunks, action) == chunks
 
 
 def test_text_in_the_place_of_a_filter_result_is_inspected() -> None:

@@ -378,18 +378,6 @@ def test_a_detector_that_is_late_has_failed() -> None:
     assert tally.result().error == "deadline"
 
 
-def test_masks_inside_of_json_strings_leave_them_whole() -> None:
-    window = Window(
-        tallies(rule('say "no"', "é", action="mask")),
-        escaped=True,
-        replace=lambda r, k, t: f'"{t}"\n',
-    )
-
-    released, _ = stream(window, list(r"I say \"no\" & \u00e9"))
-
-    assert released == r"I \"say \"no\"\"\n & \"é\"\n"
-
-
 def test_bytes_and_fields_are_counted_once() -> None:
     at_work = tallies(rule("secret"))
     window = Window(at_work)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import RuleCursor, find_matches, masked
+from proxy.guards.findings import find_matches, masked
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.table import KINDS
@@ -23,13 +23,12 @@ from proxy.guards.matching.injection_rules import english_rules, other_languages
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
 from proxy.guards.matching.wordlist import PHRASES_FILE
 from proxy.guards.stream.window import Window
-from proxy.guards.stream.word_scanner import LEAST_REACH, ShortTexts, count_whole, find_held
-from proxy.guards.text.documents import SHEET
+from proxy.guards.stream.word_scanner import LEAST_REACH
 from proxy.guards.text.normalize import variants
 from proxy.types.guard import Action, GuardRule, PromptContext, is_contextual
 from tests.for_each import for_each
 from tests.guards.credentials import IN_CONTEXT, Credential, generic
-from tests.guards.doubles import pieces, rule, tallies
+from tests.guards.doubles import pieces, tallies
 from tests.guards.identifiers import VALUES
 from tests.guards.kinds.test_secrets import RULES, jwt, pem
 from tests.guards.samples import sample
@@ -383,37 +382,3 @@ def test_a_word_with_white_space_within_that_is_no_part_of_it_is_held(text: str)
     assert "[" in expected
     for cuts in (at_spaces(text), [*range(len(text))], [*range(0, len(text), 7)]):
         assert streamed(pieces(text, cuts), rules) == expected
-
-
-def test_of_what_is_held_only_what_is_not_decided_and_acts_is_found() -> None:
-    acts, flags = tallies(rule("secret", action="mask"), rule("secret", action="flag"))
-    cursors = [RuleCursor(acts, 0, 6), RuleCursor(flags, 1, 6)]
-    for cursor in cursors:
-        cursor.since = cursor.decided = 101  # where the text begins is decided already
-
-    matches = find_held(cursors, "secret s%65cret", "x", 100, escaped=False)
-
-    assert [(match.start, match.end, match.rule) for match in matches] == [(107, 115, 0)]
-
-
-def test_a_short_text_is_looked_at_by_every_rule() -> None:
-    acts, flags = tallies(rule("secret"), rule("is", action="flag"))
-    short = ShortTexts([RuleCursor(acts, 0, 6), RuleCursor(flags, 1, 6)], escaped=False)
-
-    matches = short.find("a secret, it is")
-
-    assert [(match.rule, match.start) for match in matches] == [(0, 2)]
-    assert flags.result().findings == {"word": 1}  # what only counts is counted
-
-
-def test_a_rule_of_the_whole_text_sees_a_long_one_as_it_is_written() -> None:
-    [short, long, bounded] = tallies(*[rule("secret", unbounded=True)] * 2, rule("secret"))
-
-    count_whole([RuleCursor(short, 0, None), RuleCursor(bounded, 1, 6)], "s%65cret", escaped=False)
-    count_whole([RuleCursor(long, 0, None)], "s%65cret" + "x" * SHEET + "secret", escaped=False)
-
-    assert [tally.result().findings for tally in (short, long, bounded)] == [
-        {"word": 1},
-        {"word": 1},
-        {},
-    ]
