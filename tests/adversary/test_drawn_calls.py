@@ -27,7 +27,7 @@ from tests.adversary.odd_values import places
 from tests.adversary.test_odd_answers import PARTS
 from tests.adversary.test_what_a_request_may_say import ROUTES, TEXTS
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.dialects.vendors.test_anthropic import CALLED, THOUGHT
+from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, message, scripted_upstream, stream
 from tests.for_each import for_each
 
@@ -76,9 +76,9 @@ SHAPES: tuple[dict[str, Any], ...] = (
         "error": {"message": "m", "code": 5, "status": 5},
         "data": [{"embedding": [0.1]}],
     },
-    message(THOUGHT, CALLED),
+    message(THOUGHT, TOOL_USE),
     {"type": "message_start", "message": message()},
-    {"type": "content_block_start", "index": 0, "content_block": CALLED},
+    {"type": "content_block_start", "index": 0, "content_block": TOOL_USE},
     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
 )

@@ -20,9 +20,9 @@ from proxy.dialects.wire.upstream_json import Documents
 from proxy.types.events import FamilyName, replaced
 from tests.adversary.answers import CARD, SAYS, cut, frames_of, guarded
 from tests.adversary.odd_values import SURROGATES, internal_errors, places, with_odd
-from tests.dialects.test_responses import CALLED as CALL_ITEM
+from tests.dialects.test_responses import FUNCTION_CALL as CALL_ITEM
 from tests.dialects.test_responses import accumulated
-from tests.dialects.vendors.test_anthropic import CALLED, STREAM, THOUGHT
+from tests.dialects.vendors.test_anthropic import STREAM, THOUGHT, TOOL_USE
 from tests.doubles import Json, chat, item_events, message, response, response_events, text_item
 from tests.for_each import for_each
 from tests.golden.pipeline import CLIENTS as SERVERS
@@ -69,7 +69,7 @@ RESPONSE = response(
 )
 DOCUMENTS: Mapping[FamilyName, Sequence[Json]] = {
     "chat": (CHAT, {**CHAT, "choices": [PARTS_CHOICE]}),
-    "messages": (message(THOUGHT, CITED, CALLED, usage=USED),),
+    "messages": (message(THOUGHT, CITED, TOOL_USE, usage=USED),),
     "responses": (RESPONSE,),
 }
 STREAMS: Mapping[FamilyName, Sequence[Json]] = {

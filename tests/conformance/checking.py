@@ -18,7 +18,7 @@ from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, strea
 
 Json = dict[str, Any]
 Holds = Callable[[Any], bool]
-NEAR = 0.001
+TOLERANCE = 0.001
 BEARER = {"authorization": f"Bearer {KEY}"}
 FINGERPRINT = "fp_1"
 
@@ -44,8 +44,8 @@ class Parameter:
 
 def number(name: str, low: float | None = None, high: float | None = None) -> Parameter:
     good = [item for item in (low, high, 0.5, 1) if item is not None]
-    outside = [low - NEAR] if low is not None else []
-    outside += [high + NEAR] if high is not None else []
+    outside = [low - TOLERANCE] if low is not None else []
+    outside += [high + TOLERANCE] if high is not None else []
     return Parameter(name, good, [*outside, "1", True, [1], {}])
 
 
@@ -113,7 +113,7 @@ class Document:
         return {**self.credential, "x-headrace-deployment": self.deployment}
 
 
-def named(document: Document, body: Json) -> str | None:
+def refused_field(document: Document, body: Json) -> str | None:
     if document.wrong_status == 422:
         place = body["detail"][0]["loc"]
         return str(place[1]) if place[:1] == ["body"] else None
@@ -197,7 +197,7 @@ async def _wrong(
         return [f"{output} is sent on"]
     if status != document.wrong_status:
         return [f"{output} is answered with {status}: {fields[:200]}"]
-    name = named(document, json.loads(fields))
+    name = refused_field(document, json.loads(fields))
     return [] if name == parameter.name else [f"{output}: the error names {name}"]
 
 
@@ -208,7 +208,7 @@ async def missing_fields(document: Document, client: ClientSession) -> list[str]
     for name in document.required.keys() & never_null:
         body = {k: v for k, v in document.required.items() if k != name}
         status, fields, _ = await ask(document, client, body)
-        if status != document.wrong_status or named(document, json.loads(fields)) != name:
+        if status != document.wrong_status or refused_field(document, json.loads(fields)) != name:
             problems.append(f"without {name}: {status} {fields[:200]}")
     return problems
 

@@ -30,7 +30,7 @@ MODULES = (
     test_anthropic,
 )
 of_each_document = pytest.mark.parametrize(
-    "document", [each.DOCUMENT for each in MODULES], ids=lambda document: document.deployment
+    "document", [module.DOCUMENT for module in MODULES], ids=lambda document: document.deployment
 )
 
 
@@ -47,7 +47,9 @@ async def test_what_the_document_requires(document: Document, client: ClientSess
     assert await without_credential(document, client) == 401
 
 
-COMPLETIONS = [each.DOCUMENT for each in (test_enkrypt, test_fireworks, test_portkey, test_scale)]
+COMPLETIONS = [
+    module.DOCUMENT for module in (test_enkrypt, test_fireworks, test_portkey, test_scale)
+]
 
 
 @pytest.mark.parametrize("document", COMPLETIONS, ids=lambda document: document.deployment)

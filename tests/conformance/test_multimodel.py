@@ -23,7 +23,7 @@ from tests.conformance.checking import (
 )
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
 
-OWN: dict[str, Any] = {
+OWN_RESPONSE: dict[str, Any] = {
     "id": "7f4df1e8-93fa-4b7c-a6d3-0fdf9f8c1e52",
     "object": "text_completion",
     "created": "2026-01-01T00:00:00Z",
@@ -106,7 +106,7 @@ async def test_each_field_of_an_answer(
 
 
 async def test_own_response_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(OWN))
+    upstream.answer_with(answer(OWN_RESPONSE))
 
     async with client.post(
         DOCUMENT.path, headers=DOCUMENT.headers, json=DOCUMENT.required
@@ -114,8 +114,8 @@ async def test_own_response_fields(client: ClientSession, upstream: ScriptedUpst
         fields = await response.json()
 
     assert wrong_fields(DOCUMENT, fields) == []
-    assert fields["choices"] == OWN["choices"]
-    assert fields["usage"] == OWN["usage"]
+    assert fields["choices"] == OWN_RESPONSE["choices"]
+    assert fields["usage"] == OWN_RESPONSE["usage"]
 
 
 async def test_choice_per_model(client: ClientSession, upstream: ScriptedUpstream) -> None:

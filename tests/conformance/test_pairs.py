@@ -16,7 +16,7 @@ from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
-from tests.conformance.test_multimodel import OWN
+from tests.conformance.test_multimodel import OWN_RESPONSE
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.dialects.vendors.test_anthropic import accumulated, events_of
@@ -61,7 +61,7 @@ DEPLOYMENTS = {name: f"via-{name}" for name in DIALECTS} | {
     "a legacy-only target": "legacy-only",
     "a Responses-only target": "responses-only",
 }
-KEPT_AT = {name: f"{name}/{name}-model" for name in DIALECTS} | {
+STORED_AT = {name: f"{name}/{name}-model" for name in DIALECTS} | {
     "openai": "openai/gpt-4o-mini",
     "a chat-only target": "openai/smol",
     "a legacy-only target": "openai/smol-legacy",
@@ -106,13 +106,13 @@ class Way:
         """Return a body whose client has the id in it from this very target."""
         ids = ResponseIds.of([SECRET])
         if CONVERSATION in body:
-            place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream].partition("/")[0]
+            place = DEPLOYMENTS[self.upstream], STORED_AT[self.upstream].partition("/")[0]
             own_value = body[CONVERSATION]
             sealed = ids.seal("support-widget", *place, own_value, CONVERSATIONS)
             return {**body, CONVERSATION: sealed}
         if PREVIOUS not in body:
             return body
-        place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream]
+        place = DEPLOYMENTS[self.upstream], STORED_AT[self.upstream]
         own_value = body[PREVIOUS]
         return {**body, PREVIOUS: ids.seal("support-widget", *place, own_value)}
 
@@ -135,7 +135,7 @@ class Way:
 
     def script(self, *, streamed: bool) -> Script:
         if self.upstream == "multimodel":
-            return answer(OWN)
+            return answer(OWN_RESPONSE)
         if self.upstream_responds:
             item = text_item(" Paris.")
             spoken = response_events(item_events(0, item, " Par", "is."))

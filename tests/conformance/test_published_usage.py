@@ -76,7 +76,7 @@ async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
         yield running
 
 
-def said(published: Published, *, streamed: bool) -> Script:
+def upstream_script(published: Published, *, streamed: bool) -> Script:
     if published.upstream == "messages":
         if not streamed:
             return answer(message(usage=published.usage))
@@ -116,7 +116,7 @@ async def call(proxy: Proxy, client: str, deployment: str, **options: Any) -> by
         return raw
 
 
-def shown(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
+def shown_tokens(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
     """Return the tokens of the prompt and of the answer that a client reads at its end."""
     documents = [raw]
     if streamed:
@@ -137,7 +137,7 @@ async def test_a_call_costs_what_it_costs_by_hand(
     name: str, client: str, streamed: bool, priced: Proxy, upstream: ScriptedUpstream
 ) -> None:
     published = PUBLISHED[name]
-    upstream.answer_with(said(published, streamed=streamed))
+    upstream.answer_with(upstream_script(published, streamed=streamed))
     options: Json = {"stream": True} if streamed else {}
     if streamed and client == "chat":
         options["stream_options"] = {"include_usage": True}
@@ -152,7 +152,7 @@ async def test_a_call_costs_what_it_costs_by_hand(
     if (
         client != published.upstream
     ):  # one of the same form reads what the provider says, word for word
-        assert shown(client, raw, streamed=streamed) == published.shown
+        assert shown_tokens(client, raw, streamed=streamed) == published.shown
 
 
 CUT = {

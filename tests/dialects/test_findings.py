@@ -136,7 +136,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def said(
+def verdict_of(
     kind: str, score: float = 0.0, *, stage: Stage = "input", verdict: Any = None, **results: int
 ) -> tuple[Stage, GuardResult]:
     verdict = verdict or ("flagged" if results else "passed")
@@ -153,53 +153,57 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
 @for_each(
     ("verdict", "summary", "details"),
     [
-        (said("topic", 0.9, off_topic=1), {"on_topic": 0}, {"topic_detector": {"off_topic": 1}}),
-        (said("topic"), {"on_topic": 1}, {"topic_detector": {}}),
-        (said("nsfw", 0.75, sexual=1), {"nsfw": 1}, {"nsfw": {"sfw": 0.25, "nsfw": 0.75}}),
         (
-            said("toxicity", 0.6, insult=1, slur=2),
+            verdict_of("topic", 0.9, off_topic=1),
+            {"on_topic": 0},
+            {"topic_detector": {"off_topic": 1}},
+        ),
+        (verdict_of("topic"), {"on_topic": 1}, {"topic_detector": {}}),
+        (verdict_of("nsfw", 0.75, sexual=1), {"nsfw": 1}, {"nsfw": {"sfw": 0.25, "nsfw": 0.75}}),
+        (
+            verdict_of("toxicity", 0.6, insult=1, slur=2),
             {"toxicity": ["insult", "identity_hate"]},
             {"toxicity": {"toxicity": 0.6, "insult": 0.6, "identity_hate": 0.6}},
         ),
-        (said("pii", 1.0, email=2), {"pii": 1}, {"pii": {"pii": {"email": 2}}}),
+        (verdict_of("pii", 1.0, email=2), {"pii": 1}, {"pii": {"pii": {"email": 2}}}),
         (
-            said("injection", 0.97, model=1),
+            verdict_of("injection", 0.97, model=1),
             {"injection_attack": 1},
             {"injection_attack": {"safe": "0.030", "attack": "0.970"}},
         ),
         (
-            said("keywords", 1.0, word=3),
+            verdict_of("keywords", 1.0, word=3),
             {"keyword_detected": 1},
             {"keyword_detector": {"detected_counts": {"word": 3}}},
         ),
         (
-            said("policy_violation", 0.8, gambling=1),
+            verdict_of("policy_violation", 0.8, gambling=1),
             {"policy_violation": 1},
             {"policy_violation": {"violating_policy": "gambling"}},
         ),
-        (said("bias", 0.8, bias=1), {"bias": 1}, {"bias": {"bias_detected": True}}),
+        (verdict_of("bias", 0.8, bias=1), {"bias": 1}, {"bias": {"bias_detected": True}}),
         (
-            said("system_prompt", 1.0, overlap=1),
+            verdict_of("system_prompt", 1.0, overlap=1),
             {"system_prompt_similarity": 1},
             {"system_prompt": {"similarity_score": 1.0}},
         ),
         (
-            said("copyright"),
+            verdict_of("copyright"),
             {"copyright_ip_similarity": 0},
             {"copyright_ip": {"similarity_score": 0.0}},
         ),
         (
-            said("sponge"),
+            verdict_of("sponge"),
             {"sponge_attack": 0},
             {"sponge_attack": {"sponge_attack_detected": False}},
         ),
         (
-            said("grounded", 0.9, number=1),
+            verdict_of("grounded", 0.9, number=1),
             {"is_hallucination": 1, "adherence_score": 0},
             {"hallucination": {"is_hallucination": 1}, "adherence": {"adherence_score": 0.1}},
         ),
-        (said("relevant"), {"relevancy_score": 1}, {"relevancy": {"relevancy_score": 1.0}}),
-        (said("urls", 1.0, denied=1), {"urls": 1}, {"urls": {"denied": 1}}),
+        (verdict_of("relevant"), {"relevancy_score": 1}, {"relevancy": {"relevancy_score": 1.0}}),
+        (verdict_of("urls", 1.0, denied=1), {"urls": 1}, {"urls": {"denied": 1}}),
     ],
 )
 def test_a_verdict_has_its_word(verdict: Any, summary: Any, details: Any) -> None:
@@ -210,7 +214,7 @@ def test_a_verdict_has_its_word(verdict: Any, summary: Any, details: Any) -> Non
 
 
 def test_input_and_output_are_told_apart() -> None:
-    event = detections([said("nsfw"), said("nsfw", 0.7, stage="output", sexual=1)])
+    event = detections([verdict_of("nsfw"), verdict_of("nsfw", 0.7, stage="output", sexual=1)])
 
     assert event["input_guardrails"]["summary"] == {"nsfw": 0}
     assert event["output_guardrails"]["summary"] == {"nsfw": 1}
@@ -218,12 +222,12 @@ def test_input_and_output_are_told_apart() -> None:
 
 def test_guards_that_share_a_detector_are_told_as_one() -> None:
     verdicts = [
-        said("pii", email=1),
-        said("secrets", 1.0, github=1),
-        said("topic", 0.9, off_topic=1),
-        said("topic"),
-        said("keywords", word=1),
-        said("keywords", word=2),
+        verdict_of("pii", email=1),
+        verdict_of("secrets", 1.0, github=1),
+        verdict_of("topic", 0.9, off_topic=1),
+        verdict_of("topic"),
+        verdict_of("keywords", word=1),
+        verdict_of("keywords", word=2),
     ]
 
     event = detections(verdicts)["input_guardrails"]
@@ -235,12 +239,12 @@ def test_guards_that_share_a_detector_are_told_as_one() -> None:
 
 @pytest.mark.parametrize("verdict", ["failed", "not_applicable"])
 def test_a_guard_that_could_not_tell_claims_nothing(verdict: str) -> None:
-    event = detections([said("pii", verdict=verdict)])
+    event = detections([verdict_of("pii", verdict=verdict)])
 
     assert event["input_guardrails"] == {"summary": {}, "details": {}}
 
 
 def test_every_kind_of_guard_can_be_told() -> None:
-    event = detections([said(kind) for kind in KINDS])["input_guardrails"]
+    event = detections([verdict_of(kind) for kind in KINDS])["input_guardrails"]
 
     assert len(event["summary"]) >= len(KINDS) - 4  # pii and secrets share a word, and so do others

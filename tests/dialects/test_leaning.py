@@ -29,13 +29,13 @@ from tests.doubles import (
 )
 
 SECRET, OLD = "a secret of replicas", "the secret of before"
-OTHER = "hr-other-key"
+OTHER_KEY = "hr-other-key"
 TURNED = "hr-key-after-rotation"
 
 
 def policy(upstream: str, extra: str = "", targets: str = "") -> str:
     """Two keys, and deployments with every way in which a call may go elsewhere."""
-    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in (KEY, OTHER, TURNED)}
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in (KEY, OTHER_KEY, TURNED)}
     price = "price: {input: 1, output: 2}"
     first_text = targets or f"{{upstream: openai, model: gpt-4o-mini, {price}}}"
     return f"""
@@ -46,7 +46,7 @@ keys:
   support-widget:
     sha256: [{digests[KEY]}, {digests[TURNED]}]
     deployments: [support-chat, resilient, kept, guarded, chatting]
-  search-box: {{sha256: {digests[OTHER]}, deployments: [support-chat]}}
+  search-box: {{sha256: {digests[OTHER_KEY]}, deployments: [support-chat]}}
 deployments:
   support-chat:
     targets: [{first_text}]
@@ -159,9 +159,9 @@ async def test_each_event_has_the_sealed_id_and_no_other(gateway: House) -> None
     assert {item["id"] for item in event} == {first_text}
     assert {item["previous_response_id"] for item in event} == {first_text}
     assert "resp_1" not in json.dumps(observed).replace(first_text, "")
-    for got, sent_body in zip(observed, events, strict=True):
+    for streamed_event, sent_body in zip(observed, events, strict=True):
         if "response" not in sent_body:
-            assert without_ids(got) == without_ids(sent_body)
+            assert without_ids(streamed_event) == without_ids(sent_body)
     assert "msg_1" not in json.dumps(observed)
 
 
@@ -233,15 +233,15 @@ async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, gateway
 @pytest.mark.parametrize(
     "tamper",
     [
-        lambda first: first[:-1] + ("A" if first[-1] != "A" else "B"),
-        lambda first: first[:5] + ("A" if first[5] != "A" else "B") + first[6:],
-        lambda first: first[:-1],
-        lambda first: first + "A",
-        lambda first: "resp_1",
-        lambda first: "",
-        lambda first: first + "=",
-        lambda first: "resp_" + "A" * 200_000,
-        lambda first: "é" * 300,
+        lambda sealed_id: sealed_id[:-1] + ("A" if sealed_id[-1] != "A" else "B"),
+        lambda sealed_id: sealed_id[:5] + ("A" if sealed_id[5] != "A" else "B") + sealed_id[6:],
+        lambda sealed_id: sealed_id[:-1],
+        lambda sealed_id: sealed_id + "A",
+        lambda sealed_id: "resp_1",
+        lambda sealed_id: "",
+        lambda sealed_id: sealed_id + "=",
+        lambda sealed_id: "resp_" + "A" * 200_000,
+        lambda sealed_id: "é" * 300,
     ],
     ids=["last", "proof", "shorter", "longer", "raw", "empty", "padded", "huge", "letters"],
 )

@@ -67,7 +67,7 @@ def test_of_a_query_only_known_names_are_read() -> None:
         ("foo=1&limit=5&a.b-c[]=2&foo=3", ("query parameters dropped: foo, a.b-c[]",)),
         (f"hr-key&{'x' * 33}=1&%20=1&=1&foo=", ("query parameters dropped: ?",)),
         (
-            "&".join(f"p{at}=1" for at in range(10)),
+            "&".join(f"p{number}=1" for number in range(10)),
             ("query parameters dropped: p0, p1, p2, p3, p4, p5, p6, p7 and 2 more",),
         ),
     ],

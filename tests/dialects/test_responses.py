@@ -23,8 +23,8 @@ from tests.doubles import (
 from tests.for_each import for_each
 
 BEARER = {"authorization": f"Bearer {KEY}"}
-ASKED: Json = {"model": "gpt-4o-mini", "input": "Name the capital of France."}
-CALLED: Json = {
+REQUEST: Json = {"model": "gpt-4o-mini", "input": "Name the capital of France."}
+FUNCTION_CALL: Json = {
     "id": "fc_1",
     "type": "function_call",
     "status": "completed",
@@ -39,7 +39,9 @@ async def ask(
     client: ClientSession, to: str | None = None, **options: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = BEARER | ({"x-headrace-deployment": to} if to else {})
-    async with client.post("/v1/responses", headers=headers, json={**ASKED, **options}) as answered:
+    async with client.post(
+        "/v1/responses", headers=headers, json={**REQUEST, **options}
+    ) as answered:
         lower = {name.lower(): value for name, value in answered.headers.items()}
         return answered.status, await answered.read(), lower
 
@@ -77,18 +79,18 @@ def accumulated(raw: bytes) -> Json:
     return full_value
 
 
-WHOLE = response(text_item("Let me see."), CALLED, instructions="Be brief.", new=[1])
+FULL_RESPONSE = response(text_item("Let me see."), FUNCTION_CALL, instructions="Be brief.", new=[1])
 STREAM = response_events(
     item_events(0, text_item("Let me see."), "Let me ", "see."),
-    item_events(1, CALLED, '{"place":', ' "Paris"}'),
-    document=WHOLE,
+    item_events(1, FUNCTION_CALL, '{"place":', ' "Paris"}'),
+    document=FULL_RESPONSE,
 )
 
 
 async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
-    document = json.dumps(WHOLE).encode()
+    document = json.dumps(FULL_RESPONSE).encode()
     upstream.answer_with(answer(document))
     request: Json = {
         "instructions": "Be brief.",
@@ -103,7 +105,7 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
         "input": [
             {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
             {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"},
-            CALLED,
+            FUNCTION_CALL,
             {"type": "function_call_output", "call_id": "call_1", "output": "ok"},
         ],
     }
@@ -113,7 +115,7 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
     assert (status, raw) == (200, document)
     assert "x-headrace-warning" not in headers
     [sent_value] = upstream.requests
-    assert sent_value.json == {**ASKED, **request}
+    assert sent_value.json == {**REQUEST, **request}
     [record] = await proxy.sink.wait()
     assert record.billing.tokens.total == 8
 

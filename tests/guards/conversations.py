@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from tests.conftest import KEY
-from tests.dialects.test_responses import CALLED
+from tests.dialects.test_responses import FUNCTION_CALL
 from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
@@ -145,7 +145,7 @@ def _read_responses(raw: bytes, streamed: bool) -> Said:
 
 
 def _responses_whole(text: str, arguments: str) -> Json:
-    return response(text_item(text), {**CALLED, "arguments": arguments})
+    return response(text_item(text), {**FUNCTION_CALL, "arguments": arguments})
 
 
 def _partial_json(arguments: list[str]) -> list[Json]:
@@ -189,7 +189,7 @@ FORMS = (
         body=lambda turns: {"model": "m", "instructions": SYSTEM, "input": _messages(turns)},
         events=lambda texts, arguments: response_events(
             item_events(0, text_item("".join(texts)), *texts),
-            item_events(1, {**CALLED, "arguments": "".join(arguments)}, *arguments),
+            item_events(1, {**FUNCTION_CALL, "arguments": "".join(arguments)}, *arguments),
             document=_responses_whole("".join(texts), "".join(arguments)),
         ),
         whole=_responses_whole,

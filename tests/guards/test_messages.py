@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, Reply
-from tests.dialects.vendors.test_anthropic import ASKED, CALLED, HEADERS, accumulated, events_of
+from tests.dialects.vendors.test_anthropic import HEADERS, REQUEST, TOOL_USE, accumulated, events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -32,7 +32,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True])
 
 async def ask(proxy: Proxy, model: str = "via-anthropic", **options: Any) -> Reply:
     headers = {**HEADERS, "x-headrace-deployment": model}
-    return await proxy.send("/v1/messages", {**ASKED, **options}, headers)
+    return await proxy.send("/v1/messages", {**REQUEST, **options}, headers)
 
 
 @pytest.mark.parametrize("model", ["via-anthropic", "support-chat"])
@@ -51,7 +51,7 @@ async def test_every_text_of_a_request_is_masked(
         "tools": [{"name": "f", "description": EMAIL, "input_schema": {"type": "object"}}],
         "messages": [
             {"role": "user", "content": blocks},
-            {"role": "assistant", "content": [THOUGHT, {**CALLED, "input": {"to": EMAIL}}]},
+            {"role": "assistant", "content": [THOUGHT, {**TOOL_USE, "input": {"to": EMAIL}}]},
             {"role": "user", "content": [{**result, "content": [{"type": "text", "text": EMAIL}]}]},
         ],
     }
@@ -68,7 +68,7 @@ async def test_every_text_of_a_request_is_masked(
 
 
 def turn(**block: Any) -> Json:
-    return {"messages": [*ASKED["messages"], {"role": "assistant", "content": [block]}]}
+    return {"messages": [*REQUEST["messages"], {"role": "assistant", "content": [block]}]}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def turn(**block: Any) -> Json:
     [
         {"system": "hippo"},
         turn(**{**THOUGHT, "thinking": "hippo"}),
-        turn(**{**CALLED, "input": {"a": ["hippo"]}}),
+        turn(**{**TOOL_USE, "input": {"a": ["hippo"]}}),
     ],
 )
 async def test_finding_in_request_is_an_error_of_messages(
@@ -96,7 +96,7 @@ async def test_masked_response_has_unsigned_thoughts(
     guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     text = {"type": "text", "text": f"Write to {EMAIL}.", "citations": [{"cited_text": EMAIL}]}
-    call: Json = {**CALLED, "input": {"to": EMAIL, "n": 1}}
+    call: Json = {**TOOL_USE, "input": {"to": EMAIL, "n": 1}}
     blocks: list[Json] = [OTHER_THOUGHT, THOUGHT, text, call]
     upstream.answer_with(answer(message(*blocks, stop_reason="tool_use")))
     proxy = await guard(f"output: [{PII}]")
@@ -139,7 +139,7 @@ async def test_returned_summary_is_masked_or_dropped_if_sealed(
     block = {**SUMMARY, seal: "c2VhbGVk"} if seal else SUMMARY
     blocks = [block, {"type": "text", "text": "Paris."}]
     answered = {"role": "assistant", "content": blocks}
-    request = [*ASKED["messages"], answered, {"role": "user", "content": "And now?"}]
+    request = [*REQUEST["messages"], answered, {"role": "user", "content": "And now?"}]
     proxy = await guard(f"input: [{PII}]")
 
     reply = await ask(proxy, messages=request)
@@ -232,7 +232,10 @@ async def test_interleaved_blocks_are_one_text_for_a_chat_client(
     assert (EMAIL in text, MASKED in text) == (False, True)
 
 
-PAYS: Json = {**CALLED, "input": {"card": 4111111111111111, "of": [4111111111111111, 7, 0.5, True]}}
+PAYS: Json = {
+    **TOOL_USE,
+    "input": {"card": 4111111111111111, "of": [4111111111111111, 7, 0.5, True]},
+}
 PAID: Json = {"card": "[CARD]", "of": ["[CARD]", 7, 0.5, True]}
 CARDS = "{guard: pii, entities: [card], action: mask}"
 

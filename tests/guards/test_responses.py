@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, Reply
-from tests.dialects.test_responses import ASKED, BEARER, CALLED, accumulated
+from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated
 from tests.dialects.vendors.test_anthropic import HEADERS
 from tests.doubles import (
     Asked,
@@ -30,12 +30,12 @@ MASKED = "[EMAIL]"
 SUMMARY: Json = {"type": "summary_text", "text": f"Ask {EMAIL}."}
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": [SUMMARY]}
 THOUGHT |= {"encrypted_content": "c2VhbGVk"}
-CALL_OF_EMAIL = {**CALLED, "arguments": json.dumps({"to": EMAIL, "n": 1})}
+CALL_OF_EMAIL = {**FUNCTION_CALL, "arguments": json.dumps({"to": EMAIL, "n": 1})}
 
 
 async def ask(proxy: Proxy, model: str = "support-chat", **options: Any) -> Reply:
     headers = {**BEARER, "x-headrace-deployment": model}
-    return await proxy.send("/v1/responses", {**ASKED, **options}, headers)
+    return await proxy.send("/v1/responses", {**REQUEST, **options}, headers)
 
 
 @pytest.mark.parametrize("model", ["support-chat", "search-answers"])
@@ -72,7 +72,7 @@ async def test_every_text_of_a_request_is_masked(
     [
         {"instructions": "hippo"},
         {"input": [{"role": "user", "content": [{"type": "input_text", "text": "hippo"}]}]},
-        {"input": [{**CALLED, "arguments": '{"a": ["hippo"]}'}]},
+        {"input": [{**FUNCTION_CALL, "arguments": '{"a": ["hippo"]}'}]},
         {"input": [{"type": "function_call_output", "call_id": "call_1", "output": "hippo"}]},
         {"input": [{**THOUGHT, "summary": [{"type": "summary_text", "text": "hippo"}]}]},
     ],
@@ -133,11 +133,11 @@ async def test_echoed_request_has_the_values_of_its_client(
 
 CARD = "4111 1111 1111 1111"
 USER: Json = {"role": "user", "content": "Pay."}
-PAYS: Json = {**CALLED, "arguments": json.dumps({"card": CARD, "n": 1})}
-OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
+PAYS: Json = {**FUNCTION_CALL, "arguments": json.dumps({"card": CARD, "n": 1})}
+OTHER: Json = {**FUNCTION_CALL, "id": "fc_2", "call_id": "call_2"}
 MODEL = {"model": "smol-responses"}
 CLIENTS: dict[str, tuple[str, Json, dict[str, str]]] = {
-    "responses": ("/v1/responses", ASKED, BEARER),
+    "responses": ("/v1/responses", REQUEST, BEARER),
     "chat": ("/v1/chat/completions", {**MODEL, "messages": [USER]}, BEARER),
     "messages": ("/v1/messages", {**MODEL, "messages": [USER], "max_tokens": 9}, HEADERS),
 }

@@ -13,7 +13,7 @@ from proxy.policy.schema.guards import Kind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import Begin
 from tests.dialects.test_responses import BEARER
-from tests.dialects.vendors.test_anthropic import ASKED, CALLED, HEADERS
+from tests.dialects.vendors.test_anthropic import HEADERS, REQUEST, TOOL_USE
 from tests.doubles import (
     Json,
     Script,
@@ -39,12 +39,12 @@ REASONING = {
     "summary": [{"type": "summary_text", "text": f"Ask {EMAIL}."}],
     "encrypted_content": "c2VhbGVk",
 }
-RESULT = {"type": "tool_result", "tool_use_id": CALLED["id"], "content": "done"}
+RESULT = {"type": "tool_result", "tool_use_id": TOOL_USE["id"], "content": "done"}
 MESSAGES: Json = {
-    **ASKED,
+    **REQUEST,
     "messages": [
         {"role": "user", "content": "Write."},
-        {"role": "assistant", "content": [THINKING, REDACTED, CALLED]},
+        {"role": "assistant", "content": [THINKING, REDACTED, TOOL_USE]},
         {"role": "user", "content": [RESULT]},
     ],
 }
@@ -58,11 +58,11 @@ APIS: dict[str, tuple[str, str, Json, Json]] = {
 }
 WITHOUT_THOUGHTS = f"fields: [{', '.join(kind for kind in get_args(Kind) if kind != 'reasoning')}]"
 MASKED: dict[str, list[Any]] = {
-    "messages": [REDACTED, CALLED],
+    "messages": [REDACTED, TOOL_USE],
     "responses": [{**REASONING, "summary": [{"type": "summary_text", "text": "Ask [EMAIL]."}]}],
 }
 UNCHANGED: dict[str, list[Any]] = {
-    "messages": [THINKING, REDACTED, CALLED],
+    "messages": [THINKING, REDACTED, TOOL_USE],
     "responses": [REASONING],
 }
 
@@ -102,7 +102,7 @@ async def test_returned_thoughts_are_inspected_unless_excluded(
         assert thoughts(api, request.json) == expected[api], request.body
 
 
-FIELDS = message(THINKING, REDACTED, CALLED, stop_reason="tool_use")
+FIELDS = message(THINKING, REDACTED, TOOL_USE, stop_reason="tool_use")
 EVENTS = message_events(
     block_events(
         0,
@@ -112,7 +112,7 @@ EVENTS = message_events(
         {"type": "signature_delta", "signature": THINKING["signature"]},
     ),
     block_events(1, REDACTED),
-    block_events(2, {**CALLED, "input": {}}),
+    block_events(2, {**TOOL_USE, "input": {}}),
     reason="tool_use",
 )
 CHANGED = {**THINKING, "thinking": f"Tell {EMAIL}."}
@@ -137,7 +137,7 @@ async def test_thought_of_the_last_turn_returns_unchanged(
     streamed: bool, action: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     script = stream(EVENTS, is_done=False) if streamed else answer(FIELDS)
-    first = {**ASKED, "stream": streamed}
+    first = {**REQUEST, "stream": streamed}
 
     returned = await send_twice(guard, upstream, script, action, first, MESSAGES)
 
@@ -146,12 +146,12 @@ async def test_thought_of_the_last_turn_returns_unchanged(
 
 async def test_changed_thought_is_inspected(guard: Guard, upstream: ScriptedUpstream) -> None:
     user, assistant, result = MESSAGES["messages"]
-    turn = {**assistant, "content": [CHANGED, REDACTED, CALLED]}
+    turn = {**assistant, "content": [CHANGED, REDACTED, TOOL_USE]}
     changed = {**MESSAGES, "messages": [user, turn, result]}
 
-    returned = await send_twice(guard, upstream, answer(FIELDS), "mask", ASKED, changed)
+    returned = await send_twice(guard, upstream, answer(FIELDS), "mask", REQUEST, changed)
 
-    assert returned == [REDACTED, CALLED]
+    assert returned == [REDACTED, TOOL_USE]
 
 
 def plan_of(*upstreams: str) -> Plan:

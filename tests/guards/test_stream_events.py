@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from proxy.dialects.responses.schema import BY_KIND
-from tests.dialects.test_responses import ASKED as RESPONSES_BODY
 from tests.dialects.test_responses import BEARER, streamed
-from tests.dialects.vendors.test_anthropic import ASKED as MESSAGES_BODY
+from tests.dialects.test_responses import REQUEST as RESPONSES_BODY
 from tests.dialects.vendors.test_anthropic import HEADERS, events_of
+from tests.dialects.vendors.test_anthropic import REQUEST as MESSAGES_BODY
 from tests.doubles import (
     Json,
     ScriptedUpstream,

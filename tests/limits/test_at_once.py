@@ -57,7 +57,7 @@ async def bounded(
         yield proxy, client
 
 
-def held(go: asyncio.Event, later: Script) -> Script:
+def gated_script(go: asyncio.Event, later: Script) -> Script:
     async def script(request: Asked, wire: Wire) -> None:
         await go.wait()
         await later(request, wire)
@@ -83,7 +83,7 @@ def really_spent(records: Sequence[Any]) -> int:
 @pytest.mark.parametrize("narrow", NARROW)
 async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     go = asyncio.Event()
-    upstream.answer_with(held(go, answer(legacy())))
+    upstream.answer_with(gated_script(go, answer(legacy())))
     async with bounded(tmp_path, upstream, narrow) as (proxy, client):
         asking = [asyncio.ensure_future(ask(client)) for _ in range(CALLS)]
         await until(lambda: len(proxy.records) >= CALLS - ALLOWED)
@@ -126,7 +126,9 @@ def failing(first_names: set[int], later: Script) -> Script:
     return script
 
 
-async def left(asking: Sequence[asyncio.Future[Any]], proxy: Proxy, received: list[Any]) -> None:
+async def cancel_all(
+    asking: Sequence[asyncio.Future[Any]], proxy: Proxy, received: list[Any]
+) -> None:
     """Have every client leave once all that were admitted wait for the upstream."""
     await until(lambda: len(proxy.records) == CALLS - ALLOWED and len(received) == ALLOWED)
     for item in asking:
@@ -144,7 +146,7 @@ async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUps
     async with bounded(tmp_path, upstream, "calls", extra) as (proxy, client):
         asking = [asyncio.ensure_future(ask(client, **fields)) for _ in range(CALLS)]
         if way == "cancelled":
-            await left(asking, proxy, upstream.requests)
+            await cancel_all(asking, proxy, upstream.requests)
         await asyncio.gather(*asking, return_exceptions=True)
         await until(lambda: len(proxy.records) == CALLS)
         standing = await gauges(proxy)
@@ -245,10 +247,10 @@ async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: Scripte
             assert response.status == 200, await response.text()
         await served.line("call")
 
-    told = {line["event"]: line for line in served.lines}
+    line_by_event = {line["event"]: line for line in served.lines}
     for event in ("budget.begins", "limit.warned"):
-        assert told[event]["whose"] == {"key": "support-widget"}
-        assert "alice" not in str(told[event])
+        assert line_by_event[event]["whose"] == {"key": "support-widget"}
+        assert "alice" not in str(line_by_event[event])
 
 
 async def test_budget_begins_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:

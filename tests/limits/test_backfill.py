@@ -36,7 +36,10 @@ DEAR = Target(
 )
 MONTH = Limit("month", KINDS["usd"], 10**9, Calendar("month"))
 DAY = Limit("day", KINDS["usd"], 10**9, Calendar("day"))
-ALL, LEFT = 10**12, 10**9 - 10**5  # nano-USD: more than a month may cost, and nearly so much
+LARGE_BUDGET, REMAINING = (
+    10**12,
+    10**9 - 10**5,
+)  # nano-USD: more than a month may cost, and nearly so much
 
 
 def plan(*limits: Limit) -> Plan:
@@ -97,7 +100,7 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    return World(Ledger({"month": ALL}))
+    return World(Ledger({"month": LARGE_BUDGET}))
 
 
 async def settled() -> None:
@@ -120,7 +123,7 @@ async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
 
 
 async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(world: World) -> None:
-    world.ledger.spent = {"month": LEFT}
+    world.ledger.spent = {"month": REMAINING}
     async with world.admission() as admission:
         crowd = [asyncio.ensure_future(world.call(admission, MONTH)) for _ in range(50)]
         await settled()
@@ -132,7 +135,7 @@ async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(worl
 
     assert [r for r in results if not isinstance(r, asyncio.CancelledError)] == [None] * 42
     assert world.ledger.asked == [("month", None)]
-    assert month.used == LEFT
+    assert month.used == REMAINING
 
 
 async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> None:
@@ -160,7 +163,7 @@ async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(wor
         assert len(world.ledger.asked) == 1
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         await world.call(admission, MONTH)
-        world.ledger.spent = {"month": ALL}
+        world.ledger.spent = {"month": LARGE_BUDGET}
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
@@ -187,7 +190,7 @@ async def test_a_bug_is_told_and_ends_neither_the_call_nor_the_process(world: Wo
     world.ledger.spent = {"month": bug}
     async with world.admission() as admission:
         await world.call(admission, MONTH)
-        world.ledger.spent = {"month": ALL}
+        world.ledger.spent = {"month": LARGE_BUDGET}
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
@@ -230,12 +233,12 @@ async def test_what_is_asked_ends_with_its_owner(world: World) -> None:
 
 async def test_each_window_is_recalled(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"day": LEFT}
+    world.ledger.spent = {"day": REMAINING}
     async with world.admission() as admission:
         for _ in range(3):
             await world.call(admission, DAY)
             [day] = await admission.store.read(claims((DAY, 0), scope=""))
-            assert day.used == LEFT
+            assert day.used == REMAINING
             world.clock.ms += 86_400_000
 
 
@@ -284,7 +287,7 @@ async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) ->
     assert len(set(charged)) == 1
 
 
-SPENT = {"one": 6_000, "two": 5_000, "three": 7_000}
+SPEND_BY_REPLICA = {"one": 6_000, "two": 5_000, "three": 7_000}
 """What each replica has in its own ledger, in nano-USD."""
 
 
@@ -306,7 +309,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Replica]:
-    world, now = World(Ledger({"month": SPENT[name]}), clock), clock.seconds
+    world, now = World(Ledger({"month": SPEND_BY_REPLICA[name]}), clock), clock.seconds
     world.ledger.go.set()
     store = RedisStore(
         connect(server.at.urls, 5.0, cluster=server.at.cluster),
@@ -324,7 +327,7 @@ async def used(replica: Replica) -> int:
     return standing.used
 
 
-@pytest.mark.parametrize("order", list(permutations(SPENT)), ids="-".join)
+@pytest.mark.parametrize("order", list(permutations(SPEND_BY_REPLICA)), ids="-".join)
 async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: Server) -> None:
     clock = Clock()
     async with AsyncExitStack() as opened:
@@ -335,13 +338,13 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
             server.admin.flushall()
             spend = 0
             for name, item in zip(order, replicas, strict=True):
-                spend += SPENT[name]
+                spend += SPEND_BY_REPLICA[name]
                 assert await item.call(MONTH)
                 assert await used(item) == spend
             for item in replicas:
                 assert await item.call(MONTH)
                 assert item.world.ledger.asked == [("month", None)] * losses
-            assert await used(replicas[0]) == sum(SPENT.values())
+            assert await used(replicas[0]) == sum(SPEND_BY_REPLICA.values())
 
     assert [item.world.failed for item in replicas] == [[], [], []]
 

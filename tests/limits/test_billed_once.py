@@ -211,7 +211,7 @@ async def shared(
         yield proxy, proxy.client
 
 
-async def sent(client: ClientSession, name: str) -> tuple[int, str | None]:
+async def post_listed(client: ClientSession, name: str) -> tuple[int, str | None]:
     method, path, body = BODIES[name]
     body = dict(body)
     headers = {**BEARER, **({"content-type": body.pop("kind")} if "kind" in body else {})}
@@ -241,7 +241,7 @@ async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: S
     async def follow(rule: str) -> None:
         limit = f"{{name: few, requests: 18 per day, on_store_error: {rule}}}"
         async with shared(tmp_path / rule, upstream, server, limit) as (proxy, client):
-            observed = [await sent(client, name) for _ in range(ROUNDS) for name in BODIES]
+            observed = [await post_listed(client, name) for _ in range(ROUNDS) for name in BODIES]
             records = await proxy.sink.wait(len(observed))
         maximum = RULES[rule]
         assert observed[:maximum] == [(200, None)] * maximum
@@ -259,10 +259,10 @@ async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: S
 async def test_outage_spend(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     upstream.then(*[reply] * 7)
     async with shared(tmp_path, upstream, server, MONEY, PLACE) as (proxy, client):
-        assert await sent(client, "json") == (200, None)
+        assert await post_listed(client, "json") == (200, None)
         server.signal(signal.SIGSTOP)
         async with asyncio.timeout(20):
-            during = [await sent(client, name) for _ in range(2) for name in BODIES]
+            during = [await post_listed(client, name) for _ in range(2) for name in BODIES]
         assert during == [(200, None)] * len(during)
         assert "headrace_limit_store_degraded 1.0" in await proxy.metrics()
         records = await proxy.sink.wait(1 + len(during))
@@ -298,7 +298,7 @@ async def test_upload_outage(tmp_path: Path, upstream: ScriptedUpstream, server:
         async with client.post("/v1/files", headers=headers, data=pieces()) as response:
             assert (response.status, await response.json()) == (200, {"id": "file-1"})
         async with asyncio.timeout(20):
-            values_after = await sent(client, "form")
+            values_after = await post_listed(client, "form")
         server.start()  # a stop waits for one that is away
         first_value, second = await proxy.sink.wait(2)
 

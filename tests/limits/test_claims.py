@@ -34,14 +34,14 @@ CHEAP, DEAR = (
     Target(UP, name, prices=(Price(Decimal(price), Decimal(price) * 2),))
     for name, price in (("cheap", 1), ("dear", 5))
 )
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+CALL_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 REQUESTS, TOKENS = Limit("r", KINDS["requests"], 5, 60), Limit("t", KINDS["tokens"], 5000, 60)
 MONEY = Limit("m", KINDS["usd"], 1_000_000, Calendar("month"))
 AT_ONCE = Limit("c", KINDS["concurrency"], 2)
 
 
-def asked(**body: Any) -> Call:
-    return sample_call({"model": "m", **body}, {}, AT)
+def chat_call(**body: Any) -> Call:
+    return sample_call({"model": "m", **body}, {}, CALL_TIME)
 
 
 def plan(
@@ -82,18 +82,18 @@ def plan(
 def test_token_estimates(
     body: dict[str, Any], changes: ParameterOverrides, tokens: tuple[int, int]
 ) -> None:
-    assert estimate_tokens(asked(**body), CHEAP, changes) == tokens
+    assert estimate_tokens(chat_call(**body), CHEAP, changes) == tokens
 
 
 def test_a_claim_and_the_length_guard_count_a_text_alike() -> None:
     text = "日本語の文章" * 40
 
-    assert estimate_tokens(asked(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
+    assert estimate_tokens(chat_call(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
     assert [bool(Length(tokens=maximum).find(text)) for maximum in (239, 240)] == [True, False]
 
 
 def test_embeddings_have_no_answer_to_estimate() -> None:
-    call = sample_call({"model": "m", "input": "x" * 40}, {}, AT, "/v1/embeddings")
+    call = sample_call({"model": "m", "input": "x" * 40}, {}, CALL_TIME, "/v1/embeddings")
 
     assert estimate_tokens(call, CHEAP) == (10, 0)
 
@@ -101,7 +101,7 @@ def test_embeddings_have_no_answer_to_estimate() -> None:
 def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
 
-    claims = estimate_claims(plan(*bounds), asked(prompt="x" * 40, max_tokens=20))
+    claims = estimate_claims(plan(*bounds), chat_call(prompt="x" * 40, max_tokens=20))
 
     assert [claim.amount for claim in claims] == [1, 30, 10 * 5000 + 20 * 10_000, 1]
 
@@ -111,7 +111,7 @@ def test_a_target_without_a_price_claims_no_money() -> None:
 
     assert [
         c.amount
-        for c in estimate_claims(plan(ScopedLimit(MONEY), model_calls=legs), asked(prompt="x"))
+        for c in estimate_claims(plan(ScopedLimit(MONEY), model_calls=legs), chat_call(prompt="x"))
     ] == [0]
 
 
@@ -128,7 +128,9 @@ def test_a_target_without_a_price_claims_no_money() -> None:
     ],
 )
 def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope: str) -> None:
-    [claim] = estimate_claims(plan(ScopedLimit(REQUESTS, per)), asked(prompt="x", user="someone"))
+    [claim] = estimate_claims(
+        plan(ScopedLimit(REQUESTS, per)), chat_call(prompt="x", user="someone")
+    )
 
     assert claim.scope == scope
 
@@ -138,7 +140,9 @@ def test_calls_that_share_a_plan_claim_what_each_would_alone() -> None:
     per = ((), ("key", "user"), ("user", "model"), ("model",), ("tag.team",))
     bounds = [ScopedLimit(limit, item) for limit in (REQUESTS, TOKENS, MONEY) for item in per]
     shared = plan(*bounds, model_calls=legs)
-    calls = [asked(prompt="x" * 40 * n, max_tokens=n, user=name) for n, name in enumerate("aba", 1)]
+    calls = [
+        chat_call(prompt="x" * 40 * n, max_tokens=n, user=name) for n, name in enumerate("aba", 1)
+    ]
 
     for call in calls:
         assert estimate_claims(shared, call) == estimate_claims(
@@ -151,7 +155,9 @@ def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)), ModelCall("a", (CHEAP,)))
     bounds = (ScopedLimit(TOKENS), ScopedLimit(TOKENS, ("model",)))
 
-    claims = estimate_claims(plan(*bounds, model_calls=legs), asked(prompt="x" * 40, max_tokens=20))
+    claims = estimate_claims(
+        plan(*bounds, model_calls=legs), chat_call(prompt="x" * 40, max_tokens=20)
+    )
 
     assert [(claim.scope, claim.amount) for claim in claims] == [
         ("", 90),
@@ -161,7 +167,7 @@ def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
 
 
 def recorded(call: Call, *, price: bool = True) -> Record:
-    record = Record(TraceIds("", "", ""), 0.0, AT, lambda: 0.0)
+    record = Record(TraceIds("", "", ""), 0.0, CALL_TIME, lambda: 0.0)
     record.call = call
     attempt = record.start_attempt(CHEAP if price else Target(UP, "m"), 0, "")
     attempt.response_at, attempt.finished = 0.0, True
@@ -172,7 +178,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
 
 
 def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
-    call = asked(prompt="x" * 40, max_tokens=20, n=3, stream=True)
+    call = chat_call(prompt="x" * 40, max_tokens=20, n=3, stream=True)
     [attempt] = recorded(call).attempts
     attempt.meter = Meter()
     attempt.sent_at, attempt.ended = 100.0, 103.5
@@ -180,7 +186,7 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
 
     assert hidden_output(plan(), call, attempt) == NOTHING_HIDDEN
     for options in ({"reasoning_effort": "low"}, {"thinking_budget": 9}, {"stream": False}):
-        other_call = asked(**{**call.body, "stream": True, **options})
+        other_call = chat_call(**{**call.body, "stream": True, **options})
         assert hidden_output(plan(), other_call, attempt) == hidden
     multimodel = replace(UP, dialect="multimodel")  # never streams
     for target in (replace(CHEAP, model="o3-mini"), replace(CHEAP, upstream=multimodel)):
@@ -196,7 +202,7 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
 
 
 def test_what_was_used_is_known_in_the_end() -> None:
-    call = asked(prompt="x" * 40, max_tokens=20)
+    call = chat_call(prompt="x" * 40, max_tokens=20)
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
     claims = estimate_claims(plan(*bounds), call)
 
@@ -204,7 +210,7 @@ def test_what_was_used_is_known_in_the_end() -> None:
 
 
 def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
-    call = asked(prompt="x" * 40, max_tokens=20)
+    call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(plan(ScopedLimit(MONEY)), call)
 
     assert actual_usage(claims, recorded(call, price=False)) == [claims[0].amount]
@@ -212,7 +218,7 @@ def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
 
 @pytest.mark.parametrize("spend", [0, 1000], ids=["alone", "beside more than was claimed"])
 def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spend: int) -> None:
-    call = asked(prompt="x" * 40, max_tokens=20)
+    call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
     )
@@ -231,7 +237,7 @@ def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spend: int
 PLAIN = Price(Decimal(10), Decimal(20))
 
 
-def own(**prices: Decimal) -> Price:
+def price_of(**prices: Decimal) -> Price:
     """Return the price of text with these beside it."""
     return Price(PLAIN.input, PLAIN.output, **prices)  # type: ignore[arg-type]  # names of prices
 
@@ -239,9 +245,9 @@ def own(**prices: Decimal) -> Price:
 OWN_VALUE = ("cached_input", "cache_write", "reasoning", "audio_input", "audio_output")
 PRICES = {
     "text alone": PLAIN,
-    **{f"dear {name}": own(**{name: Decimal(800)}) for name in OWN_VALUE},
-    **{f"cheap {name}": own(**{name: Decimal(1)}) for name in OWN_VALUE},
-    "all": own(**dict.fromkeys(OWN_VALUE, Decimal(300))),
+    **{f"dear {name}": price_of(**{name: Decimal(800)}) for name in OWN_VALUE},
+    **{f"cheap {name}": price_of(**{name: Decimal(1)}) for name in OWN_VALUE},
+    "all": price_of(**dict.fromkeys(OWN_VALUE, Decimal(300))),
     "a dearer tier": replace(PLAIN, tiers=(Tier(20, Decimal(90), output=Decimal(200)),)),
     "a cheaper tier": replace(PLAIN, tiers=(Tier(20, Decimal(1), output=Decimal(2)),)),
     "a tier of writes alone": replace(PLAIN, tiers=(Tier(20, cache_write=Decimal(400)),)),
@@ -252,7 +258,7 @@ PRICES = {
     ),
 }
 WORDS = {"role": "user", "content": "x" * 400}
-HEARD = {"type": "input_audio", "input_audio": {"data": "x" * 400, "format": "wav"}}
+AUDIO_PART = {"type": "input_audio", "input_audio": {"data": "x" * 400, "format": "wav"}}
 FILED = {"type": "file", "file": {"file_data": "data:audio/wav;base64," + "x" * 400}}
 ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "text": ({"messages": [WORDS]}, frozenset()),
@@ -261,7 +267,7 @@ ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
         frozenset({"audio_output"}),
     ),
     "a question in audio": (
-        {"messages": [WORDS, {"role": "user", "content": [HEARD]}]},
+        {"messages": [WORDS, {"role": "user", "content": [AUDIO_PART]}]},
         frozenset({"audio_input"}),
     ),
     "a file": ({"messages": [{"role": "user", "content": [FILED]}]}, frozenset({"audio_input"})),
@@ -270,7 +276,7 @@ ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
         frozenset({"audio_input"}),
     ),
     "both": (
-        {"messages": [{"role": "user", "content": [HEARD]}], "modalities": ["audio"]},
+        {"messages": [{"role": "user", "content": [AUDIO_PART]}], "modalities": ["audio"]},
         frozenset({"audio_input", "audio_output"}),
     ),
 }
@@ -280,7 +286,7 @@ MAXIMUM = 40  # tokens of an answer
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
     call = sample_call(
-        {"model": "m", "max_tokens": MAXIMUM, **body}, {}, AT, "/v1/chat/completions"
+        {"model": "m", "max_tokens": MAXIMUM, **body}, {}, CALL_TIME, "/v1/chat/completions"
     )
     legs = (
         ModelCall(
@@ -344,7 +350,7 @@ def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, a
 
 @pytest.mark.parametrize("name", ["audio_input", "audio_output"])
 def test_a_call_of_text_alone_claims_no_audio(name: str) -> None:
-    dear = own(**{name: Decimal(800)})
+    dear = price_of(**{name: Decimal(800)})
 
     assert claimed(dear, ASKS["text"][0]) == claimed(PLAIN, ASKS["text"][0])
 

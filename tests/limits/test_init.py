@@ -50,8 +50,8 @@ async def ask(
     body = {"model": "support-chat", "prompt": "x" * 40, "max_tokens": 20, **fields}
     async with client.post("/v1/completions", headers=headers, json=body) as response:
         streamed = "event-stream" in response.content_type
-        said = await (response.read() if streamed else response.json())
-        return response.status, {k.lower(): v for k, v in response.headers.items()}, said
+        body_read = await (response.read() if streamed else response.json())
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, body_read
 
 
 async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUpstream) -> None:

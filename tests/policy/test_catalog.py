@@ -57,13 +57,13 @@ deployments:
 """
 
 
-def made(tmp_path: Path) -> LabelCatalog:
+def catalog_of(tmp_path: Path) -> LabelCatalog:
     (tmp_path / "p.yaml").write_text(WORLD)
     return list_labels(read_folder(tmp_path, {}))
 
 
 def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> None:
-    listed = made(tmp_path).deployments["support-chat"]
+    listed = catalog_of(tmp_path).deployments["support-chat"]
 
     assert {t.model for t in listed.targets} == {"gpt-4o-mini", "smol", "spare"}
     assert listed.rules == ("default/cheap",)
@@ -71,7 +71,7 @@ def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> Non
 
 
 def test_a_tag_has_the_values_that_the_policies_close(tmp_path: Path) -> None:
-    assert made(tmp_path).tags == {
+    assert catalog_of(tmp_path).tags == {
         "team": {"support", "search"},
         "feature": set(),
         "env": {"prod", "staging"},
@@ -80,7 +80,7 @@ def test_a_tag_has_the_values_that_the_policies_close(tmp_path: Path) -> None:
 
 
 def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path) -> None:
-    result = made(tmp_path)
+    result = catalog_of(tmp_path)
 
     scopes = {(limit.name, scope) for limit, scope in result.counters}
     assert scopes == {
@@ -100,7 +100,7 @@ def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path
 
 
 def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
-    result = made(tmp_path)
+    result = catalog_of(tmp_path)
 
     assert result.keys == ("search-box", "support-widget")
     assert result.deployments["support-chat"].tags == {("team", "support"), ("team", "search")}

@@ -27,7 +27,9 @@ from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
 from tests.policy.test_store import Clock, Events
 
-OLD, NEW, OTHER = (hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other"))
+OLD, NEW, OTHER_DIGEST = (
+    hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other")
+)
 REMAINDER = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 deployments: {chat: {targets: [{upstream: up, model: m}]}}
@@ -35,9 +37,9 @@ deployments: {chat: {targets: [{upstream: up, model: m}]}}
 TWO = f"""\
 keys:
   widget: {{sha256: [{{digest: {OLD}, until: 2026-06-30}}, {NEW}], deployments: [chat]}}
-  box: {{sha256: {OTHER}, deployments: [chat]}}
+  box: {{sha256: {OTHER_DIGEST}, deployments: [chat]}}
 """
-BEFORE, AFTER = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7))
+BEFORE_END, AFTER_END = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7))
 
 
 def written(folder: Path, keys: str = TWO, **fields: str) -> Path:
@@ -46,7 +48,7 @@ def written(folder: Path, keys: str = TWO, **fields: str) -> Path:
     return folder
 
 
-def who(snapshot: Snapshot, text: str, position: datetime = BEFORE) -> str | None:
+def key_name(snapshot: Snapshot, text: str, position: datetime = BEFORE_END) -> str | None:
     """Name the key of a text at a moment; None for one that counts no more."""
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
@@ -58,13 +60,13 @@ def who(snapshot: Snapshot, text: str, position: datetime = BEFORE) -> str | Non
 def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path), {})
 
-    assert [who(snapshot, text) for text in ("old", "new", "other", "none")] == [
+    assert [key_name(snapshot, text) for text in ("old", "new", "other", "none")] == [
         "widget",
         "widget",
         "box",
         None,
     ]
-    assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, "widget"]
+    assert [key_name(snapshot, text, AFTER_END) for text in ("old", "new")] == [None, "widget"]
     assert sorted(snapshot.keys) == ["box", "widget"]
     assert check_folder(tmp_path, {}).summary.endswith("1 deployment, 2 keys)")
 
@@ -80,18 +82,20 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
 def test_an_end_is_a_day_or_a_moment(
     until_time: str, last_item: str, first_not: str, tmp_path: Path
 ) -> None:
-    keys = f"keys: {{box: {{sha256: {OTHER}, expires: '{until_time}', deployments: [chat]}}}}"
+    keys = (
+        f"keys: {{box: {{sha256: {OTHER_DIGEST}, expires: '{until_time}', deployments: [chat]}}}}"
+    )
     snapshot = read_folder(written(tmp_path, keys), {})
 
     moments = (datetime.fromisoformat(last_item), datetime.fromisoformat(first_not))
-    assert [who(snapshot, "other", moment) for moment in moments] == ["box", None]
+    assert [key_name(snapshot, "other", moment) for moment in moments] == ["box", None]
 
 
 def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
     keys = TWO.replace("{sha256: [", "{expires: 2026-06-15, sha256: [")
     snapshot = read_folder(written(tmp_path, keys), {})
 
-    assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, None]
+    assert [key_name(snapshot, text, AFTER_END) for text in ("old", "new")] == [None, None]
 
 
 @for_each(
@@ -108,7 +112,7 @@ def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
 def test_revokes_key_or_digest(revoked: str, remaining: list[str | None], tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, revoked=f"revoked: {revoked}"), {})
 
-    assert [who(snapshot, text) for text in ("old", "new", "other")] == remaining
+    assert [key_name(snapshot, text) for text in ("old", "new", "other")] == remaining
 
 
 def test_files_join_what_they_revoke(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ class Stored:
         """Return whose the texts are after a change of files."""
         written(self.folder, **files)
         await self.store.refresh()
-        return [who(self.store.current, text) for text in ("old", "new", "other")]
+        return [key_name(self.store.current, text) for text in ("old", "new", "other")]
 
     def events(self) -> list[str]:
         return [event for event, _ in self.log.said]
@@ -152,7 +156,7 @@ async def test_the_last_key_can_be_revoked_and_taken_out(tmp_path: Path) -> None
 
     assert await stored.after(keys="tags: {}\n") == ["widget", "widget", "box"]
     assert await stored.after(keys="revoked: [widget]\n") == [None, None, "box"]
-    assert await stored.after(keys=f"revoked: [widget, {OTHER}]\n") == [None, None, None]
+    assert await stored.after(keys=f"revoked: [widget, {OTHER_DIGEST}]\n") == [None, None, None]
     assert stored.store.current.keys == {}
     assert stored.events()[-2:] == ["policy.in_force", "policy.no_keys"]
 
@@ -208,7 +212,7 @@ ENDED = f"""\
 keys:
   old: {{sha256: {OLD}, expires: 2026-06-30, deployments: [chat]}}
   new: {{sha256: {NEW}, deployments: [chat]}}
-  box: {{sha256: [{{digest: {OTHER}, until: 2026-06-30}}], deployments: [chat]}}
+  box: {{sha256: [{{digest: {OTHER_DIGEST}, until: 2026-06-30}}], deployments: [chat]}}
 revoked: [new]
 """
 
@@ -216,12 +220,12 @@ revoked: [new]
 @for_each(
     ("name", "moment", "why"),
     [
-        ("old", BEFORE, None),
-        ("old", AFTER, "expired at 2026-07-01 00:00 UTC"),
-        ("box", BEFORE, None),
-        ("box", AFTER, "expired at 2026-07-01 00:00 UTC"),
-        ("new", BEFORE, "revoked"),
-        ("nobody", BEFORE, "unknown"),
+        ("old", BEFORE_END, None),
+        ("old", AFTER_END, "expired at 2026-07-01 00:00 UTC"),
+        ("box", BEFORE_END, None),
+        ("box", AFTER_END, "expired at 2026-07-01 00:00 UTC"),
+        ("new", BEFORE_END, "revoked"),
+        ("nobody", BEFORE_END, "unknown"),
     ],
 )
 def test_says_why_key_is_gone(name: str, moment: datetime, why: str | None, tmp_path: Path) -> None:
@@ -231,13 +235,15 @@ def test_says_why_key_is_gone(name: str, moment: datetime, why: str | None, tmp_
 
 
 def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
-    snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER}]"), {})
+    snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER_DIGEST}]"), {})
 
-    assert snapshot.rejection_reason("box", BEFORE) == "revoked"
-    assert snapshot.rejection_reason("widget", AFTER) is None
-    assert snapshot.rejection_reason("widget", AFTER, OLD[:8]) == "expired at 2026-07-01 00:00 UTC"
-    assert snapshot.rejection_reason("box", BEFORE, OTHER[:8]) == "revoked"
-    assert snapshot.rejection_reason("widget", BEFORE, "f" * 8) == "unknown"
+    assert snapshot.rejection_reason("box", BEFORE_END) == "revoked"
+    assert snapshot.rejection_reason("widget", AFTER_END) is None
+    assert (
+        snapshot.rejection_reason("widget", AFTER_END, OLD[:8]) == "expired at 2026-07-01 00:00 UTC"
+    )
+    assert snapshot.rejection_reason("box", BEFORE_END, OTHER_DIGEST[:8]) == "revoked"
+    assert snapshot.rejection_reason("widget", BEFORE_END, "f" * 8) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +275,7 @@ def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
     call = {"event": "call", "models": ["m"], "endpoint": "chat", "key": "widget"}
     lines = [
         orjson.dumps({**call, "time": item.isoformat(), "request_id": item.isoformat()})
-        for item in (BEFORE, AFTER)
+        for item in (BEFORE_END, AFTER_END)
     ]
     single = f"keys: {{widget: {{sha256: {OLD}, deployments: [chat]}}}}\n"
     folders = [tmp_path / name for name in ("old", "revoking", "ending")]

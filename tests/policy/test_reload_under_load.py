@@ -59,7 +59,7 @@ MEMORY_SLACK = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServedCall:
     """What one account of a call says decided it. ``model`` is the one the upstream was asked."""
 
     trace_id: str
@@ -77,11 +77,11 @@ class Ledger:
     name: ClassVar[str] = "memory"
 
     def __init__(self) -> None:
-        self.unequal: set[Told] = set()
+        self.unequal: set[ServedCall] = set()
         self.decided: set[tuple[str, str]] = set()
         self.outcomes: set[str] = set()
 
-    def note(self, result: Told) -> None:
+    def note(self, result: ServedCall) -> None:
         self.unequal ^= {result}
         self.decided.add((result.revision, result.model))
 
@@ -92,7 +92,7 @@ class Ledger:
         self.outcomes.add(record.outcome)
         if record.plan is not None:
             model = record.attempts[-1].target.model
-            self.note(Told(record.ids.trace_id, record.plan.revision, model))
+            self.note(ServedCall(record.ids.trace_id, record.plan.revision, model))
 
 
 class Revisions:
@@ -146,7 +146,7 @@ def model(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemory:
     memory_bytes: int
     descriptors: int
 
@@ -156,9 +156,9 @@ def resident() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def held() -> Held:
+def held_memory() -> HeldMemory:
     gc.collect()
-    return Held(resident(), len(os.listdir("/proc/self/fd")))
+    return HeldMemory(resident(), len(os.listdir("/proc/self/fd")))
 
 
 @asynccontextmanager
@@ -192,7 +192,7 @@ async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str
             await runner.cleanup()
 
 
-async def ask(client: ClientSession, *, streamed: bool = False) -> Told:
+async def ask(client: ClientSession, *, streamed: bool = False) -> ServedCall:
     body = ROUTE.body(streamed=streamed, model="support-chat")
     async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
         raw = await response.read()
@@ -200,7 +200,7 @@ async def ask(client: ClientSession, *, streamed: bool = False) -> Told:
     assert raw.endswith(b"data: [DONE]\n\n") == streamed
     text = texts(ROUTE, raw, streamed=streamed)
     headers = response.headers
-    return Told(headers["x-trace-id"], headers["x-headrace-policy"], text.removesuffix("."))
+    return ServedCall(headers["x-trace-id"], headers["x-headrace-policy"], text.removesuffix("."))
 
 
 async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -219,9 +219,9 @@ async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: Scripte
         for number in range(CLIENTS):
             group.create_task(keep_asking(client, streamed=number % 2 == 0))
         await revisions.turn(1, WARM)
-        initial = held()
+        initial = held_memory()
         await revisions.turn(WARM + 1, READINGS)
-        final = held()
+        final = held_memory()
         finished.set()
         revisions.turned.set()
 

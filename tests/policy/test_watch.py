@@ -321,7 +321,7 @@ async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_p
             results = await proxy.metrics()
             return 'reloads_total{result="rejected"} 0.0' not in results
 
-        async def known() -> bool:
+        async def is_new_secret() -> bool:
             async with caller.post(ROUTE.path, json=body) as response:
                 assert response.status == 200
             return upstream.requests[-1].headers["authorization"] == "Bearer sk-later"
@@ -330,4 +330,4 @@ async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_p
         (proxy.policies / "policies.yaml").write_text(changed)
         await until(rejected)
         secret.write_text("sk-later")
-        await until(known)
+        await until(is_new_secret)

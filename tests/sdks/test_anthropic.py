@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy
-from tests.dialects.vendors.test_anthropic import CALLED, CITED, FOUND, SERVER, STREAM, THOUGHT
+from tests.dialects.vendors.test_anthropic import (
+    CITED,
+    SEARCH_RESULT,
+    SERVER,
+    STREAM,
+    THOUGHT,
+    TOOL_USE,
+)
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -66,7 +73,7 @@ async def test_it_reads_whole_and_streamed_answers(
 
 async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
     cited = {"type": "text", "text": "It is Paris.", "citations": [CITED]}
-    blocks = THOUGHT, SERVER, FOUND, cited, CALLED
+    blocks = THOUGHT, SERVER, SEARCH_RESULT, cited, TOOL_USE
     upstream.then(answer(message(*blocks, stop_reason="tool_use")), stream(STREAM, is_done=False))
 
     full_value, streamed = await drive("anthropic", step("create"), step("stream"))
@@ -96,7 +103,7 @@ async def test_tool_loop_with_picture(to: str, drive: Drive, upstream: ScriptedU
     event = {"role": "assistant", "content": None, "tool_calls": [call]}
     calling = chat(choices=[{"index": 0, "message": event, "finish_reason": "tool_calls"}])
     is_own = to == "via-anthropic"
-    upstream.then(answer(message(CALLED, stop_reason="tool_use") if is_own else calling))
+    upstream.then(answer(message(TOOL_USE, stop_reason="tool_use") if is_own else calling))
     upstream.then(answer(message() if is_own else chat(" Paris.")))
     first_value = [{"role": "user", "content": [{"type": "text", "text": "Where?"}, PICTURE]}]
     tools = {"tools": [TOOL], "tool_choice": {"type": "auto"}}

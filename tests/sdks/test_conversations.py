@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.responses.test_conversations import ASKED, GONE, PAGE, QUESTION, TALK
+from tests.dialects.responses.test_conversations import ASKED, DELETED, PAGE, QUESTION, TALK
 from tests.doubles import Json, ScriptedUpstream, answer, response
 from tests.sdks.conftest import Drive
 
@@ -37,7 +37,7 @@ async def test_pythons_has_a_whole_conversation(drive: Drive, upstream: Scripted
     value = document["data"]["id"]
     [added] = await drive("openai", step("conversations.items.create", value, **ITEMS))
     item = added["data"]["data"][0]["id"]
-    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, ASKED, TALK, GONE)))
+    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, ASKED, TALK, DELETED)))
 
     observed = await drive(
         "openai",
@@ -75,7 +75,7 @@ async def test_pythons_has_a_whole_conversation(drive: Drive, upstream: Scripted
 
 
 async def test_nodes_has_one_too(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(*map(answer, (TALK, ANSWER, PAGE, TALK, GONE)))
+    upstream.then(*map(answer, (TALK, ANSWER, PAGE, TALK, DELETED)))
     calls = [
         ["conversations.create", ITEMS, {"headers": TO}],
         ["responses.create", {**TURN, "conversation": {"id": "$1"}}],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy
-from tests.dialects.test_responses import WHOLE
+from tests.dialects.test_responses import FULL_RESPONSE
 from tests.doubles import PATIENCE_S, ScriptedUpstream, answer
 from tests.sdks.conftest import Drive
 from tests.sdks.errands import APIS, ARGUMENTS, SEALED, THOUGHT, calls, says, stays
@@ -137,7 +137,7 @@ async def test_returns_reasoning(client: str, drive: Drive, upstream: ScriptedUp
 
 async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUpstream) -> None:
     for _ in range(2):
-        upstream.then(answer(WHOLE))
+        upstream.then(answer(FULL_RESPONSE))
     upstream.then(says("responses", " Paris."))
     to = "responses-only"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.responses.test_items import NUMBERS, STREAM, without
+from tests.dialects.responses.test_items import NUMBERS, STREAM, drop_members
 from tests.doubles import Json, ScriptedUpstream, answer, response, stream, text_item
 from tests.sdks.conftest import Drive
 
@@ -75,7 +75,7 @@ async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstr
 
 
 async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream) -> None:
-    bare = stream([without(event, *NUMBERS) for event in STREAM], is_done=False)
+    bare = stream([drop_members(event, *NUMBERS) for event in STREAM], is_done=False)
     upstream.then(bare, bare, stream(STREAM, is_done=False))
 
     events, gathered, numbered = await results(

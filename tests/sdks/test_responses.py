@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy
-from tests.dialects.test_responses import CALLED, FUNCTION, STREAM, WHOLE
+from tests.dialects.test_responses import FULL_RESPONSE, FUNCTION, FUNCTION_CALL, STREAM
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -96,16 +96,18 @@ async def test_events_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
     for document in (streamed, gathered):
         assert document["ok"], document
         assert document["text"] == "Let me see."
-        assert document["data"]["output"][1]["arguments"] == CALLED["arguments"]
+        assert document["data"]["output"][1]["arguments"] == FUNCTION_CALL["arguments"]
 
 
 async def test_tool_loop_reaches_upstream(drive: Drive, upstream: ScriptedUpstream) -> None:
     to = ("support-chat", "search-answers")
-    function = {"name": "look_up", "arguments": CALLED["arguments"]}
+    function = {"name": "look_up", "arguments": FUNCTION_CALL["arguments"]}
     turn: Json = {"role": "assistant", "content": None}
     turn["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
     calling = chat(choices=[{"index": 0, "message": turn, "finish_reason": "tool_calls"}])
-    upstream.then(answer(WHOLE), answer(calling), *(scripts(document)[0] for document in to))
+    upstream.then(
+        answer(FULL_RESPONSE), answer(calling), *(scripts(document)[0] for document in to)
+    )
     picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     parts = [{"type": "input_text", "text": "Where?"}, {**picture, "detail": "auto"}]
     first_value = [{"role": "user", "content": parts}]
@@ -164,7 +166,7 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
 
 
 async def test_langchain_runs_hosted_tool(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(WHOLE), stream(STREAM, is_done=False))
+    upstream.then(answer(FULL_RESPONSE), stream(STREAM, is_done=False))
     asked = {"model": "support-chat", "tools": [{"type": "web_search"}, FUNCTION]}
 
     observed = await drive(

@@ -80,7 +80,7 @@ def half_sent(size: int, key: str = KEY) -> bytes:
     ).encode() + b" " * size
 
 
-async def held(proxy: Proxy, client: ClientSession) -> float:
+async def held_bytes(proxy: Proxy, client: ClientSession) -> float:
     lines = (await proxy.metrics()).splitlines()
     [line] = [line for line in lines if line.startswith("headrace_request_body_bytes ")]
     return float(line.split()[1])
@@ -124,7 +124,7 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
             await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
         ]
         assert all(b" 503 " in line for line in refused)
-        assert await held(proxy, proxy.client) == 2 * size
+        assert await held_bytes(proxy, proxy.client) == 2 * size
 
         other_document = {"Authorization": f"Bearer {OTHER_TEXT}"}
         body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
@@ -141,7 +141,7 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
         for _, writer in opened:
             writer.transport.abort()
         records = await proxy.sink.wait(7)
-        assert await held(proxy, proxy.client) == 0
+        assert await held_bytes(proxy, proxy.client) == 0
 
     refusals = [record for record in records if record.status == 503]
     assert {record.outcome for record in refusals} == {"proxy_error"}
@@ -161,7 +161,7 @@ def encoded(body: bytes, key: str, encoding: str = "gzip") -> bytes:
     return head.encode() + body
 
 
-async def told(url: str, request: bytes) -> bytes:
+async def raw_response(url: str, request: bytes) -> bytes:
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
@@ -176,8 +176,8 @@ async def told(url: str, request: bytes) -> bytes:
 async def test_an_encoded_body_is_refused_as_such_and_a_stranger_before_it(
     encoding: str, body: bytes, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    known_value = await told(proxy.url, encoded(body, KEY, encoding))
-    stranger = await told(proxy.url, encoded(body, "hr-wrong", encoding))
+    known_value = await raw_response(proxy.url, encoded(body, KEY, encoding))
+    stranger = await raw_response(proxy.url, encoded(body, "hr-wrong", encoding))
 
     assert known_value.split()[1] == b"415"
     assert b'"code":"unsupported_media_type"' in known_value
@@ -196,7 +196,7 @@ async def test_no_byte_is_inflated() -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0]
-    await told(f"http://{host}:{port}", encoded(BOMB, KEY))
+    await raw_response(f"http://{host}:{port}", encoded(BOMB, KEY))
     await runner.cleanup()
 
     assert read == [len(BOMB)]
@@ -205,7 +205,7 @@ async def test_no_byte_is_inflated() -> None:
 async def test_bad_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with serving(tmp_path / "p", world(upstream.url)) as (served, url):
         for body in (b"no such encoding", BOMB[:-9]):
-            await told(url, encoded(body, "hr-wrong"))
+            await raw_response(url, encoded(body, "hr-wrong"))
         served.process.terminate()
         async with asyncio.timeout(10):
             fields, _ = await served.process.communicate()

@@ -19,7 +19,7 @@ HEAD = f"Host: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/jso
 LONG_S = 30.0
 
 
-def asked(*, streamed: bool = False) -> bytes:
+def request_bytes(*, streamed: bool = False) -> bytes:
     body = json.dumps(ROUTE.body(streamed=streamed))
     line = f"POST {ROUTE.path} HTTP/1.1\r\n"
     return f"{line}{HEAD}Content-Length: {len(body)}\r\n\r\n{body}".encode()
@@ -64,14 +64,14 @@ async def test_kept_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_p
     async with stoppable(tmp_path / "p", upstream, grace=1.0) as (proxy, stop, serving):
         clients = [await connected(proxy) for _ in range(4)]
         for client in clients:
-            client.writer.write(asked())
+            client.writer.write(request_bytes())
             head, _ = await client.answer()
             assert b"connection: close" not in head.lower()
         stop.set()
         await asyncio.sleep(0.1)
 
         for client in clients:
-            client.writer.write(asked())
+            client.writer.write(request_bytes())
             head, body = await client.answer()
             assert b"connection: close" in head.lower()
             assert json.loads(body)["choices"]
@@ -85,9 +85,9 @@ async def test_calls_end_whole_during_stop(upstream: ScriptedUpstream, tmp_path:
     upstream.then(answer(legacy()), stream(legacy_events(" Par", "is."), gate=gate))
     async with stoppable(tmp_path / "p", upstream, grace=0.0) as (proxy, stop, serving):
         client = await connected(proxy)
-        client.writer.write(asked())
+        client.writer.write(request_bytes())
         await client.answer()
-        client.writer.write(asked(streamed=True))
+        client.writer.write(request_bytes(streamed=True))
         await client.reader.readuntil(b" Par")
         stop.set()
         await asyncio.sleep(0.2)
@@ -103,9 +103,9 @@ async def test_calls_end_whole_during_stop(upstream: ScriptedUpstream, tmp_path:
 async def test_stop_closes_idle_connections(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=0.1) as (proxy, stop, serving):
         stored, fresh, half = [await connected(proxy) for _ in range(3)]
-        stored.writer.write(asked())
+        stored.writer.write(request_bytes())
         await stored.answer()
-        half.writer.write(asked()[:40])
+        half.writer.write(request_bytes()[:40])
         stop.set()
 
         for client in (stored, fresh, half):
@@ -119,7 +119,7 @@ async def test_busy_client_does_not_delay_stop(upstream: ScriptedUpstream, tmp_p
         client, served = await connected(proxy), 0
         head = b""
         while b"connection: close" not in head.lower():
-            client.writer.write(asked())
+            client.writer.write(request_bytes())
             head, _ = await client.answer()
             assert head.startswith(b"HTTP/1.1 200")
             served += 1

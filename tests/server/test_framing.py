@@ -37,7 +37,7 @@ def head(*lines: str, host: str = "Host: x", version: str = "1.1") -> bytes:
     return "\r\n".join((f"POST {ROUTE.path} HTTP/{version}", *names, "", "")).encode("latin-1")
 
 
-async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
+async def exchange(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
     """Send pieces until a response comes; return its status and all bytes up to the end."""
     reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
@@ -81,7 +81,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, body = await told(proxy, BROKEN[name])
+    status, body = await exchange(proxy, BROKEN[name])
 
     assert status == 400
     assert body.count(b"HTTP/1.") == 1
@@ -94,7 +94,7 @@ async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUp
 async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     """A sender may find the connection reset before it reads the response."""
     with suppress(ConnectionError):
-        status, _ = await told(proxy, ENDLESS[name])
+        status, _ = await exchange(proxy, ENDLESS[name])
         assert status == 400
 
     for record in proxy.records:
@@ -113,7 +113,7 @@ async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> Non
         f"POST {ROUTE.path}".encode(), f"HEAD {path}".encode()
     )
 
-    status, answer = await told(proxy, [request_body])
+    status, answer = await exchange(proxy, [request_body])
 
     assert status == {ROUTE.path: 405, "/v1/models": 200}.get(path, 404)
     fields, _, body = answer.partition(b"\r\n\r\n")
@@ -124,7 +124,7 @@ async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> Non
 async def test_reads_small_chunks_and_trailers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, number) for number in BODY)
 
-    status, _ = await told(
+    status, _ = await exchange(
         proxy, [head(CHUNKED, "Connection: close"), chunks, b"0;c\r\nd: e\r\n\r\n"]
     )
 
@@ -147,7 +147,7 @@ CODINGS = {
 
 @for_each("coding", CODINGS)
 async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, body = await told(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
+    status, body = await exchange(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
 
     assert status == CODINGS[coding]
     assert (b'"code":"transfer_encoding_not_supported"' in body) == (status == 501)
@@ -155,7 +155,7 @@ async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstr
 
 
 async def test_chunks_are_no_part_of_http_1_0(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, body = await told(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
+    status, body = await exchange(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
 
     assert (status, upstream.requests) == (400, [])
     assert b'"param":"transfer-encoding"' in body
@@ -189,7 +189,7 @@ BAD_HOSTS = (
 
 @for_each("host", BAD_HOSTS)
 async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    status, body = await told(
+    status, body = await exchange(
         proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
     )
 
@@ -199,7 +199,9 @@ async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstr
 
 @for_each("host", GOOD_HOSTS)
 async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
-    status, _ = await told(proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY])
+    status, _ = await exchange(
+        proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
+    )
 
     assert status == 200
 
@@ -218,7 +220,7 @@ async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
 async def test_there_is_one_host(
     host: str, version: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    response, _ = await told(
+    response, _ = await exchange(
         proxy, [head(LENGTH, "Connection: close", host=host, version=version) + BODY]
     )
 

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.test_responses import ASKED as RESPONSES_BODY
 from tests.dialects.test_responses import BEARER, streamed
-from tests.dialects.vendors.test_anthropic import ASKED as MESSAGES_BODY
+from tests.dialects.test_responses import REQUEST as RESPONSES_BODY
 from tests.dialects.vendors.test_anthropic import HEADERS
+from tests.dialects.vendors.test_anthropic import REQUEST as MESSAGES_BODY
 from tests.doubles import (
     Asked,
     Json,
@@ -65,7 +65,7 @@ FIRST_KEEPALIVES = {**KEEPALIVES, "responses": COMMENT}
 """Keepalives before it. OpenAI's SDKs require it to be ``response.created``."""
 
 
-def after(gate: asyncio.Event, script: Script) -> Script:
+def gated_script(gate: asyncio.Event, script: Script) -> Script:
     async def waiting(request: Asked, wire: Wire) -> None:
         await gate.wait()
         await script(request, wire)
@@ -123,7 +123,7 @@ async def test_silent_stream_sends_keepalives(
     is_done = family == "chat"
     pause = None if moment == "before" else gate
     script = stream(EVENTS[family], is_done=is_done, gate=pause, gate_after=UP_TO_TEXT[family])
-    upstream.answer_with(after(gate, script) if moment == "before" else script)
+    upstream.answer_with(gated_script(gate, script) if moment == "before" else script)
 
     async with (
         keeping_alive(tmp_path, upstream) as (proxy, client),
@@ -154,7 +154,9 @@ HEDGED = """
 
 async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.by_model["primary"] = after(gate, answer({"error": {"message": "down"}}, status=500))
+    upstream.by_model["primary"] = gated_script(
+        gate, answer({"error": {"message": "down"}}, status=500)
+    )
     upstream.by_model["spare"] = stream(EVENTS["chat"])
 
     async with (
@@ -176,13 +178,19 @@ Failing = Callable[[asyncio.Event], Script]
 FAILURES: dict[str, tuple[str, bool, Failing, int, str]] = {
     "upstream": (
         *("", False),
-        *(lambda gate: after(gate, answer({"error": {"message": "no"}}, status=500)), 502),
+        *(lambda gate: gated_script(gate, answer({"error": {"message": "no"}}, status=500)), 502),
         "upstream_error",
     ),
-    "timeout": ("", True, lambda gate: after(asyncio.Event(), answer(chat())), 504, "timeout"),
+    "timeout": (
+        "",
+        True,
+        lambda gate: gated_script(asyncio.Event(), answer(chat())),
+        504,
+        "timeout",
+    ),
     "guard": (
         *(GUARD.format("Paris", ""), False),
-        *(lambda gate: after(gate, answer(chat("Paris."))), 400, "blocked"),
+        *(lambda gate: gated_script(gate, answer(chat("Paris."))), 400, "blocked"),
     ),
 }
 
@@ -281,8 +289,8 @@ async def stream_part(wire: Wire, events: list[Json], *, is_first: bool = True) 
 
 async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.by_model["primary"] = after(asyncio.Event(), answer(chat()))
-    upstream.by_model["spare"] = after(gate, stream(EVENTS["chat"]))
+    upstream.by_model["primary"] = gated_script(asyncio.Event(), answer(chat()))
+    upstream.by_model["spare"] = gated_script(gate, stream(EVENTS["chat"]))
     policies = world(upstream.url).replace("deployments: [", "deployments: [hedged, ")
     policies = policies.replace("\ndeployments:\n", f"\ndeployments:{HEDGED}")
 
@@ -302,7 +310,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
 
 async def test_shared_response_has_keepalives(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(after(gate, stream(EVENTS["chat"])))
+    upstream.answer_with(gated_script(gate, stream(EVENTS["chat"])))
     extra = "policies: {default: {match: all, cache: {ttl: 1h}}}"
 
     async with (
@@ -342,7 +350,7 @@ async def test_early_client_closes_upstream(tmp_path: Path, upstream: ScriptedUp
 
 
 async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(after(asyncio.Event(), answer(chat())))
+    upstream.answer_with(gated_script(asyncio.Event(), answer(chat())))
     async with ClientSession() as client:
         async with running_proxy(
             tmp_path / "policies",

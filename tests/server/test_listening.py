@@ -15,14 +15,14 @@ from proxy.server.listening import listen, require_free
 from proxy.settings import Address, BadSetting
 from tests.servers import free_port
 
-MANY, FEW = 64, 12
+MANY_CLIENTS, FEW_CLIENTS = 64, 12
 
 
 async def _answer(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(text="here")
 
 
-async def _who(request: web.BaseRequest) -> web.StreamResponse:
+async def _answer_pid(request: web.BaseRequest) -> web.StreamResponse:
     assert request.transport is not None
     connected = request.transport.get_extra_info("socket")
     at_once = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -33,25 +33,25 @@ async def _rounds_until_all_are_in() -> int:
     async with AsyncExitStack() as opened:
         server = HttpServer(_answer)
         address, _ = await listen(opened, server, Address("127.0.0.1", 0))
-        for _ in range(MANY):
+        for _ in range(MANY_CLIENTS):
             opened.enter_context(closing(socket.create_connection((address.host, address.port))))
         rounds = 0
-        while len(server.connections) < MANY:
+        while len(server.connections) < MANY_CLIENTS:
             await asyncio.sleep(0)
             rounds += 1
         return rounds
 
 
 def test_who_connects_together_does_not_wait_for_a_round_each() -> None:
-    assert uvloop.run(_rounds_until_all_are_in()) <= FEW
+    assert uvloop.run(_rounds_until_all_are_in()) <= FEW_CLIENTS
 
 
 async def _answers() -> list[bytes]:
     async with AsyncExitStack() as opened:
-        address, _ = await listen(opened, HttpServer(_who), Address("127.0.0.1", 0))
+        address, _ = await listen(opened, HttpServer(_answer_pid), Address("127.0.0.1", 0))
         clients = [
             opened.enter_context(closing(socket.create_connection((address.host, address.port))))
-            for _ in range(MANY)
+            for _ in range(MANY_CLIENTS)
         ]
         loop = asyncio.get_running_loop()
         for client in clients:
@@ -63,7 +63,7 @@ async def _answers() -> list[bytes]:
 def test_all_who_connect_together_are_answered_alike() -> None:
     answers = uvloop.run(_answers())
 
-    assert [answer.rpartition(b"\r\n")[2] for answer in answers] == [b"127.0.0.1 1"] * MANY
+    assert [answer.rpartition(b"\r\n")[2] for answer in answers] == [b"127.0.0.1 1"] * MANY_CLIENTS
 
 
 async def test_nobody_is_let_in_once_it_has_stopped() -> None:

@@ -27,7 +27,9 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
         yield proxy
 
 
-async def told(proxy: Proxy, request: str, *, path: str = "/v1/files", method: str = "POST") -> int:
+async def raw_response(
+    proxy: Proxy, request: str, *, path: str = "/v1/files", method: str = "POST"
+) -> int:
     reader, writer = await proxy.connect()
     writer.write(f"{method} {path} HTTP/1.1\r\n{HEAD}{request}".encode())
     line = await reader.readline()
@@ -51,26 +53,26 @@ async def told(proxy: Proxy, request: str, *, path: str = "/v1/files", method: s
 async def test_an_odd_head_is_refused(
     fields: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    assert await told(proxy, f"{fields}\r\ncontent-length: 3\r\n\r\nabc") == status
+    assert await raw_response(proxy, f"{fields}\r\ncontent-length: 3\r\n\r\nabc") == status
     assert upstream.requests == []
 
 
 async def test_a_get_has_no_body(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     with_body = "content-type: text/x\r\ncontent-length: 3\r\n\r\nabc"
-    assert await told(proxy, with_body, method="GET") == 400
+    assert await raw_response(proxy, with_body, method="GET") == 400
     chunked = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
-    assert await told(proxy, f"{chunked}2\r\n{{}}\r\n0\r\n\r\n", method="GET") == 400
+    assert await raw_response(proxy, f"{chunked}2\r\n{{}}\r\n0\r\n\r\n", method="GET") == 400
     assert upstream.requests == []
 
 
 async def test_json_is_read_however_it_comes(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     parts = 'transfer-encoding: chunked\r\n\r\n5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n'
     for kind in ("application/json", "Application/JSON; charset=utf-8"):
-        assert await told(proxy, f"content-type: {kind}\r\n{parts}") == 200
+        assert await raw_response(proxy, f"content-type: {kind}\r\n{parts}") == 200
     nothing = "content-type: application/json\r\ncontent-length: 0\r\n\r\n"
-    assert await told(proxy, nothing, path="/v1/batches/b/cancel") == 200
+    assert await raw_response(proxy, nothing, path="/v1/batches/b/cancel") == 200
     empty = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
-    assert await told(proxy, empty, path="/v1/batches/b/cancel") == 200
+    assert await raw_response(proxy, empty, path="/v1/batches/b/cancel") == 200
 
     assert [request.body for request in upstream.requests] == [b'{"a":1}'] * 2 + [b""] * 2
 

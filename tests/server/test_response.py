@@ -34,13 +34,15 @@ BODIES = {
 }
 
 
-async def sent(server: AiohttpRawServer, answer: Answer, head: tuple[str, str, str]) -> bytes:
-    async def once(request: web.BaseRequest) -> web.StreamResponse:
+async def response_bytes(
+    server: AiohttpRawServer, answer: Answer, head: tuple[str, str, str]
+) -> bytes:
+    async def answer_once(request: web.BaseRequest) -> web.StreamResponse:
         request.protocol.close()
         return await answer(request)
 
     method, version, fields = head
-    host = (await server(once)).make_url("/")
+    host = (await server(answer_once)).make_url("/")
     reader, writer = await asyncio.open_connection(host.host, host.port)
     writer.write(f"{method} / HTTP/{version}\r\nHost: x\r\n{fields}\r\n".encode())
     async with asyncio.timeout(10):
@@ -69,8 +71,8 @@ async def test_a_whole_response_is_that_of_aiohttp(
             await out.write(body, last=True)  # noqa: B023
             return out.outcome
 
-        expected = await sent(aiohttp_raw_server, theirs, head)
-        assert await sent(aiohttp_raw_server, ours, head) == expected
+        expected = await response_bytes(aiohttp_raw_server, theirs, head)
+        assert await response_bytes(aiohttp_raw_server, ours, head) == expected
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -101,8 +103,8 @@ async def test_a_stream_is_that_of_aiohttp(
             await out.write(piece, last=index + 1 == len(pieces))
         return out.outcome
 
-    expected = await sent(aiohttp_raw_server, theirs, head)
-    assert await sent(aiohttp_raw_server, ours, head) == expected
+    expected = await response_bytes(aiohttp_raw_server, theirs, head)
+    assert await response_bytes(aiohttp_raw_server, ours, head) == expected
 
 
 async def test_unsafe_header_is_not_sent(aiohttp_raw_server: AiohttpRawServer) -> None:
@@ -116,7 +118,7 @@ async def test_unsafe_header_is_not_sent(aiohttp_raw_server: AiohttpRawServer) -
             started.append(out.begun)
         return web.Response()
 
-    await sent(aiohttp_raw_server, ours, HEADS["usual"])
+    await response_bytes(aiohttp_raw_server, ours, HEADS["usual"])
 
     assert started == [False] * 3
 

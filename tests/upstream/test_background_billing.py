@@ -23,12 +23,12 @@ from proxy.settings import LedgerAt
 from proxy.types import StateRef
 from proxy.upstream.background_billing import BackgroundBilling, has_bill
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER, House, house, policy
+from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
 from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item
 from tests.for_each import for_each
 
 PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
-SPENT = """policies:
+BUDGET_POLICIES = """policies:
   stopping: {output: [{guard: keywords, words: [classified], action: block}]}
   retrying: {output: [{guard: keywords, words: [classified], action: retry}]}
   spent:
@@ -54,14 +54,14 @@ STRICT = """upstreams:
 """
 
 
-def made(status: str = "completed", **fields: Any) -> Json:
+def background_response(status: str = "completed", **fields: Any) -> Json:
     return response(status=status, background=True, **fields)
 
 
-QUEUED = made("queued", output=[], usage=None)
-RUNNING = made("in_progress", output=[], usage=None)
+QUEUED = background_response("queued", output=[], usage=None)
+RUNNING = background_response("in_progress", output=[], usage=None)
 SORRY = {"code": "server_error", "message": "Sorry."}
-GONE: Json = {"id": "resp_1", "object": "response", "deleted": True}
+DELETED: Json = {"id": "resp_1", "object": "response", "deleted": True}
 NO_MORE: Json = {"error": {"message": "Response with id 'resp_1' not found."}}
 GET, CANCEL, DELETE, ITEMS = (
     ("GET", ""),
@@ -71,32 +71,76 @@ GET, CANCEL, DELETE, ITEMS = (
 )
 Step = tuple[tuple[str, str], Json, int]
 CROSSINGS: dict[str, tuple[Json, int, list[Step]]] = {
-    "asked until it is over": (QUEUED, 0, [(GET, RUNNING, 0), (GET, made(), PRICED)]),
-    "asked twice": (QUEUED, 0, [(GET, made(), PRICED), (GET, made(), 0), (GET, made(), 0)]),
-    "in progress at once": (RUNNING, 0, [(GET, made(), PRICED)]),
+    "asked until it is over": (
+        QUEUED,
+        0,
+        [(GET, RUNNING, 0), (GET, background_response(), PRICED)],
+    ),
+    "asked twice": (
+        QUEUED,
+        0,
+        [
+            (GET, background_response(), PRICED),
+            (GET, background_response(), 0),
+            (GET, background_response(), 0),
+        ],
+    ),
+    "in progress at once": (RUNNING, 0, [(GET, background_response(), PRICED)]),
     "partial usage while it is made": (
         QUEUED,
         0,
-        [(GET, made("in_progress"), 0), (GET, made(), PRICED)],
+        [(GET, background_response("in_progress"), 0), (GET, background_response(), PRICED)],
     ),
-    "cancelled": (QUEUED, 0, [(CANCEL, made("cancelled"), PRICED), (GET, made("cancelled"), 0)]),
+    "cancelled": (
+        QUEUED,
+        0,
+        [
+            (CANCEL, background_response("cancelled"), PRICED),
+            (GET, background_response("cancelled"), 0),
+        ],
+    ),
     "cancelled before it began": (
         QUEUED,
         0,
-        [(CANCEL, made("cancelled", usage=None), 0), (GET, made("cancelled", usage=None), 0)],
+        [
+            (CANCEL, background_response("cancelled", usage=None), 0),
+            (GET, background_response("cancelled", usage=None), 0),
+        ],
     ),
-    "cancelled too late": (QUEUED, 0, [(CANCEL, made(), PRICED), (GET, made(), 0)]),
-    "failed": (QUEUED, 0, [(GET, made("failed", error=SORRY), PRICED), (GET, made("failed"), 0)]),
-    "failed for nothing": (QUEUED, 0, [(GET, made("failed", error=SORRY, usage=None), 0)]),
-    "incomplete": (QUEUED, 0, [(GET, made("incomplete"), PRICED), (GET, made("incomplete"), 0)]),
-    "deleted before anybody asked": (QUEUED, 0, [(DELETE, GONE, 0), (GET, NO_MORE, 0)]),
-    "deleted after": (QUEUED, 0, [(GET, made(), PRICED), (DELETE, GONE, 0)]),
+    "cancelled too late": (
+        QUEUED,
+        0,
+        [(CANCEL, background_response(), PRICED), (GET, background_response(), 0)],
+    ),
+    "failed": (
+        QUEUED,
+        0,
+        [
+            (GET, background_response("failed", error=SORRY), PRICED),
+            (GET, background_response("failed"), 0),
+        ],
+    ),
+    "failed for nothing": (
+        QUEUED,
+        0,
+        [(GET, background_response("failed", error=SORRY, usage=None), 0)],
+    ),
+    "incomplete": (
+        QUEUED,
+        0,
+        [
+            (GET, background_response("incomplete"), PRICED),
+            (GET, background_response("incomplete"), 0),
+        ],
+    ),
+    "deleted before anybody asked": (QUEUED, 0, [(DELETE, DELETED, 0), (GET, NO_MORE, 0)]),
+    "deleted after": (QUEUED, 0, [(GET, background_response(), PRICED), (DELETE, DELETED, 0)]),
     "its question first": (
         QUEUED,
         0,
-        [(ITEMS, {"object": "list", "data": []}, 0), (GET, made(), PRICED)],
+        [(ITEMS, {"object": "list", "data": []}, 0), (GET, background_response(), PRICED)],
     ),
-    "over at once": (made(), PRICED, [(GET, made(), 0)]),
+    "over at once": (background_response(), PRICED, [(GET, background_response(), 0)]),
     "not in the background after all": (response(), PRICED, [(GET, response(), 0)]),
 }
 
@@ -131,7 +175,7 @@ class Asker:
 
 @pytest.fixture
 async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Asker]:
-    policy_text = policy(upstream.url).replace("policies:\n", SPENT)
+    policy_text = policy(upstream.url).replace("policies:\n", BUDGET_POLICIES)
     policy_text = policy_text.replace("deployments:\n", LIMITED).replace("upstreams:\n", STRICT)
     policy_text = policy_text.replace(
         "chatting]", "chatting, limited, stopped, again, strict, by-responses]"
@@ -184,7 +228,9 @@ async def test_one_that_its_provider_may_have_begun_is_not_begun_again(asker: As
 async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Asker) -> None:
     await asker.begin(QUEUED)
     for _ in range(2):
-        await asker.about(made(usage=None, output=[text_item("Paris it is, my dear.")]))
+        await asker.about(
+            background_response(usage=None, output=[text_item("Paris it is, my dear.")])
+        )
 
     [_, first_value, second] = await asker.records(3)
     assert first_value.billing.source == "partial_estimate"
@@ -194,7 +240,7 @@ async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Aske
 
 async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> None:
     await asker.begin(QUEUED)
-    status, body = await asker.about(made("failed", error=SORRY))
+    status, body = await asker.about(background_response("failed", error=SORRY))
 
     [_, record] = await asker.records(2)
     [billed] = record.billing.attempts
@@ -205,8 +251,10 @@ async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> 
 
 async def test_finished_at_once_is_billed_to_its_creator(asker: Asker) -> None:
     for _ in range(2):
-        assert await asker.begin(made()) == 200  # a server that gives all of them one id
-    await asker.about(made())
+        assert (
+            await asker.begin(background_response()) == 200
+        )  # a server that gives all of them one id
+    await asker.about(background_response())
 
     records = await asker.records(3)
     assert [record.billing.cost for record in records] == [PRICED, PRICED, 0]
@@ -214,7 +262,7 @@ async def test_finished_at_once_is_billed_to_its_creator(asker: Asker) -> None:
 
 async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
     await asker.begin(QUEUED, model="stopped")
-    secret = made(output=[text_item("It is classified.")])
+    secret = background_response(output=[text_item("It is classified.")])
     statuses = [(await asker.about(secret))[0] for _ in range(2)]
 
     _, first_value, second = await asker.records(3)
@@ -226,9 +274,9 @@ async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
 
 async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> None:
     await asker.begin(QUEUED, model="again")
-    asker.house.upstream.then(answer(made(output=[text_item("It is classified.")])))
+    asker.house.upstream.then(answer(background_response(output=[text_item("It is classified.")])))
     for _ in range(2):
-        await asker.about(made())
+        await asker.about(background_response())
 
     records = await asker.records(3)
     assert [record.billing.cost for record in records] == [0, PRICED, 0]
@@ -237,7 +285,7 @@ async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> N
 async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
     await asker.begin(QUEUED)
 
-    await asyncio.gather(*(asker.about(made()) for _ in range(8)))
+    await asyncio.gather(*(asker.about(background_response()) for _ in range(8)))
 
     records = await asker.records(9)
     assert sorted(record.billing.cost for record in records) == [0] * 8 + [PRICED]
@@ -246,8 +294,8 @@ async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
 async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None:
     await asker.begin(QUEUED)
 
-    status, _ = await asker.about(made(), key=OTHER)
-    own_count, _ = await asker.about(made())
+    status, _ = await asker.about(background_response(), key=OTHER_KEY)
+    own_count, _ = await asker.about(background_response())
 
     records = await asker.records(3)
     assert (status, own_count) == (404, 200)
@@ -262,7 +310,7 @@ async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
 
     for asked_so_far, (index, cost) in enumerate(((0, PRICED), (1, PRICED), (0, 0)), 3):
         asker.given = asker.ids[index]
-        document = made(id=("resp_1", "resp_2")[index])
+        document = background_response(id=("resp_1", "resp_2")[index])
         assert (await asker.about(document))[0] == 200
         record = (await asker.records(asked_so_far))[-1]
         charged = [("money", cost)] if cost else []
@@ -274,7 +322,7 @@ async def test_tokens_are_counted_by_the_call_that_is_charged(asker: Asker) -> N
     await asker.begin(QUEUED, model="costly", max_output_tokens=1)
     used = []
     for _ in range(3):
-        await asker.about(made())
+        await asker.about(background_response())
         used.append(1000 - int(asker.headers["x-ratelimit-remaining-tokens"]))
 
     assert (used[0], used[1]) == (0, 8)  # a call reads where limits stood as it came
@@ -296,7 +344,7 @@ async def test_nothing_of_it_is_kept_and_nothing_is_asked_twice(asker: Asker) ->
 async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
     await asker.begin(QUEUED, model="watched")
 
-    _, body = await asker.about(made(output=[text_item("Ask bob@example.com.")]))
+    _, body = await asker.about(background_response(output=[text_item("Ask bob@example.com.")]))
 
     assert "bob@" not in json.dumps(body)
     [_, record] = await asker.records(2)
@@ -377,7 +425,7 @@ async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Pat
             await asker.begin({**QUEUED, "id": name})
         await asker.about(RUNNING | {"id": "resp_3"})
         for _ in range(2):
-            await asker.about(made(id="resp_3"))
+            await asker.about(background_response(id="resp_3"))
         upstream.answer_with(answer(response()))
         await running.ask()
 
@@ -434,7 +482,7 @@ async def test_who_leaves_while_it_is_asked_takes_no_bill_along(
     attempt = Attempt(target, model_call=0, span_id="s1", started=0.0)
     call = Some(head=Some(endpoint="stored"), state_ref=StateRef("resp_sealed", "d", "t", "resp_1"))
     request: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
-    frame = document_frame({**made(), "id": "resp_sealed"})
+    frame = document_frame({**background_response(), "id": "resp_sealed"})
     store = Slow()
     billing = BackgroundBilling(store, ResponseIds(()))
     if other_flag:

@@ -316,7 +316,7 @@ deployments:
 
 
 @dataclass
-class Told:
+class CallTraces:
     body: str
     headers: dict[str, str]
     line: dict[str, Any]
@@ -338,7 +338,7 @@ async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, d
 
 async def calls(
     folder: Path, collector: Collector, policy: str, ways: list[tuple[str, bool]], **settings: Any
-) -> tuple[list[Told], str]:
+) -> tuple[list[CallTraces], str]:
     log, ledger = folder / "log", folder / "ledger.db"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
     try:
@@ -365,7 +365,7 @@ async def calls(
                 if span.name == "POST" and span.trace_id.hex() == line["trace_id"]
             ]
             rows = file.execute(ROWS, [line["trace_id"]]).fetchall()
-            results.append(Told(body, headers, line, spans, explanation, rows))
+            results.append(CallTraces(body, headers, line, spans, explanation, rows))
     return results, metrics
 
 

@@ -55,7 +55,7 @@ def test_bounds_retry_after(headers: dict[str, str], seconds: float | None) -> N
     assert retry_after(headers) == seconds
 
 
-class Said:
+class ErrorReply:
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
         self.headers: dict[str, str] = {}
@@ -71,7 +71,7 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     long = "x" * (MAX_TEXT - 30) + key
     body = orjson.dumps({"error": {"message": long, "param": f"{key} {'p' * 5000}"}})
 
-    error = await read_error(Said(400, body), upstream)  # type: ignore[arg-type]  # what it reads of a reply
+    error = await read_error(ErrorReply(400, body), upstream)  # type: ignore[arg-type]  # what it reads of a reply
 
     redact_credentials(error, upstream)
 
@@ -125,7 +125,7 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
 async def test_unknown_path_error_is_ours(status: int, body: bytes, in_words: bool) -> None:
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
 
-    error = await read_error(Said(status, body), upstream)  # type: ignore[arg-type]  # as above
+    error = await read_error(ErrorReply(status, body), upstream)  # type: ignore[arg-type]  # as above
 
     assert isinstance(error, UpstreamRejected)
     assert error.in_words == in_words

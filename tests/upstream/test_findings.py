@@ -63,7 +63,7 @@ async def ask(proxy: Proxy, client: str, spoken: str, **fields: Any) -> tuple[in
         return response.status, await response.text()
 
 
-def found(proxy: Proxy) -> list[tuple[str, bool]]:
+def findings_of(proxy: Proxy) -> list[tuple[str, bool]]:
     [attempt] = proxy.records[-1].attempts
     return [(finding.detector, finding.found) for finding in attempt.findings]
 
@@ -84,7 +84,7 @@ async def test_joins_detected(streamed: bool, guarded: Proxy, upstream: Scripted
     assert event["input_guardrails"]["details"]["toxicity"] == {"x": 0.9}
     assert event["output_guardrails"]["summary"] == {"nsfw": 0}
     await guarded.sink.wait()
-    assert found(guarded) == [("toxicity", True), ("nsfw", False)]
+    assert findings_of(guarded) == [("toxicity", True), ("nsfw", False)]
     assert canonical(guarded.records[0])["upstream_guards"][0] == {
         "upstream": "enkrypt",
         "guard": "toxicity",
@@ -115,7 +115,7 @@ async def test_joins_hooks(status: int, guarded: Proxy, upstream: ScriptedUpstre
     assert [(hook["id"], hook["verdict"]) for hook in hooks] == [("words", False), ("pii", False)]
     assert hooks[0] == HOOKED["before_request_hooks"][0]
     await guarded.sink.wait()
-    assert found(guarded) == [("words", True)]
+    assert findings_of(guarded) == [("words", True)]
 
 
 @pytest.mark.parametrize(("client", "spoken"), [("enkrypt", "portkey"), ("portkey", "enkrypt")])
@@ -167,7 +167,7 @@ async def test_what_is_said_with_a_denial_reaches_the_client_without_its_texts(
         summary = body["enkrypt_policy_detections"]["input_guardrails"]["summary"]
         assert summary == {"words": 1, "pii": 1}
     await guarded.sink.wait()
-    assert found(guarded) == [("words", True)]
+    assert findings_of(guarded) == [("words", True)]
 
 
 @pytest.mark.parametrize("client", ["openai", "portkey", "enkrypt"])

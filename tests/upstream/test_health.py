@@ -26,10 +26,10 @@ from proxy.upstream.wire.pool import PoolExhausted
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))
-HERE, THERE = Target(UP, "here"), Target(UP, "there")
+NEAR_TARGET, FAR_TARGET = Target(UP, "here"), Target(UP, "there")
 DOWN = UpstreamUnavailable("down")
 UNREACHABLE = UpstreamTimeout("connect")
-ONE, OTHER, THIRD = "one", "other", "third"
+FIRST_CALLER, SECOND_CALLER, THIRD_CALLER = "one", "other", "third"
 
 
 @dataclass
@@ -44,10 +44,10 @@ class Watched:
 
     def ask(
         self,
-        target: Target = HERE,
+        target: Target = NEAR_TARGET,
         error: BaseException | None = None,
         endpoint: Endpoint = "chat",
-        caller: str = ONE,
+        caller: str = FIRST_CALLER,
     ) -> None:
         slot = self.health.take(target, endpoint, caller)
         slot.has_worked = True
@@ -55,9 +55,9 @@ class Watched:
             slot.fail(error)
         slot.give_back()
 
-    def refuses(self, caller: str = ONE) -> bool:
+    def refuses(self, caller: str = FIRST_CALLER) -> bool:
         try:
-            self.health.take(HERE, "chat", caller)
+            self.health.take(NEAR_TARGET, "chat", caller)
         except CircuitOpen:
             return True
         return False
@@ -113,18 +113,18 @@ def test_each_endpoint_of_a_target_has_a_circuit_of_its_own() -> None:
         watched.ask(error=DOWN, endpoint="embeddings")
 
     with pytest.raises(CircuitOpen):
-        watched.health.take(HERE, "embeddings", ONE)
+        watched.health.take(NEAR_TARGET, "embeddings", FIRST_CALLER)
     watched.ask(endpoint="chat")
 
 
 def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
     watched = opened(now=10.0)
 
-    probe = watched.health.take(HERE, "chat", ONE)
-    assert watched.refuses(ONE)
+    probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    assert watched.refuses(FIRST_CALLER)
     probe.fail(DOWN)
     probe.give_back()
-    assert watched.refuses(ONE)
+    assert watched.refuses(FIRST_CALLER)
     watched.now = 20.0
     watched.ask()
     watched.ask()
@@ -137,7 +137,7 @@ def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
 def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
     watched = opened(now=10.0)
 
-    watched.health.take(HERE, "chat", ONE).give_back()
+    watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER).give_back()
 
     watched.ask()
     assert watched.told[-1] == ("here", "closed")
@@ -146,10 +146,10 @@ def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
 def test_a_probe_whose_answer_has_begun_lets_the_others_in() -> None:
     watched = opened(now=10.0)
 
-    probe = watched.health.take(HERE, "chat", ONE)
+    probe = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     probe.end_probe()
-    watched.health.take(HERE, "chat", ONE)
-    watched.health.take(HERE, "chat", OTHER)
+    watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    watched.health.take(NEAR_TARGET, "chat", SECOND_CALLER)
 
     assert watched.told[-1] == ("here", "closed")
     probe.give_back()
@@ -158,9 +158,9 @@ def test_a_probe_whose_answer_has_begun_lets_the_others_in() -> None:
 
 def test_a_probe_that_takes_as_long_as_a_rest_keeps_nobody_waiting() -> None:
     watched = opened(now=10.0)
-    watched.health.take(HERE, "chat", ONE)
+    watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.now = 19.0
-    assert watched.refuses(ONE)
+    assert watched.refuses(FIRST_CALLER)
     watched.now = 20.0
 
     watched.ask()
@@ -172,15 +172,15 @@ def test_a_probe_that_takes_as_long_as_a_rest_keeps_nobody_waiting() -> None:
 def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> None:
     watched = Watched()
     target = Target(replace(UP, breaker=Breaker(failures, 10.0)), "here")
-    watched.ask(target, caller=OTHER)
+    watched.ask(target, caller=SECOND_CALLER)
     for moment in range(100):
         watched.now = float(moment)
         with suppress(CircuitOpen):
             watched.ask(target, DOWN)
-        watched.health.take(target, "chat", OTHER).give_back()  # it tells nothing
+        watched.health.take(target, "chat", SECOND_CALLER).give_back()  # it tells nothing
 
     with pytest.raises(CircuitOpen):
-        watched.health.take(target, "chat", ONE)
+        watched.health.take(target, "chat", FIRST_CALLER)
     assert set(watched.told) == {("here", "half_open")}
     watched.now += 10
     watched.ask(target)
@@ -190,55 +190,55 @@ def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> Non
 def test_failures_of_two_callers_close_the_way_for_all() -> None:
     watched = Watched()
     watched.ask(error=DOWN)
-    watched.ask(error=DOWN, caller=OTHER)
+    watched.ask(error=DOWN, caller=SECOND_CALLER)
 
-    assert watched.refuses(THIRD)
+    assert watched.refuses(THIRD_CALLER)
     assert watched.told[-1] == ("here", "open")
 
 
 def test_that_there_is_no_connection_is_nobodys_own() -> None:
     watched = Watched()
-    watched.ask(caller=OTHER)
+    watched.ask(caller=SECOND_CALLER)
     watched.ask(error=UNREACHABLE)
     watched.ask(error=UNREACHABLE)
 
-    assert watched.refuses(OTHER)
+    assert watched.refuses(SECOND_CALLER)
 
 
 def test_what_the_only_caller_has_closed_is_open_for_the_next() -> None:
     watched = opened()
     assert watched.told[-1] == ("here", "open")
 
-    watched.ask(caller=OTHER)
+    watched.ask(caller=SECOND_CALLER)
 
-    assert watched.refuses(ONE)
+    assert watched.refuses(FIRST_CALLER)
 
 
 def test_a_probe_of_a_caller_that_failed_before_decides_for_that_caller() -> None:
     watched = Watched()
-    watched.ask(caller=THIRD)
-    for caller in (ONE, OTHER):
+    watched.ask(caller=THIRD_CALLER)
+    for caller in (FIRST_CALLER, SECOND_CALLER):
         watched.ask(error=DOWN, caller=caller)
-    assert watched.refuses(THIRD)
+    assert watched.refuses(THIRD_CALLER)
     watched.now = 10.0
 
-    watched.ask(error=DOWN, caller=ONE)
-    assert watched.refuses(ONE)
-    watched.ask(caller=THIRD)
+    watched.ask(error=DOWN, caller=FIRST_CALLER)
+    assert watched.refuses(FIRST_CALLER)
+    watched.ask(caller=THIRD_CALLER)
 
-    watched.ask(caller=OTHER)
+    watched.ask(caller=SECOND_CALLER)
 
 
 def test_a_slow_probe_of_a_caller_that_failed_before_keeps_nobody_waiting() -> None:
     watched = Watched()
-    watched.ask(caller=THIRD)
-    for caller in (ONE, OTHER):
+    watched.ask(caller=THIRD_CALLER)
+    for caller in (FIRST_CALLER, SECOND_CALLER):
         watched.ask(error=DOWN, caller=caller)
     watched.now = 10.0
 
-    slow = watched.health.take(HERE, "chat", ONE)
-    assert watched.refuses(ONE)
-    watched.ask(caller=THIRD)
+    slow = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
+    assert watched.refuses(FIRST_CALLER)
+    watched.ask(caller=THIRD_CALLER)
 
     assert watched.told[-1] == ("here", "half_open")  # for the one that has not been answered
     slow.end_probe()
@@ -247,7 +247,7 @@ def test_a_slow_probe_of_a_caller_that_failed_before_keeps_nobody_waiting() -> N
 
 def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_its_rest() -> None:
     watched = Watched()
-    slow = watched.health.take(HERE, "chat", ONE)
+    slow = watched.health.take(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
     watched.now = 9.0

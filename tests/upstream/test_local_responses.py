@@ -12,7 +12,7 @@ from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_here
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer
-from tests.limits.test_claims import AT
+from tests.limits.test_claims import CALL_TIME
 
 OTHER_VALUES = {"Authorization": "Bearer hr-search-key"}
 
@@ -68,7 +68,7 @@ async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
 FIRST_DOCUMENT = {"Authorization": "Bearer hr-test-key"}
 OTHER_NAMES = {"openai/gpt-4o-mini", "scale/scale-model"}
 DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-answers"]
-SHOWN = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
+LISTED_MODELS = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
 
 
 async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> None:
@@ -79,7 +79,7 @@ async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> 
 
     names = {query: [model["id"] for model in listed[query].get("data", ())] for query in listed}
     assert names[""][: len(DEPLOYMENTS)] == DEPLOYMENTS
-    assert {*names[""]} > SHOWN
+    assert {*names[""]} > LISTED_MODELS
     assert OTHER_NAMES.isdisjoint(names[""])
     assert {*names["?names=all"]} > {*names[""]} | OTHER_NAMES
     assert listed["?names=some"]["error"]["param"] == "names"
@@ -95,7 +95,7 @@ async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream
         body = {"model": name, "prompt": "Hi"}
         async with client.post("/v1/completions", headers=FIRST_DOCUMENT, json=body) as response:
             assert response.headers.get("x-headrace-deployment"), (name, await response.text())
-    assert {request.json["model"] for request in upstream.requests} >= SHOWN
+    assert {request.json["model"] for request in upstream.requests} >= LISTED_MODELS
 
 
 ANTHROPICS = [
@@ -115,7 +115,7 @@ async def test_anthropic_page_format(headers: dict[str, str], client: ClientSess
 
     full_value, first_value, value_after, value_before = pages
     assert full_value["has_more"] is False
-    assert {"anthropic-model", *SHOWN} < {model["id"] for model in full_value["data"]}
+    assert {"anthropic-model", *LISTED_MODELS} < {model["id"] for model in full_value["data"]}
     assert [model["id"] for model in first_value["data"]] == DEPLOYMENTS[:2]
     assert (first_value["has_more"], first_value["first_id"], first_value["last_id"]) == (
         True,
@@ -165,9 +165,9 @@ async def test_fireworks_paths_work(client: ClientSession, upstream: ScriptedUps
 COUNT = "/v1/messages/count_tokens"
 
 
-def asked(content: Any, path: str = COUNT, **fields: Any) -> Any:
+def count_call(content: Any, path: str = COUNT, **fields: Any) -> Any:
     body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
-    return sample_call(body, {}, AT, path)
+    return sample_call(body, {}, CALL_TIME, path)
 
 
 def plan(dialect: str) -> Plan:
@@ -184,25 +184,27 @@ def data(media_type: str, size: int) -> dict[str, Any]:
 
 
 def test_only_what_its_upstream_cannot_count_is_counted_here() -> None:
-    assert is_counted_here(plan("openai"), asked("Hello"))
-    assert not is_counted_here(plan("anthropic"), asked("Hello"))
-    chat = asked("Hello", "/v1/messages", max_tokens=4)
+    assert is_counted_here(plan("openai"), count_call("Hello"))
+    assert not is_counted_here(plan("anthropic"), count_call("Hello"))
+    chat = count_call("Hello", "/v1/messages", max_tokens=4)
     assert not is_counted_here(plan("openai"), chat)
 
 
 def test_every_text_counts() -> None:
-    short, long = estimate_tokens(asked("x" * 40)), estimate_tokens(asked("x" * 440))
+    short, long = estimate_tokens(count_call("x" * 40)), estimate_tokens(count_call("x" * 440))
 
     assert long - short == 100
-    assert estimate_tokens(asked("x" * 40, system="y" * 400)) - short >= 100
+    assert estimate_tokens(count_call("x" * 40, system="y" * 400)) - short >= 100
 
 
 def test_a_picture_counts_as_one_and_a_file_by_its_size() -> None:
-    nothing = estimate_tokens(asked([{"type": "text", "text": "x"}]))
-    image = estimate_tokens(asked([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
-    small = estimate_tokens(asked([{"type": "text", "text": "x"}, data("application/pdf", 100)]))
+    nothing = estimate_tokens(count_call([{"type": "text", "text": "x"}]))
+    image = estimate_tokens(count_call([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
+    small = estimate_tokens(
+        count_call([{"type": "text", "text": "x"}, data("application/pdf", 100)])
+    )
     large = estimate_tokens(
-        asked([{"type": "text", "text": "x"}, data("application/pdf", 300_000)])
+        count_call([{"type": "text", "text": "x"}, data("application/pdf", 300_000)])
     )
 
     assert IMAGE_TOKENS < image - nothing < IMAGE_TOKENS + 50

@@ -18,7 +18,7 @@ from proxy.types.events import STOP, Fault, Frame
 from proxy.upstream.parallel import FanOut, HedgedRequest
 from proxy.upstream.response import HttpUpstreamResponse
 from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
-from tests.upstream.test_retries import ask, models, under
+from tests.upstream.test_retries import ask, models, resilient_proxy
 
 HEAD = ResponseHead(streamed=False)
 
@@ -83,7 +83,7 @@ def sets(joined: asyncio.Event) -> Script:
 
 async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
-    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
         status, _, body = await ask(client, prompt="x" * 40, max_tokens=1)
 
         assert (status, body["choices"][0]["text"]) == (200, " Paris.")
@@ -105,7 +105,7 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
 
 
 async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with under(tmp_path, upstream, "hedge: {after: 5s}") as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5s}") as (proxy, client):
         await ask(client)
         [record] = await proxy.sink.wait()
 
@@ -114,7 +114,7 @@ async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUp
 
 async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": answer({}, 500)}
-    async with under(tmp_path, upstream, "hedge: {after: 60s}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 60s}") as (_, client):
         async with asyncio.timeout(PATIENCE_S):
             status, _, _ = await ask(client)
 
@@ -127,7 +127,7 @@ async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: Scripte
         await answer(legacy())(request, wire)
 
     upstream.by_model = {"primary": slowly, "spare": hang()}
-    async with under(tmp_path, upstream, "hedge: {after: 5ms}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5ms}") as (_, client):
         for _ in range(30):
             status, _, _ = await ask(client)
             assert status == 200
@@ -144,7 +144,7 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
         await answer(legacy(" First."))(request, wire)
 
     upstream.by_model = {"primary": once_joined, "spare": sets(joined)}
-    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
         _, _, body = await ask(client)
         await upstream.requests[1].closed.wait()
         [record] = await proxy.sink.wait()
@@ -176,7 +176,7 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
 
     ends, dropped = ("primary", "spare") if is_first else ("spare", "primary")
     upstream.by_model = {ends: end, dropped: sets(joined)}
-    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
         refused, _, _ = await ask(client, prompt="x" * 40, max_tokens=1)
         [record] = await proxy.sink.wait()
 
@@ -190,7 +190,7 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
 
 async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang(), "spare": hang()}
-    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, HEDGE) as (proxy, client):
         asking = asyncio.ensure_future(ask(client))
         async with asyncio.timeout(PATIENCE_S):
             while len(upstream.requests) < 2:
@@ -205,7 +205,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
     assert {fate.loss for _, fate, _ in record.billing.attempts} == {"client_left"}
 
 
-class Begun(HttpUpstreamResponse):
+class OpenResponse(HttpUpstreamResponse):
     def __init__(self) -> None:
         self.left = False
         attempt = SimpleNamespace(lost_hedge=False)
@@ -216,7 +216,7 @@ class Begun(HttpUpstreamResponse):
 
 
 async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
-    answer, ended = Begun(), asyncio.Event()
+    answer, ended = OpenResponse(), asyncio.Event()
 
     async def first(why: AttemptReason) -> HttpUpstreamResponse:
         try:

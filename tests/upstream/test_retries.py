@@ -33,7 +33,7 @@ RESILIENT = "  resilient:\n"
 
 
 @asynccontextmanager
-async def under(
+async def resilient_proxy(
     folder: Path, upstream: ScriptedUpstream, text: str, of_upstream: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
@@ -46,8 +46,8 @@ async def under(
 async def ask(client: ClientSession, **fields: Any) -> tuple[int, dict[str, str], Any]:
     body = {"model": "resilient", "prompt": "Hi", **fields}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-        said = await response.json() if "json" in response.content_type else None
-        return response.status, {k.lower(): v for k, v in response.headers.items()}, said
+        document = await response.json() if "json" in response.content_type else None
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, document
 
 
 def models(upstream: ScriptedUpstream) -> list[str]:
@@ -61,7 +61,7 @@ def models(upstream: ScriptedUpstream) -> list[str]:
 )
 async def test_retries_failed(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 2, wait: 1ms}"
-    async with under(tmp_path, upstream, text) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, text) as (proxy, client):
         upstream.then(failure, failure, answer(legacy()))
 
         status, _, _ = await ask(client)
@@ -89,7 +89,7 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
 async def test_next_target_is_asked(
     retry: str, failure: Script, requests: list[str], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with under(tmp_path, upstream, f"retry: {{{retry}}}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, f"retry: {{{retry}}}") as (_, client):
         upstream.by_model = {"primary": failure}
 
         status, _, _ = await ask(client)
@@ -99,7 +99,7 @@ async def test_next_target_is_asked(
 
 @pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
 async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
         upstream.answer_with(failure)
 
         await ask(client)
@@ -108,7 +108,7 @@ async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUp
 
 
 async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
         upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
 
         body = {"model": "resilient", "prompt": "Hi", "stream": True}
@@ -121,7 +121,7 @@ async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpst
 
 async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
-    async with under(tmp_path, upstream, text) as (_, client):
+    async with resilient_proxy(tmp_path, upstream, text) as (_, client):
         upstream.answer_with(answer({}, 503))
 
         async with client.post(
@@ -137,7 +137,7 @@ async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUps
 
 async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
-    async with under(tmp_path, upstream, text, "breaker: off,") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, text, "breaker: off,") as (_, client):
         upstream.by_model = {"primary": answer({}, 503)}
 
         for _ in range(60):
@@ -148,7 +148,7 @@ async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUps
 
 async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 2, rest: 300ms},"
-    async with under(tmp_path, upstream, "", breaker) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, "", breaker) as (proxy, client):
         upstream.by_model = {"primary": answer({}, 500)}
         for _ in range(4):
             status, _, _ = await ask(client)
@@ -172,7 +172,7 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
 
 async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 1, rest: 30s},"
-    async with under(tmp_path, upstream, "", breaker) as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, "", breaker) as (proxy, client):
         upstream.answer_with(answer({}, 500))
         await ask(client, model="gpt-4o-mini")
         status, headers, body = await ask(client, model="gpt-4o-mini")
@@ -186,7 +186,7 @@ async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUp
 
 
 async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with under(tmp_path, upstream, "", "max_concurrency: 1,") as (_, client):
+    async with resilient_proxy(tmp_path, upstream, "", "max_concurrency: 1,") as (_, client):
         upstream.by_model = {"gpt-4o-mini": hang()}
         first_call = asyncio.ensure_future(ask(client, model="gpt-4o-mini"))
         await upstream.came.wait()

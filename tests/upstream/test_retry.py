@@ -31,7 +31,7 @@ from tests.dialects.test_leaning import house, policy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
 from tests.for_each import for_each
 from tests.passthrough.world import BEARER, policies
-from tests.upstream.test_retries import ask, models, under
+from tests.upstream.test_retries import ask, models, resilient_proxy
 
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)
 
@@ -59,7 +59,7 @@ def unavailable(status: int | None, request: float | None = None) -> UpstreamUna
         (UpstreamBusy(1), None),
         (InvalidField("n", "x"), None),
     ],
-    ids=lambda each: str(each)[:20],
+    ids=lambda error_item: str(error_item)[:20],
 )
 def test_failures_have_policy_names(failure: ProxyError, name: int | str | None) -> None:
     assert retry_cause(failure) == name
@@ -103,7 +103,7 @@ def error(status: int, **fields: Any) -> Script:
     return answer({"error": {"message": "No.", **fields}}, status)
 
 
-UNTAKEN: dict[str, Script] = {
+UNPROCESSED: dict[str, Script] = {
     "our key is wrong": error(401),
     "our account is empty": error(402),
     "our key may not": error(403),
@@ -116,7 +116,7 @@ UNTAKEN: dict[str, Script] = {
     "not available": error(503),
     "overloaded": error(529),
 }
-TAKEN: dict[str, Script] = {
+PROCESSED: dict[str, Script] = {
     "at fault": error(400),
     "out of time": error(408),
     "broken": error(500),
@@ -182,13 +182,13 @@ async def test_what_must_be_sent_once_goes_elsewhere_where_nothing_was_done(
 ) -> None:
     observed: dict[str, tuple[bool, int]] = {}
     async with kind(tmp_path / "policies", upstream) as send:
-        for name, script in (UNTAKEN | TAKEN).items():
+        for name, script in (UNPROCESSED | PROCESSED).items():
             requests_before = len(upstream.requests)
             upstream.then(script)
             status = await send()
             observed[name] = (status == 200, len(upstream.requests) - requests_before)
 
-    expected = {name: (True, 2) for name in UNTAKEN} | {name: (False, 1) for name in TAKEN}
+    expected = {name: (True, 2) for name in UNPROCESSED} | {name: (False, 1) for name in PROCESSED}
     assert {name: value for name, value in observed.items() if value != expected[name]} == {}
 
 
@@ -225,7 +225,9 @@ FIELD = InvalidField("tools", "cannot be served")
         ([KEY, FIELD], KEY),
         ([FIELD], FIELD),
     ],
-    ids=lambda each: ", ".join(e.code for e in each) if isinstance(each, list) else each.code,
+    ids=lambda error_item: (
+        ", ".join(e.code for e in error_item) if isinstance(error_item, list) else error_item.code
+    ),
 )
 def test_reports_most_useful_failure(failures: Sequence[ProxyError], event: ProxyError) -> None:
     assert most_useful(failures) is event
@@ -262,7 +264,7 @@ async def test_targets_in_turn_and_at_once_are_told_of_alike(
     upstream: ScriptedUpstream,
 ) -> None:  # fmt: skip
     upstream.by_model = {"primary": SCRIPTS[first_text], "spare": SCRIPTS[second]}
-    async with under(tmp_path, upstream, text) as (_, client):
+    async with resilient_proxy(tmp_path, upstream, text) as (_, client):
         status, _, error = await ask(client)
 
     assert (status, error["error"]["code"]) == events
@@ -278,7 +280,7 @@ async def test_a_list_of_models_that_all_fail_is_told_of_alike(
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.by_model = {"first": SCRIPTS[first_text], "second": SCRIPTS[second]}
-    async with under(tmp_path, upstream, "description: plain") as (proxy, client):
+    async with resilient_proxy(tmp_path, upstream, "description: plain") as (proxy, client):
         body = {"model": ["first", "second"], "prompt": "Hi"}
         headers = {"authorization": f"Bearer {proxy.key}"}
         async with client.post("/v1/completion", json=body, headers=headers) as response:

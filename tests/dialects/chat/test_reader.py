@@ -50,14 +50,14 @@ def read_all(*docs: Json, **options: Any) -> list[Frame]:
 
 def texts(frames: list[Frame]) -> list[tuple[str, str]]:
     """Return the kind and the text of each part, in the order in which they begin."""
-    found: dict[Any, str] = {}
+    text_by_part: dict[Any, str] = {}
     for frame in frames:
         for event in frame.events:
             if isinstance(event, Begin):
-                found[event.part] = ""
+                text_by_part[event.part] = ""
             elif isinstance(event, Delta):
-                found[event.part] += event.text
-    return [(part.kind, text) for part, text in found.items()]
+                text_by_part[event.part] += event.text
+    return [(part.kind, text) for part, text in text_by_part.items()]
 
 
 def value_at(doc: Any, slot: tuple[Any, ...]) -> Any:
@@ -80,20 +80,20 @@ def test_a_chunk_like_the_one_before_it_is_one_delta() -> None:
 
 @pytest.mark.parametrize("index", [True, 1.0, "1", 1])
 def test_a_choice_has_one_number_however_it_is_written(index: Any) -> None:
-    other = {**HEAD, "choices": [{"index": index, "delta": {"content": "b"}}]}
+    second_doc = {**HEAD, "choices": [{"index": index, "delta": {"content": "b"}}]}
     first = {**HEAD, "choices": [{"index": 1, "delta": {"content": "a"}}]}
 
-    frames, _ = read_documents("chat", [first, other, b"[DONE]"], inspect=True)
+    frames, _ = read_documents("chat", [first, second_doc, b"[DONE]"], inspect=True)
 
     assert texts(frames) == [("text", "ab")]
 
 
 def test_reasoning_under_two_names_counts_once() -> None:
-    both = chunk({"reasoning_content": "why", "reasoning": "why"})
+    doc_of_both = chunk({"reasoning_content": "why", "reasoning": "why"})
 
-    assert texts(read_all(both)) == [("reasoning", "why")]
-    assert texts(read_all(both, crossing=True)) == [("reasoning", "why")]
-    inspected = read_all(both, inspect=True)
+    assert texts(read_all(doc_of_both)) == [("reasoning", "why")]
+    assert texts(read_all(doc_of_both, crossing=True)) == [("reasoning", "why")]
+    inspected = read_all(doc_of_both, inspect=True)
     assert texts(inspected) == [("reasoning", "why")]
     assert Native() in inspected[0].events
 
@@ -110,49 +110,51 @@ def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
     assert kinds[:3] == [[Start, Begin, Delta], [Begin, Delta], [Finish]]
     assert frames[2].events[0] == Finish(1, "stop", "stop")
     docs = [(frame.doc or {})["choices"] for frame in frames[:3]]
-    assert [[each["index"] for each in choices] for choices in docs] == [[0], [1], [1]]
+    assert [[item["index"] for item in choices] for choices in docs] == [[0], [1], [1]]
     assert docs[1][0]["finish_reason"] is None
     assert docs[2][0] == {"index": 1, "delta": {}, "logprobs": None, "finish_reason": "stop"}
 
 
 def test_members_beside_a_text_stay_in_its_first_document() -> None:
-    both = chunk({"role": "assistant", "content": "a", "refusal": "b", "mood": "calm"}, note="n")
+    doc_of_both = chunk(
+        {"role": "assistant", "content": "a", "refusal": "b", "mood": "calm"}, note="n"
+    )
 
-    frames = read_all(both, inspect=True)
+    frames = read_all(doc_of_both, inspect=True)
 
     docs = [frame.doc or {} for frame in frames[:2]]
     assert docs[0]["note"] == "n"
     first = {"role": "assistant", "content": "a", "mood": "calm"}
-    assert [each["choices"][0]["delta"] for each in docs] == [first, {"refusal": "b"}]
+    assert [item["choices"][0]["delta"] for item in docs] == [first, {"refusal": "b"}]
     assert "note" not in docs[1]
 
 
 def test_a_name_has_its_slot_and_an_id_is_made_for_other_families() -> None:
     opening = chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]})
 
-    [begin] = [each for each in events(opening, b"[DONE]") if isinstance(each, Begin)]  # type: ignore[arg-type]
-    [named] = [
-        each
-        for each in events(opening, b"[DONE]", crossing=True)  # type: ignore[arg-type]
-        if isinstance(each, Begin)
+    [begin] = [item for item in events(opening, b"[DONE]") if isinstance(item, Begin)]  # type: ignore[arg-type]
+    [crossing_begin] = [
+        item
+        for item in events(opening, b"[DONE]", crossing=True)  # type: ignore[arg-type]
+        if isinstance(item, Begin)
     ]
 
     assert begin.call is not None
-    assert named.call is not None
+    assert crossing_begin.call is not None
     assert (begin.call.id, begin.call.name) == ("", "f")
     assert value_at(opening, begin.slot) == "f"
-    assert named.call.id == "call_c_0"
+    assert crossing_begin.call.id == "call_c_0"
 
 
 def test_placeholder_arguments_give_way_to_the_real_ones() -> None:
     opening = chunk({"tool_calls": [call(0, "{}", "f", id="a")]})
 
     real = read_all(opening, chunk({"tool_calls": [call(0, '{"a":1}')]}), crossing=True)
-    none = read_all(opening, crossing=True)
+    placeholder = read_all(opening, crossing=True)
     text = read_all(opening, chunk({"content": "x"}), crossing=True)
 
     assert texts(real) == [("arguments", '{"a":1}')]
-    assert texts(none) == [("arguments", "{}")]
+    assert texts(placeholder) == [("arguments", "{}")]
     assert texts(text) == [("arguments", "{}"), ("text", "x")]
 
 
@@ -175,17 +177,17 @@ def test_content_parts_are_texts_of_their_kinds() -> None:
     assert texts(inspected) == [("reasoning", "hm"), ("text", "abc")]
     assert texts(read_all(doc, crossing=True)) == [("reasoning", "hm"), ("text", "ab")]
     first = (inspected[0].doc or {})["choices"][0]["delta"]["content"]
-    assert [each.get("text") for each in first] == [None, "", ""]
+    assert [item.get("text") for item in first] == [None, "", ""]
 
 
 def test_log_probabilities_are_beside_their_text() -> None:
     doc = chunk({"content": "a"})
     doc["choices"][0]["logprobs"] = {"content": [{"token": "a"}]}
 
-    [attach] = [each for each in events(doc, b"[DONE]", inspect=True) if isinstance(each, Attach)]  # type: ignore[arg-type]
+    [attach] = [item for item in events(doc, b"[DONE]", inspect=True) if isinstance(item, Attach)]  # type: ignore[arg-type]
 
     assert value_at(doc, attach.slot) == attach.value
-    assert not [each for each in events(doc, b"[DONE]") if isinstance(each, Attach)]  # type: ignore[arg-type]
+    assert not [item for item in events(doc, b"[DONE]") if isinstance(item, Attach)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_a_member_without_an_event_is_native(change: Json) -> None:
 
 
 def test_padding_is_dropped_from_an_inspected_stream() -> None:
-    docs = [chunk({"content": each}, obfuscation="x" * size) for size, each in enumerate("abc", 1)]
+    docs = [chunk({"content": item}, obfuscation="x" * size) for size, item in enumerate("abc", 1)]
 
     frames = read_all(*docs, inspect=True)
 
@@ -247,16 +249,18 @@ def test_a_whole_answer_is_one_frame_or_a_stream() -> None:
     message = {"role": "assistant", "content": "a", "reasoning": "b", "annotations": ["c"],
                "tool_calls": [{"id": "1", "type": "function",
                                "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
-    whole = {**HEAD, "object": "chat.completion", "usage": USAGE,
+    answer_doc = {**HEAD, "object": "chat.completion", "usage": USAGE,
              "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}  # fmt: skip
     call = call_for()
 
-    [frame] = FAMILIES["chat"].reader(ReadOptions(call, whole=True)).read(whole, b"raw")
-    parts = FAMILIES["chat"].reader(ReadOptions(call, whole=True, stream=True)).read(whole, b"raw")
+    [frame] = FAMILIES["chat"].reader(ReadOptions(call, whole=True)).read(answer_doc, b"raw")
+    parts = (
+        FAMILIES["chat"].reader(ReadOptions(call, whole=True, stream=True)).read(answer_doc, b"raw")
+    )
 
-    said = [("reasoning", "b"), ("text", "a"), ("arguments", "{}")]
-    assert texts([frame]) == texts([*parts]) == said
-    assert (frame.doc, frame.raw, frame.events[-1]) == (whole, b"raw", STOP)
+    expected = [("reasoning", "b"), ("text", "a"), ("arguments", "{}")]
+    assert texts([frame]) == texts([*parts]) == expected
+    assert (frame.doc, frame.raw, frame.events[-1]) == (answer_doc, b"raw", STOP)
     assert parts[-1].events == (STOP,)
     assert all(part.raw is None for part in parts)
     assert b'"annotations":["c"]' in written("chat", parts)
@@ -264,9 +268,9 @@ def test_a_whole_answer_is_one_frame_or_a_stream() -> None:
 
 def test_choices_are_finished_one_by_one() -> None:
     counts: dict[int, int] = defaultdict(int)
-    docs = [{**HEAD, "choices": [{"index": at, "delta": {"content": "a"}}]} for at in (0, 1)] + [
-        {**HEAD, "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}
-    ]
+    docs = [
+        {**HEAD, "choices": [{"index": index, "delta": {"content": "a"}}]} for index in (0, 1)
+    ] + [{**HEAD, "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}]
 
     for event in events(*docs, b"[DONE]"):  # type: ignore[arg-type]
         if isinstance(event, Finish):

@@ -81,7 +81,7 @@ def message(traits: Provider, fields: Json) -> tuple[Json, tuple[str, ...]]:
     return document["messages"][0], dropped
 
 
-def without(fields: Any, names: set[str]) -> Any:
+def drop_members(fields: Any, names: set[str]) -> Any:
     if not isinstance(fields, dict):
         return fields
     return {name: value for name, value in fields.items() if name not in names}
@@ -106,7 +106,7 @@ def test_fields_get_the_names_of_the_provider(values: Json, expected: Json) -> N
 
 
 @for_each("odd", ["x", [], {}, 1.5, True, [None]])
-@for_each("provider", [name for name, each in PROVIDERS.items() if each.renamed])
+@for_each("provider", [name for name, row in PROVIDERS.items() if row.renamed])
 def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> None:
     for name, own_text in PROVIDERS[provider].renamed:
         for body in ({own_text: odd}, {own_text: odd, name: 5}):
@@ -155,7 +155,7 @@ def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
         document, _ = provider_chat({"messages": [odd]}, traits)
         stored = {"reasoning_content"} if traits.thoughts == "refused" else set()
 
-        assert document["messages"] == [without(odd, stored)]
+        assert document["messages"] == [drop_members(odd, stored)]
         assert provider_chat({"messages": "x"}, traits)[0] == {"messages": "x"}
 
 

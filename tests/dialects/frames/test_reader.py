@@ -93,8 +93,8 @@ def read(reader: FamilyFrameReader, pieces: Iterable[bytes]) -> tuple[list[Frame
 
 
 def texts(frames: Iterable[Frame]) -> list[str]:
-    events = [each for frame in frames for each in frame.events]
-    return [each.text for each in events if isinstance(each, Delta)]
+    events = [event_ for frame in frames for event_ in frame.events]
+    return [event_.text for event_ in events if isinstance(event_, Delta)]
 
 
 @pytest.mark.parametrize("wire", [TEXTS + DONE, TEXTS + event(b"{oops")], ids=["good", "broken"])
@@ -122,9 +122,9 @@ def test_halves_of_a_pair_are_joined_in_rewritten_documents() -> None:
 
 @pytest.mark.parametrize(("end", "fault"), [(DONE, None), (b"", "upstream_invalid_response")])
 def test_frames_that_wait_for_their_place_precede_the_end(end: bytes, fault: str | None) -> None:
-    frames, found = read(stream_reader(order=LastWord()), [TEXTS + end])
+    frames, code = read(stream_reader(order=LastWord()), [TEXTS + end])
 
-    assert (texts(frames), found) == (["Par", "is.", ""], fault)
+    assert (texts(frames), code) == (["Par", "is.", ""], fault)
     assert frames[-1].last == (fault is None)
 
 
@@ -146,11 +146,11 @@ def test_half_a_character_at_the_end_is_invalid(order: LastWord | None) -> None:
 
 def test_a_fault_at_done_does_not_wait_for_the_end_of_the_bytes() -> None:
     reader = stream_reader(order=LastWord())
-    text, done = reader.feed(event(b'{"text": "a\\ud83d"}') + DONE)
+    text, end_document = reader.feed(event(b'{"text": "a\\ud83d"}') + DONE)
 
     assert reader.read(text) == []
     with pytest.raises(UpstreamInvalid):
-        reader.read(done)
+        reader.read(end_document)
     assert texts(reader.left()) == ["a"]
 
 

@@ -27,7 +27,7 @@ from proxy.types.events import (
 from tests.checked import checked
 
 START = Frame((Start("id", "model", None),))
-FINISH, LAST = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
+FINISH, LAST_FRAME = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
 
 
 def sequenced(frames: Iterable[Frame]) -> list[Frame]:
@@ -37,7 +37,7 @@ def sequenced(frames: Iterable[Frame]) -> list[Frame]:
     return checked([*out, *sequencer.end()], split=True, sequenced=True)
 
 
-def one(*events: Event) -> Frame:
+def frame_of(*events: Event) -> Frame:
     return Frame(events)
 
 
@@ -59,21 +59,38 @@ def flat(kinds: Iterable[Closing]) -> list[Part]:
 
 def test_a_tool_call_ends_with_its_json() -> None:
     a, b = (Part("arguments", number, closing="json") for number in range(2))
-    frames = [START, one(Begin(a)), one(Begin(b)), one(Delta(a, '{"a":')), one(Delta(b, '{"b"'))]
-    frames += [one(Delta(b, ":2}")), one(Delta(a, '"}"}')), one(Delta(a, " ")), FINISH, LAST]
+    frames = [
+        START,
+        frame_of(Begin(a)),
+        frame_of(Begin(b)),
+        frame_of(Delta(a, '{"a":')),
+        frame_of(Delta(b, '{"b"')),
+    ]
+    frames += [
+        frame_of(Delta(b, ":2}")),
+        frame_of(Delta(a, '"}"}')),
+        frame_of(Delta(a, " ")),
+        FINISH,
+        LAST_FRAME,
+    ]
 
     assert texts(sequenced(frames)) == ['{"a":"}"}', '{"b":2}']
 
     with pytest.raises(UpstreamInvalid, match="continued a tool call"):
-        sequenced([*frames[:-2], one(Delta(a, "x")), FINISH, LAST])
+        sequenced([*frames[:-2], frame_of(Delta(a, "x")), FINISH, LAST_FRAME])
 
 
 def test_children_of_an_item_follow_one_another() -> None:
     item = Part("item", 0)
     children = [Part("text", number, parent=item) for number in range(3)]
-    frames = [START, one(Begin(item)), *(one(Begin(part)) for part in children)]
-    frames += [one(Delta(part, str(part.number))) for part in (*children, *children)]
-    frames += [*(one(End(part)) for part in reversed(children)), one(End(item)), FINISH, LAST]
+    frames = [START, frame_of(Begin(item)), *(frame_of(Begin(part)) for part in children)]
+    frames += [frame_of(Delta(part, str(part.number))) for part in (*children, *children)]
+    frames += [
+        *(frame_of(End(part)) for part in reversed(children)),
+        frame_of(End(item)),
+        FINISH,
+        LAST_FRAME,
+    ]
 
     assert texts(sequenced(frames)) == ["", "00", "11", "22"]
 
@@ -81,8 +98,14 @@ def test_children_of_an_item_follow_one_another() -> None:
 def test_children_that_wait_at_a_cut_follow_the_open_one() -> None:
     item = Part("item", 0)
     a, b, c = (Part("text", number, parent=item) for number in range(3))
-    frames = [START, one(Begin(item)), one(Begin(a)), one(Delta(a, "a")), one(Begin(b))]
-    frames += [one(Delta(b, "b")), one(Begin(c)), one(Delta(c, "c"))]
+    frames = [
+        START,
+        frame_of(Begin(item)),
+        frame_of(Begin(a)),
+        frame_of(Delta(a, "a")),
+        frame_of(Begin(b)),
+    ]
+    frames += [frame_of(Delta(b, "b")), frame_of(Begin(c)), frame_of(Delta(c, "c"))]
 
     assert texts(sequenced(frames)) == ["", "a", "b", "c"]
 
@@ -90,21 +113,27 @@ def test_children_that_wait_at_a_cut_follow_the_open_one() -> None:
 def test_items_that_wait_at_a_cut_follow_the_open_one() -> None:
     items = [Part("item", number) for number in range(2)]
     children = [Part("text", 0, parent=item) for item in items]
-    frames = [START, *(one(Begin(part)) for part in (*items, *children))]
-    frames += [one(Delta(part, str(index))) for index, part in enumerate(children)]
+    frames = [START, *(frame_of(Begin(part)) for part in (*items, *children))]
+    frames += [frame_of(Delta(part, str(index))) for index, part in enumerate(children)]
 
     assert texts(sequenced(frames)) == ["", "0", "", "1"]
 
 
 def test_frames_ahead_of_a_fault_are_left() -> None:
     a, b, c = (Part("arguments", number, closing="json") for number in range(3))
-    frames = [START, one(Begin(a)), one(Delta(a, "{}")), one(Begin(b)), one(Begin(c))]
-    frames += [one(Delta(c, "{}")), one(Delta(a, "x"))]
+    frames = [
+        START,
+        frame_of(Begin(a)),
+        frame_of(Delta(a, "{}")),
+        frame_of(Begin(b)),
+        frame_of(Begin(c)),
+    ]
+    frames += [frame_of(Delta(c, "{}")), frame_of(Delta(a, "x"))]
     sequencer = Sequencer()
     out = [item for frame in frames for item in sequencer.feed(frame)]
 
     with pytest.raises(UpstreamInvalid, match="continued a tool call"):
-        sequencer.feed(one(Delta(b, "{}")))
+        sequencer.feed(frame_of(Delta(b, "{}")))
 
     assert texts([*out, *sequencer.end()]) == ["{}", "{}", "{}"]
 
@@ -113,24 +142,24 @@ def test_deltas_that_wait_are_joined_in_their_document() -> None:
     a, b = flat(["marked", "marked"])
     sequencer = Sequencer()
     for event in (Begin(a), Begin(b)):
-        sequencer.feed(one(event))
+        sequencer.feed(frame_of(event))
     for text in "xyz":
         doc = {"at": 1, "delta": {"text": text}}
         assert sequencer.feed(Frame((Delta(b, text, ("delta", "text")),), "messages", doc)) == []
 
-    [_, begin, delta] = sequencer.feed(one(End(a)))
+    [_, begin, delta] = sequencer.feed(frame_of(End(a)))
 
-    assert begin == one(Begin(b))
+    assert begin == frame_of(Begin(b))
     assert delta.doc == {"at": 1, "delta": {"text": "xyz"}}
     assert texts([begin, delta]) == ["xyz"]
 
 
 def test_what_waits_is_bounded() -> None:
     sequencer = Sequencer()
-    sequencer.feed(one(Begin(Part("text", 0))))
+    sequencer.feed(frame_of(Begin(Part("text", 0))))
     with pytest.raises(ResponseTooLarge, match="interleaved"):
         for number in range(MAX_FRAMES + 1):
-            sequencer.feed(one(Begin(Part("text", number + 1))))
+            sequencer.feed(frame_of(Begin(Part("text", number + 1))))
 
 
 def test_replaced_copies_the_path_alone() -> None:
@@ -156,19 +185,19 @@ def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[i
         for number, (closing, choice) in enumerate(zip(kinds, choices, strict=False))
     ]
     frames, expected = [START], defaultdict[Part, str](str)
-    frames += [one(Begin(part)) for part in parts]
+    frames += [frame_of(Begin(part)) for part in parts]
     for index, turn in enumerate(turns):
         part = parts[turn % len(parts)]
         text = (
             ("{" if not expected[part] else f"[{index}]") if part.closing == "json" else f"{index},"
         )
         expected[part] += text
-        frames.append(one(Delta(part, text)))
-    frames += [one(End(part)) for part in parts if part.closing == "marked"]
-    frames += [one(Finish(choice, "stop")) for choice in {part.choice for part in parts}]
+        frames.append(frame_of(Delta(part, text)))
+    frames += [frame_of(End(part)) for part in parts if part.closing == "marked"]
+    frames += [frame_of(Finish(choice, "stop")) for choice in {part.choice for part in parts}]
 
     result: dict[Part, str] = defaultdict(str)
-    for frame in sequenced([*frames, LAST]):
+    for frame in sequenced([*frames, LAST_FRAME]):
         for event in frame.events:
             if isinstance(event, Delta):
                 origin = event.part

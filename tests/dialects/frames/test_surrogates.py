@@ -21,7 +21,7 @@ from proxy.types.events import (
 )
 from tests.for_each import for_each
 
-PART, OTHER = Part("text", 0), Part("text", 1)
+PART, OTHER_PART = Part("text", 0), Part("text", 1)
 HIGH, LOW = "\ud83d", "\ude00"
 
 
@@ -45,7 +45,7 @@ def test_a_pair_is_whole_in_the_second_delta() -> None:
 
 
 def test_halves_of_two_parts_stay_apart() -> None:
-    frames = delta(HIGH), delta("x", OTHER), delta(LOW)
+    frames = delta(HIGH), delta("x", OTHER_PART), delta(LOW)
 
     assert [text for text, *_ in fed(*frames)] == ["", "x", "\U0001f600"]
 
@@ -77,7 +77,7 @@ def test_the_end_of_another_text_leaves_a_half() -> None:
     joiner = SurrogateJoiner()
     joiner.feed(delta(HIGH, Part("text", 0, choice=1)))
     joiner.feed(delta(HIGH))
-    ends = Frame((End(OTHER), Finish(2, "stop")))
+    ends = Frame((End(OTHER_PART), Finish(2, "stop")))
 
     assert joiner.feed(ends) == ends
     with pytest.raises(UpstreamInvalid):

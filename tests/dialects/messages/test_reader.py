@@ -31,7 +31,7 @@ from tests.doubles import block_events, message, message_events, text_events
 from tests.for_each import for_each
 
 CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
-CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}}
+TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}}
 SERVER = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
 
 
@@ -145,12 +145,12 @@ def test_each_stop_reason_has_a_finish_reason(reason: str, finish: str) -> None:
 
 
 def test_arguments_in_the_start_of_a_call_get_a_delta_of_their_own() -> None:
-    script = message_events(block_events(0, {**CALLED, "input": {"a": 1}}))
+    script = message_events(block_events(0, {**TOOL_USE, "input": {"a": 1}}))
 
     frames = frames_of(script, inspect=True)
 
     start, delta = frames[1:3]
-    assert start.doc == {**script[2], "content_block": CALLED}
+    assert start.doc == {**script[2], "content_block": TOOL_USE}
     assert delta.doc == {
         "type": "content_block_delta",
         "index": 0,
@@ -161,7 +161,7 @@ def test_arguments_in_the_start_of_a_call_get_a_delta_of_their_own() -> None:
 
 
 def test_ids_that_are_no_names_do_not_cross_to_an_inspected_client() -> None:
-    script = message_events(block_events(0, {**CALLED, "id": "a zebra"}))
+    script = message_events(block_events(0, {**TOOL_USE, "id": "a zebra"}))
     script[0]["message"]["id"] = "the zebra"
 
     matches = all_events(frames_of(script, inspect=True, crossing=True))
@@ -277,7 +277,7 @@ def test_end_of_bytes_completes_a_finished_message() -> None:
 
 def test_whole_answer_is_one_frame_with_its_bytes() -> None:
     doc = message(
-        {"type": "thinking", "thinking": "Hm.", "signature": "s"}, {**CALLED, "input": {"a": [1]}}
+        {"type": "thinking", "thinking": "Hm.", "signature": "s"}, {**TOOL_USE, "input": {"a": [1]}}
     )
     raw = orjson.dumps(doc, option=orjson.OPT_INDENT_2)
 

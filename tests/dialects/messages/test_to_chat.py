@@ -94,8 +94,8 @@ def test_a_tool_loop_crosses() -> None:
     system, _, assistant, value, two, extra = chat["messages"]
     assert system == {"role": "system", "content": [TEXT, TEXT]}
     assert assistant["content"] == "Look."
-    [made] = assistant["tool_calls"]
-    assert made["function"] == {"name": "look_up", "arguments": '{"place":"Paris"}'}
+    [tool_call] = assistant["tool_calls"]
+    assert tool_call["function"] == {"name": "look_up", "arguments": '{"place":"Paris"}'}
     assert value == {"role": "tool", "tool_call_id": "t1", "content": "Look."}
     assert two["content"] == "Error: no"
     assert extra == {"role": "user", "content": "And?"}

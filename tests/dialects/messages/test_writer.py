@@ -28,8 +28,8 @@ from proxy.types.events import (
 from tests.checked import checked
 from tests.dialects.messages.test_reader import (
     CALL,
-    CALLED,
     SERVER,
+    TOOL_USE,
     frames_of,
 )
 from tests.dialects.vendors.test_anthropic import STREAM, THOUGHT, accumulated, events_of
@@ -43,7 +43,7 @@ RICH = message(
     {**SERVER, "input": {"query": "x"}},
     MATCHES,
     CITED,
-    {**CALLED, "input": {"place": "Paris"}},
+    {**TOOL_USE, "input": {"place": "Paris"}},
     {"type": "redacted_thinking", "data": "RW5j"},
     usage={"input_tokens": 5, "output_tokens": 3, "service_tier": "standard"},
     stop_reason="tool_use",

@@ -169,7 +169,7 @@ class Pieces:
         return self._left.pop(0) if self._left else b""
 
 
-async def passed(text: str, size: int, target: Target = TARGET) -> bytes:
+async def forwarded_body(text: str, size: int, target: Target = TARGET) -> bytes:
     upload, response = FormUpload(Pieces(text, size), TYPE, target), b""
     assert (upload.length, upload.begun) == (None, False)
     while piece := await upload.read():
@@ -181,7 +181,7 @@ async def passed(text: str, size: int, target: Target = TARGET) -> bytes:
 @for_each("size", [1, 2, 3, 7, 64, 10_000])
 @for_each("text", GOOD)
 async def test_a_form_passes_as_it_came(text: str, size: int) -> None:
-    assert await passed(text, size) == text.encode()
+    assert await forwarded_body(text, size) == text.encode()
 
 
 @for_each("size", [1, 2, 3, 7, 64, 10_000])
@@ -198,9 +198,9 @@ async def test_what_an_upstream_accepts_passes() -> None:
     accepting = replace(OPENAI, accepts=frozenset({"provider"}))
     text = part("provider") + END
 
-    assert await passed(text, 5, Target(accepting, "m"))
+    assert await forwarded_body(text, 5, Target(accepting, "m"))
     with pytest.raises(InvalidField):
-        await passed(text, 5)
+        await forwarded_body(text, 5)
 
 
 def test_it_keeps_little_of_what_passes() -> None:

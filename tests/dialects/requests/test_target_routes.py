@@ -89,15 +89,15 @@ def calls(draw: st.DrawFn) -> Call:
     st.sampled_from(CHANGES),
 )
 def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
-    call: Call, there: Upstream, only: Any, model: str, changes: ParameterOverrides
+    call: Call, target_upstream: Upstream, only: Any, model: str, changes: ParameterOverrides
 ) -> None:
     dialect, spoken, target = (
         DIALECTS[call.head.dialect],
-        DIALECTS[there.dialect],
-        Target(there, model),
+        DIALECTS[target_upstream.dialect],
+        Target(target_upstream, model),
     )
     if only is not None:
-        target = Target(there, model, endpoint=only)
+        target = Target(target_upstream, model, endpoint=only)
     try:
         way = way_of(call.head.endpoint, dialect, target, spoken)
     except InvalidField:
@@ -133,11 +133,11 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     st.booleans(),
 )
 def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it(
-    call: Call, there: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
+    call: Call, target_upstream: Upstream, model: str, changes: ParameterOverrides, is_sent: bool
 ) -> None:
-    target, spoken = Target(there, model), DIALECTS[there.dialect]
+    target, spoken = Target(target_upstream, model), DIALECTS[target_upstream.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, spoken)
-    known_names = spoken.fields.get(endpoint, {}).keys() | there.accepts
+    known_names = spoken.fields.get(endpoint, {}).keys() | target_upstream.accepts
     with suppress(InvalidField):  # what was sent before is known already
         way_of(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
         if is_sent:

@@ -20,8 +20,14 @@ def target(dialect: str, **options: Any) -> Target:
     return Target(Upstream("one", dialect, "http://127.0.0.1:9", **options), "m")
 
 
-def crossed(received: str, goes: str, **fields: Any) -> Any:
-    return translate(DIALECTS[received], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
+def crossed(received: str, upstream_dialect: str, **fields: Any) -> Any:
+    return translate(
+        DIALECTS[received],
+        DIALECTS[upstream_dialect],
+        LEGACY,
+        {**BODY, **fields},
+        target(upstream_dialect),
+    )
 
 
 def test_a_field_that_neither_knows_passes_with_its_value() -> None:
@@ -67,22 +73,24 @@ def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent:
 
 
 @pytest.mark.parametrize(
-    ("received", "goes", "value"),
+    ("received", "upstream_dialect", "value"),
     [
         ("anthropic", "openai", {"edits": [{"type": "clear_thinking_20251015"}]}),
         ("openai", "anthropic", [{"type": "compaction"}]),
     ],
 )
-def test_drops_field_of_same_name(received: str, goes: str, value: Any) -> None:
+def test_drops_field_of_same_name(received: str, upstream_dialect: str, value: Any) -> None:
     endpoints: dict[str, Any] = {"anthropic": "chat", "openai": "responses"}
     body: dict[str, Any] = {"model": "m", "max_tokens": 9, "context_management": value}
     if received == "anthropic":
         body["messages"] = [{"role": "user", "content": "Hi"}]
     else:
         body["input"] = "Hi"
-    ways = endpoints[received], endpoints[goes]
+    ways = endpoints[received], endpoints[upstream_dialect]
 
-    fitted = translate(DIALECTS[received], DIALECTS[goes], ways, body, target(goes))
+    fitted = translate(
+        DIALECTS[received], DIALECTS[upstream_dialect], ways, body, target(upstream_dialect)
+    )
 
     assert "context_management" in fitted.dropped_fields
     assert "context_management" not in fitted.body
@@ -100,7 +108,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
 
 
 @for_each(
-    ("received", "goes", "field"),
+    ("received", "upstream_dialect", "field"),
     [
         ("fireworks", "openai", {"images": ["data:"]}),
         ("scale", "openai", {"guided_regex": "a+"}),
@@ -112,9 +120,11 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
         ("fireworks", "openai", {"response_format": {"type": "json_object"}}),
     ],
 )
-def test_refuses_shaping_field_by_name(received: str, goes: str, field: dict[str, Any]) -> None:
+def test_refuses_shaping_field_by_name(
+    received: str, upstream_dialect: str, field: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidField) as refused:
-        crossed(received, goes, **field)
+        crossed(received, upstream_dialect, **field)
 
     assert refused.value.param in field
 
@@ -142,17 +152,17 @@ def test_an_upstream_without_the_endpoint_is_named() -> None:
         )
 
 
-@for_each("goes", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
-def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(goes: str) -> None:
+@for_each("upstream_dialect", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
+def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(upstream_dialect: str) -> None:
     name = "context_length_exceeded_behavior"
 
-    assert crossed("fireworks", goes, **{name: "error"}).dropped_fields == ()
-    assert crossed("fireworks", goes, **{name: "truncate"}).dropped_fields == (name,)
-    assert crossed("fireworks", goes).dropped_fields == ()
+    assert crossed("fireworks", upstream_dialect, **{name: "error"}).dropped_fields == ()
+    assert crossed("fireworks", upstream_dialect, **{name: "truncate"}).dropped_fields == (name,)
+    assert crossed("fireworks", upstream_dialect).dropped_fields == ()
 
 
 @for_each(
-    ("goes", "value", "dropped"),
+    ("upstream_dialect", "value", "dropped"),
     [
         ("openai", True, True),
         ("openai", False, False),
@@ -161,8 +171,8 @@ def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(goes: str) 
         ("scale", True, False),
     ],
 )
-def test_warns_where_stop_text_differs(goes: str, value: bool, dropped: bool) -> None:
-    fitted = crossed("scale", goes, include_stop_str_in_output=value)
+def test_warns_where_stop_text_differs(upstream_dialect: str, value: bool, dropped: bool) -> None:
+    fitted = crossed("scale", upstream_dialect, include_stop_str_in_output=value)
 
     assert fitted.dropped_fields == (("include_stop_str_in_output",) if dropped else ())
 
@@ -202,15 +212,15 @@ ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("received", "endpoint", "body"), ONE_ANSWER)
 def test_responses_has_one_answer(received: str, endpoint: Any, body: dict[str, Any]) -> None:
-    def asked(number: int | None) -> Any:
+    def translated(number: int | None) -> Any:
         ends: Any = endpoint, "chat"
         fields = {**body, "n": number}
         return translate(DIALECTS[received], DIALECTS["openai"], ends, fields, target("openai"))
 
     for number in (None, 1):
-        assert asked(number).body["model"] == "m"
+        assert translated(number).body["model"] == "m"
     with pytest.raises(InvalidField) as refused:
-        asked(2)
+        translated(2)
     assert refused.value.param == "n"
 
 
@@ -226,14 +236,16 @@ THOUGHTS: Any = [
 
 
 @pytest.mark.parametrize(
-    ("goes", "endpoint"),
+    ("upstream_dialect", "endpoint"),
     [("anthropic", "chat"), ("openai", "responses"), ("openai", "completions")],
 )
-def test_thoughts_that_a_chat_sends_back_are_dropped_and_named(goes: str, endpoint: Any) -> None:
-    openai, to_dialect = DIALECTS["openai"], DIALECTS[goes]
+def test_thoughts_that_a_chat_sends_back_are_dropped_and_named(
+    upstream_dialect: str, endpoint: Any
+) -> None:
+    openai, to_dialect = DIALECTS["openai"], DIALECTS[upstream_dialect]
     body = {"model": "m", "max_tokens": 9, "messages": THOUGHTS}
 
-    fitted = translate(openai, to_dialect, ("chat", endpoint), body, target(goes))
+    fitted = translate(openai, to_dialect, ("chat", endpoint), body, target(upstream_dialect))
 
     assert fitted.dropped_fields == ("reasoning_content", "thinking")
     assert "Hm." not in str(fitted.body)

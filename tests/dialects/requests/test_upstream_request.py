@@ -19,8 +19,8 @@ UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secre
 
 def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any) -> Any:
     endpoint: Any = "chat" if "messages" in fields else "completions"
-    said = {"model": "asked", **({} if "messages" in fields else {"prompt": "p"}), **fields}
-    call = read_call(RequestHead("openai", endpoint, path, "req_1"), said)
+    body = {"model": "asked", **({} if "messages" in fields else {"prompt": "p"}), **fields}
+    call = read_call(RequestHead("openai", endpoint, path, "req_1"), body)
     return build_request(
         call, Target(upstream, "served"), DIALECTS["openai"], DIALECTS[upstream.dialect]
     )

@@ -14,7 +14,7 @@ from proxy.dialects.responses.stored import OPERATIONS, read_conversation_call
 from proxy.errors import InvalidField
 from proxy.types import RequestHead
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER, House, house, policy
+from tests.dialects.test_leaning import OTHER_KEY, House, house, policy
 from tests.doubles import (
     Asked,
     Json,
@@ -39,19 +39,19 @@ PAGE: Json = {
     **{"object": "list", "data": [ASKED]},
     **{"first_id": "msg_a1", "last_id": "msg_a1", "has_more": False},
 }
-GONE: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
+DELETED: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
 QUESTION: Json = {"type": "message", "role": "user", "content": "Where?"}
 WAYS: list[tuple[str, str, Json | None, Json]] = [
     ("GET", "", None, TALK),
     ("POST", "", {"metadata": {"a": "c"}}, TALK),
-    ("DELETE", "", None, GONE),
+    ("DELETE", "", None, DELETED),
     ("GET", "/items", None, PAGE),
     ("POST", "/items", {"items": [QUESTION]}, PAGE),
     ("GET", "/items/{item}", None, ASKED),
     ("DELETE", "/items/{item}", None, TALK),
 ]
 every_way = pytest.mark.parametrize(
-    ("method", "end", "said", "document"), WAYS, ids=[f"{m} {end}" for m, end, _, _ in WAYS]
+    ("method", "end", "request_body", "document"), WAYS, ids=[f"{m} {end}" for m, end, _, _ in WAYS]
 )
 
 
@@ -68,13 +68,15 @@ async def about(
     context: House,
     path: str = "",
     method: str = "GET",
-    said: Json | None = None,
+    request_body: Json | None = None,
     key: str = KEY,
     **headers: str,
 ) -> tuple[int, Json, dict[str, str]]:
     fields = {"authorization": f"Bearer {key}", **headers}
     url = f"/v1/conversations{path}"
-    async with context.session.request(method, url, headers=fields, json=said) as response_item:
+    async with context.session.request(
+        method, url, headers=fields, json=request_body
+    ) as response_item:
         raw = await response_item.read()
     return (
         response_item.status,
@@ -83,11 +85,11 @@ async def about(
     )
 
 
-async def made(context: House, to: str = "support-chat", **fields: Any) -> str:
+async def create_conversation(context: House, to: str = "support-chat", **fields: Any) -> str:
     """Return the id that a client gets of a conversation that is made by a deployment."""
     context.upstream.answer_with(answer(TALK))
     status, body, _ = await about(
-        context, method="POST", said=fields, **{"x-headrace-deployment": to}
+        context, method="POST", request_body=fields, **{"x-headrace-deployment": to}
     )
     assert status == 200, body
     return str(body["id"])
@@ -101,7 +103,7 @@ async def item_of(context: House, talk: str) -> str:
 
 
 async def test_one_is_made_where_the_deployment_says_and_leads_back_there(gateway: House) -> None:
-    text = await made(gateway, "resilient", items=[QUESTION], metadata={"a": "b"})
+    text = await create_conversation(gateway, "resilient", items=[QUESTION], metadata={"a": "b"})
 
     assert text.startswith("conv_")
     assert text != "conv_1"
@@ -118,13 +120,13 @@ async def test_one_is_made_where_the_deployment_says_and_leads_back_there(gatewa
 
 @every_way
 async def test_its_key_reaches_it_for_nothing(
-    method: str, end: str, said: Json | None, document: Json, gateway: House
+    method: str, end: str, request_body: Json | None, document: Json, gateway: House
 ) -> None:
-    text = await made(gateway)
+    text = await create_conversation(gateway)
     end = end.replace("{item}", await item_of(gateway, text) if "{item}" in end else "")
     gateway.upstream.answer_with(answer(document))
 
-    status, body, headers = await about(gateway, f"/{text}{end}", method, said)
+    status, body, headers = await about(gateway, f"/{text}{end}", method, request_body)
 
     assert status == 200, body
     assert body.keys() == document.keys()
@@ -135,30 +137,30 @@ async def test_its_key_reaches_it_for_nothing(
     request = gateway.last
     own_end = end if "items/" not in end else "/items/msg_a1"
     assert (request.method, request.path) == (method, f"/v1/conversations/conv_1{own_end}")
-    assert (json.loads(request.body) if request.body else None) == said
-    assert ("content-type" in request.headers) == (said is not None)
+    assert (json.loads(request.body) if request.body else None) == request_body
+    assert ("content-type" in request.headers) == (request_body is not None)
     assert headers["x-headrace-cost-usd"] == "0"
 
 
 @every_way
 async def test_nobody_else_does(
-    method: str, end: str, said: Json | None, document: Json, gateway: House
+    method: str, end: str, request_body: Json | None, document: Json, gateway: House
 ) -> None:
-    value = await made(gateway)
+    value = await create_conversation(gateway)
     item = await item_of(gateway, value)
     forged = value[:-1] + ("A" if value[-1] != "A" else "B")
     of_response = await there_response(gateway)
     request_count = len(gateway.upstream.requests)
 
-    tries = (OTHER, value), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
+    tries = (OTHER_KEY, value), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
     for key, text in tries:
         path = f"/{text}{end.replace('{item}', item)}"
-        status, body, _ = await about(gateway, path, method, said, key)
+        status, body, _ = await about(gateway, path, method, request_body, key)
         error = body["error"]
         assert (status, error["param"]) == (404, "conversation_id"), body
         assert error["message"] == f"Conversation with id '{text[:200]}' not found."
     if "{item}" in end:
-        status, body, _ = await about(gateway, f"/{value}/items/msg_a1", method, said)
+        status, body, _ = await about(gateway, f"/{value}/items/msg_a1", method, request_body)
         assert (status, body["error"]["param"]) == (404, "item_id")
     assert len(gateway.upstream.requests) == request_count
 
@@ -175,7 +177,7 @@ async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_ask
     mini = "{upstream: openai, model: gpt-4o-mini, price: {input: 1, output: 2}}"
     policies = policy(upstream.url, targets=f"{other_value}, {mini}")
     async with house(tmp_path / "policies", upstream, policies) as context:
-        text = await made(context)
+        text = await create_conversation(context)
         document = response(conversation={"id": "conv_1"})
         events = response_events(
             item_events(0, text_item(" Paris."), " Par", "is."), document=document
@@ -209,16 +211,16 @@ async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_ask
 async def test_what_is_no_conversation_of_its_key_is_refused(
     fields: Json, status: int, param: str, gateway: House
 ) -> None:
-    got, body = await gateway.ask(**fields)
+    answered, body = await gateway.ask(**fields)
 
-    assert (got, body["error"]["param"]) == (status, param)
+    assert (answered, body["error"]["param"]) == (status, param)
     assert gateway.upstream.requests == []
 
 
 async def test_it_goes_nowhere_else(gateway: House) -> None:
-    text = await made(gateway, "resilient")
+    text = await create_conversation(gateway, "resilient")
     elsewhere = await gateway.ask(conversation=text)
-    other_key = await gateway.ask(conversation=text, key=OTHER)
+    other_key = await gateway.ask(conversation=text, key=OTHER_KEY)
     gateway.upstream.then(answer(response()))
     on, _ = await gateway.ask(conversation=text, model="primary")
 
@@ -228,7 +230,7 @@ async def test_it_goes_nowhere_else(gateway: House) -> None:
 
 
 async def test_guards_read_what_is_written_and_what_is_shown(gateway: House) -> None:
-    text = await made(gateway, "guarded")
+    text = await create_conversation(gateway, "guarded")
     request_count = len(gateway.upstream.requests)
     fields = {"items": [{**QUESTION, "content": "The forbidden word."}]}
     refused = await about(gateway, f"/{text}/items", "POST", fields)
@@ -242,7 +244,7 @@ async def test_guards_read_what_is_written_and_what_is_shown(gateway: House) -> 
 
 @pytest.mark.parametrize("end", ["/items", "/items/{item}"])
 async def test_guards_of_answers_read_its_items(end: str, gateway: House) -> None:
-    text = await made(gateway, "guarded")
+    text = await create_conversation(gateway, "guarded")
     item = {**ASKED, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
     known_text = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
@@ -267,7 +269,7 @@ async def test_what_is_masked_in_an_item_is_put_back_in_the_list_of_it(
     policies = policies.replace("    output: [{guard: pii, action: mask}]\n", "")
     text = f"Mail {EMAIL}. " + "word " * words
     async with house(tmp_path / "policies", upstream, policies) as context:
-        value = await made(context, "guarded")
+        value = await create_conversation(context, "guarded")
         upstream.then(echo)
         fields = {"items": [{**QUESTION, "content": text}]}
         status, body, _ = await about(context, f"/{value}/items", "POST", fields)
@@ -283,7 +285,7 @@ async def test_a_guard_that_wants_another_answer_blocks_as_this_one_is_in_the_co
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
     async with house(tmp_path / "policies", upstream, policies) as context:
-        text = await made(context, "guarded")
+        text = await create_conversation(context, "guarded")
         upstream.answer_with(answer(response(text_item("A hippo."))))
         status, body = await context.ask(model="watched", conversation=text)
         in_one = len(upstream.requests) - 1
@@ -294,7 +296,7 @@ async def test_a_guard_that_wants_another_answer_blocks_as_this_one_is_in_the_co
 
 
 async def test_null_metadata_takes_them_away(gateway: House) -> None:
-    text = await made(gateway, metadata=None)
+    text = await create_conversation(gateway, metadata=None)
     assert gateway.last.json == {"metadata": None}
 
     await about(gateway, f"/{text}", "POST", {"metadata": None, "items": None})
@@ -303,14 +305,14 @@ async def test_null_metadata_takes_them_away(gateway: House) -> None:
 
 
 async def test_limits_of_calls_count_it(gateway: House) -> None:
-    text = await made(gateway, "guarded")
+    text = await create_conversation(gateway, "guarded")
     gateway.upstream.answer_with(answer(TALK))
 
     assert [(await about(gateway, f"/{text}"))[0] for _ in range(3)] == [200, 200, 429]
 
 
 async def test_what_is_written_is_sent_once(gateway: House) -> None:
-    text = await made(gateway, "resilient")
+    text = await create_conversation(gateway, "resilient")
     fields = {"items": [QUESTION]}
     gateway.upstream.then(cut_before_head())
     lost_count, _, _ = await about(gateway, f"/{text}/items", "POST", fields)
@@ -323,7 +325,7 @@ async def test_what_is_written_is_sent_once(gateway: House) -> None:
 
 
 async def test_its_answers_are_not_kept(gateway: House) -> None:
-    text = await made(gateway, "kept")
+    text = await create_conversation(gateway, "kept")
     gateway.upstream.answer_with(answer(response()))
     for _ in range(2):
         assert (await gateway.ask(conversation=text, model="keeper"))[0] == 200
@@ -332,7 +334,7 @@ async def test_its_answers_are_not_kept(gateway: House) -> None:
 
 
 async def test_items_have_the_providers_ids_again_where_they_are_written(gateway: House) -> None:
-    text = await made(gateway)
+    text = await create_conversation(gateway)
     item = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(PAGE))
     reference = {"type": "item_reference", "id": item}
@@ -364,7 +366,7 @@ async def test_what_is_wrong_is_named_as_its_client_does(
 ) -> None:
     headers = {"x-headrace-deployment": "support-chat"}
 
-    status, body, _ = await about(gateway, method="POST", said=fields, **headers)
+    status, body, _ = await about(gateway, method="POST", request_body=fields, **headers)
 
     assert status in (400, 404), body
     assert body["error"]["param"].startswith(param), body
@@ -372,10 +374,10 @@ async def test_what_is_wrong_is_named_as_its_client_does(
 
 
 async def test_a_key_of_several_deployments_names_one(gateway: House) -> None:
-    status, body, _ = await about(gateway, method="POST", said={})
-    alone, _, _ = await about(gateway, method="POST", said={"other": 1}, key=OTHER)
+    status, body, _ = await about(gateway, method="POST", request_body={})
+    alone, _, _ = await about(gateway, method="POST", request_body={"other": 1}, key=OTHER_KEY)
     chat, refused, _ = await about(
-        gateway, method="POST", said={}, **{"x-headrace-deployment": "chatting"}
+        gateway, method="POST", request_body={}, **{"x-headrace-deployment": "chatting"}
     )
 
     assert (status, body["error"]["param"]) == (400, "deployment")
@@ -391,7 +393,7 @@ async def test_a_key_of_several_deployments_names_one(gateway: House) -> None:
 async def test_what_is_no_such_document_is_the_upstreams_fault(
     ways: list[tuple[str, str, Json | None, Json]], document: Json, gateway: House
 ) -> None:
-    text = await made(gateway)
+    text = await create_conversation(gateway)
     item = await item_of(gateway, text)
     gateway.upstream.answer_with(answer(document))
 
@@ -402,7 +404,7 @@ async def test_what_is_no_such_document_is_the_upstreams_fault(
 
 
 async def test_it_is_explained_and_counted_as_any_call(gateway: House) -> None:
-    value = await made(gateway)
+    value = await create_conversation(gateway)
     _, _, headers = await about(gateway, f"/{value}")
 
     async with gateway.session.get(

@@ -141,12 +141,12 @@ async def test_each_end_is_counted_as_what_it_is(
     gateway.upstream.answer_with(answer(ended) if way == "whole" else stream(events, is_done=False))
     streamed: Json = {"stream": True} if way == "stream" else {}
 
-    got = (
+    received = (
         await chat(gateway, **streamed) if client == "chat" else (await gateway.ask(**streamed))[0]
     )
 
     [record] = await gateway.proxy.sink.wait(1)
-    assert got == (200 if streamed else answered)
+    assert received == (200 if streamed else answered)
     assert (record.outcome, record.billing.source) == (outcome, source)
     [billed] = record.billing.attempts
     assert (billed.result.use, billed.bill.usage.source) == (use, source)
@@ -164,10 +164,10 @@ async def test_each_end_is_counted_as_what_it_is(
 async def test_what_is_not_finished_is_no_answer(status: str, client: str, gateway: House) -> None:
     gateway.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
 
-    got = await chat(gateway) if client == "chat" else (await gateway.ask())[0]
+    received = await chat(gateway) if client == "chat" else (await gateway.ask())[0]
 
     [record] = await gateway.proxy.sink.wait(1)
-    assert (got, record.outcome) == (502, "upstream_error")
+    assert (received, record.outcome) == (502, "upstream_error")
     assert record.error.code == "upstream_invalid_response"
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OLD, OTHER, SECRET, TURNED, House, house, policy
+from tests.dialects.test_leaning import OLD, OTHER_KEY, SECRET, TURNED, House, house, policy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -24,7 +24,7 @@ from tests.doubles import (
 )
 
 TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
-GONE: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
+DELETED: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
 PAGE: Json = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
 FIELDS: Json = {"role": "user", "content": "x"}
 REPLY = response(text_item("Hi."))
@@ -56,7 +56,7 @@ USES = {
     "talk.add": Use("POST", ABOUT + "/items", {"items": [FIELDS]}, PAGE),
     "talk.item": Use("GET", ABOUT + "/items/{talked}", None, text_item("x")),
     "talk.drop": Use("DELETE", ABOUT + "/items/{talked}", None, TALK),
-    "talk.delete": Use("DELETE", ABOUT, None, GONE),
+    "talk.delete": Use("DELETE", ABOUT, None, DELETED),
 }
 VALUES: dict[str, Json] = {
     "whole": {"model": "gpt-4o-mini"},
@@ -97,7 +97,7 @@ async def send(context: House, use: Use, ids: Json, key: str, **headers: str) ->
 async def ids_of(context: House, **request: Any) -> Json:
     """Return the ids that a client is given, by the names of what they are of."""
     item = text_item("See ann@example.com.")
-    full_value = {**WHOLE, "output": [RAN, item]}
+    full_value = {**WITH_CONTAINERS, "output": [RAN, item]}
     ran = [
         {"type": f"response.output_item.{end}", "output_index": 0, "item": RAN}
         for end in ("added", "done")
@@ -146,11 +146,11 @@ async def test_an_id_leads_its_own_key_back_and_nobody_else(
             if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
                 alias = {"x-headrace-deployment": "chat-of-support"}
                 assert (await send(context, use, ids, KEY, **alias))[0] == 200, name
-        await refused(context, ids, OTHER)
+        await refused(context, ids, OTHER_KEY)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
         for name, use in USES.items():
             assert (await send(replica, use, ids, KEY))[0] == 200, name
-        await refused(replica, ids, OTHER)
+        await refused(replica, ids, OTHER_KEY)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as house_after:
         await refused(house_after, ids, KEY)
 
@@ -167,11 +167,11 @@ async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
-        upstream.answer_with(answer(WHOLE))
-        keys = (KEY, OTHER) * 4
+        upstream.answer_with(answer(WITH_CONTAINERS))
+        keys = (KEY, OTHER_KEY) * 4
         at_once = [context.ask(key=key, model="keeper") for key in keys]
         values = [*zip(keys, await asyncio.gather(*at_once), strict=True)]
-        values += [(key, await context.ask(key=key, model="keeper")) for key in (KEY, OTHER)]
+        values += [(key, await context.ask(key=key, model="keeper")) for key in (KEY, OTHER_KEY)]
 
     mine, other_names = (
         {
@@ -179,7 +179,7 @@ async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
             for k, (_, document) in values
             if k == key
         }
-        for key in (KEY, OTHER)
+        for key in (KEY, OTHER_KEY)
     )
     records = await context.proxy.sink.wait(10)
     assert len(mine) == len(other_names) == 1
@@ -195,10 +195,13 @@ async def test_errors_name_the_id_that_the_client_sent(
     async with house(tmp_path / "one", upstream, world(upstream.url)) as context:
         ids = await ids_of(context, **VALUES["whole"])
         for use in USES.values():
-            [named, *_] = [n for n in native if f"{{{n}}}" in f"{use.path} {use.body}"]
-            error = {"error": {"message": f"No '{native[named]}'.", "type": "t"}}
+            [placeholder, *_] = [n for n in native if f"{{{n}}}" in f"{use.path} {use.body}"]
+            error = {"error": {"message": f"No '{native[placeholder]}'.", "type": "t"}}
             status, text = await send(context, use._replace(shown=error, status=404), ids, KEY)
-            assert (status, json.loads(text)["error"]["message"]) == (404, f"No '{ids[named]}'.")
+            assert (status, json.loads(text)["error"]["message"]) == (
+                404,
+                f"No '{ids[placeholder]}'.",
+            )
 
 
 async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -232,7 +235,7 @@ TOOLS: list[Json] = [
     {"type": "code_interpreter", "container": OWN_VALUE},
     {"type": "shell", "environment": {"type": "container_reference", "container_id": OWN_VALUE}},
 ]
-WHOLE = response(RAN, SHELL, SPOKEN, tools=TOOLS[:1])
+WITH_CONTAINERS = response(RAN, SHELL, SPOKEN, tools=TOOLS[:1])
 LISTED = """    passthrough:
       - {path: '/v1/containers/{id}/files/{file}', methods: [GET]}
       - /v1/anything
@@ -264,8 +267,8 @@ async def post(context: House, path: str, body: Json) -> tuple[int, Json]:
 async def test_responses_show_ids_unchanged(
     streamed: bool, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    events = response_events(item_events(0, SPOKEN, "See the ", "file."), document=WHOLE)
-    upstream.answer_with(stream(events, is_done=False) if streamed else answer(WHOLE))
+    events = response_events(item_events(0, SPOKEN, "See the ", "file."), document=WITH_CONTAINERS)
+    upstream.answer_with(stream(events, is_done=False) if streamed else answer(WITH_CONTAINERS))
     request: Json = {"stream": True} if streamed else {}
     async with house(tmp_path / "policies", upstream, listing(upstream.url)) as context:
         status, document = await context.ask(**request)

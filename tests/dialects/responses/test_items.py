@@ -8,22 +8,22 @@ import pytest
 
 from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbers
 from proxy.errors import UpstreamInvalid
-from tests.dialects.test_responses import CALLED
+from tests.dialects.test_responses import FUNCTION_CALL
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
 
 NUMBERS = ("output_index", "content_index", "summary_index", "sequence_number")
-OTHER_DOCUMENT: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
-ITEMS = (text_item("Let me see."), CALLED, OTHER_DOCUMENT)
+OTHER_DOCUMENT: Json = {**FUNCTION_CALL, "id": "fc_2", "call_id": "call_2"}
+ITEMS = (text_item("Let me see."), FUNCTION_CALL, OTHER_DOCUMENT)
 STREAM = response_events(
     item_events(0, ITEMS[0], "Let me ", "see."),
-    item_events(1, CALLED, '{"place":', ' "Paris"}'),
+    item_events(1, FUNCTION_CALL, '{"place":', ' "Paris"}'),
     item_events(2, OTHER_DOCUMENT, '{"place":', ' "Paris"}'),
     document=response(*ITEMS),
 )
 
 
-def without(event: Json, *names: str) -> Json:
+def drop_members(event: Json, *names: str) -> Json:
     return {name: value for name, value in event.items() if name not in names}
 
 
@@ -89,7 +89,7 @@ REFUSAL: Json = {"type": "refusal", "refusal": "No."}
 RICH = response_events(
     thought_events(0, "First.", "Then."),
     parts_events(1, TEXT, TEXT, REFUSAL),
-    item_events(2, CALLED, '{"place":', ' "Paris"}'),
+    item_events(2, FUNCTION_CALL, '{"place":', ' "Paris"}'),
     [{"type": "response.web_search_call.searching", "item_id": "ws_3", "output_index": 3}],
     item_events(4, OTHER_DOCUMENT, '{"place":', ' "Paris"}'),
 )
@@ -104,13 +104,15 @@ RICH = response_events(
 def test_what_is_left_out_is_what_its_server_would_have_said(
     stream: list[Json], left_out: tuple[str, ...]
 ) -> None:
-    assert places(numbered(*(without(event, *left_out) for event in stream))) == places(stream)
+    assert places(numbered(*(drop_members(event, *left_out) for event in stream))) == places(stream)
 
 
 def test_items_without_any_id_are_told_by_their_order() -> None:
-    bare = [without(document, "item_id", *NUMBERS) for document in STREAM]
+    bare = [drop_members(document, "item_id", *NUMBERS) for document in STREAM]
     bare = [
-        {**document, "item": without(document["item"], "id")} if "item" in document else document
+        {**document, "item": drop_members(document["item"], "id")}
+        if "item" in document
+        else document
         for document in bare
     ]
 
@@ -121,7 +123,7 @@ def test_calls_that_take_turns_are_known_by_their_ids() -> None:
     events = [added(0, id="a"), added(1, id="b")]
     events += [delta(name, item_id=name, output_index=index) for index, name in enumerate("ab")] * 2
 
-    results = numbered(*(without(document, "output_index") for document in events))
+    results = numbered(*(drop_members(document, "output_index") for document in events))
 
     assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
 
@@ -130,7 +132,7 @@ def test_an_item_that_nobody_has_added_is_one_of_its_own() -> None:
     events = [added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
     events += [delta("3", item_id="a"), delta("4", item_id="b")]
 
-    results = numbered(*(without(document, "output_index") for document in events))
+    results = numbered(*(drop_members(document, "output_index") for document in events))
 
     assert [document["output_index"] for document in results] == [0, 0, 1, 0, 1]
 
@@ -139,16 +141,19 @@ def test_an_item_may_have_another_id_in_its_events() -> None:
     events = [added(0, id="a"), added(1, id="b"), delta("1", item_id="x"), delta("2", item_id="y")]
     events += [delta("3", item_id="x"), delta("4", item_id="y")]
 
-    results = numbered(*(without(document, "output_index") for document in events))
+    results = numbered(*(drop_members(document, "output_index") for document in events))
 
     assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
 
 
 def test_a_call_may_be_known_by_the_id_of_the_call() -> None:
     events = [added(0, call_id="c1"), added(1, call_id="c2"), delta("1", item_id="c1")]
-    result = {"type": "response.output_item.done", "item": {**CALLED, "id": None, "call_id": "c1"}}
+    result = {
+        "type": "response.output_item.done",
+        "item": {**FUNCTION_CALL, "id": None, "call_id": "c1"},
+    }
 
-    results = numbered(*(without(document, "output_index") for document in [*events, result]))
+    results = numbered(*(drop_members(document, "output_index") for document in [*events, result]))
 
     assert [document["output_index"] for document in results] == [0, 1, 0, 0]
 
@@ -157,7 +162,7 @@ def test_items_of_one_id_are_told_by_their_type() -> None:
     message = {"type": "response.output_item.added", "item": {"type": "message", "id": "x"}}
     text = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
 
-    results = numbered(message, text, without(added(1, id="x"), "output_index"), text)
+    results = numbered(message, text, drop_members(added(1, id="x"), "output_index"), text)
 
     assert [document["output_index"] for document in results] == [0, 0, 1, 0]
 
@@ -186,7 +191,7 @@ def test_numbers_of_any_size_lead_to_none_that_cannot_be_written() -> None:
     maximum = 2**64 - 1
     events = [
         {**added(maximum, id="a"), "sequence_number": maximum},
-        without(added(0), "output_index"),
+        drop_members(added(0), "output_index"),
     ]
 
     results = numbered(*events)
@@ -216,7 +221,7 @@ def test_what_is_kept_of_a_stream_is_bounded() -> None:
 
 
 def test_an_id_that_is_new_with_each_event_is_of_the_item_that_is_open() -> None:
-    events = [without(added(0, id="a"), "output_index")]
+    events = [drop_members(added(0, id="a"), "output_index")]
     events += [delta("1", item_id=f"x{index}") for index in range(3 * MAX_NUMBERED_ITEMS)]
 
     assert {document["output_index"] for document in numbered(*events)} == {0}

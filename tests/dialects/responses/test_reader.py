@@ -21,14 +21,19 @@ from tests.dialects.responses.frames import (
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
 
-CALLED: Json = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1"}
-CALLED |= {"name": "look_up", "arguments": '{"place": "Paris"}'}
+FUNCTION_CALL: Json = {
+    "id": "fc_1",
+    "type": "function_call",
+    "status": "completed",
+    "call_id": "call_1",
+}
+FUNCTION_CALL |= {"name": "look_up", "arguments": '{"place": "Paris"}'}
 MESSAGE = text_item("It is Paris.")
 SPLIT = ({"inspect": True}, {"crossing": True})
 STREAM = response_events(
     item_events(0, MESSAGE, "It is ", "Paris."),
-    item_events(1, CALLED, '{"place":', ' "Paris"}'),
-    document=response(MESSAGE, CALLED),
+    item_events(1, FUNCTION_CALL, '{"place":', ' "Paris"}'),
+    document=response(MESSAGE, FUNCTION_CALL),
 )
 
 
@@ -174,7 +179,7 @@ def test_a_call_without_a_beginning_has_its_name_for_other_clients() -> None:
     assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
 
 
-def more(index: int, text: str = "x") -> Json:
+def text_delta(index: int, text: str = "x") -> Json:
     where = {"item_id": f"i{index}", "output_index": index, "content_index": 0}
     return {"type": "response.output_text.delta", **where, "delta": text}
 
@@ -182,7 +187,7 @@ def more(index: int, text: str = "x") -> Json:
 @for_each(
     ("event", "rule"),
     [
-        (more(0), "continued an output item that had ended"),
+        (text_delta(0), "continued an output item that had ended"),
         (item_events(0, MESSAGE)[0], "began the output item 0 twice"),
         ({"type": "response.completed", "response": {"output": ["x"]}}, "not an object"),
     ],
@@ -195,13 +200,13 @@ def test_an_event_out_of_order_is_refused(event: Json, rule: str, options: Any) 
 
 
 def test_what_follows_the_end_is_left_out() -> None:
-    assert len(read([*STREAM, more(9)])) == len(STREAM)
-    assert len(texts(read([*STREAM, more(9)], inspect=True))) == 2
+    assert len(read([*STREAM, text_delta(9)])) == len(STREAM)
+    assert len(texts(read([*STREAM, text_delta(9)], inspect=True))) == 2
 
 
 def test_open_items_and_parts_are_bounded() -> None:
-    items = [more(index) for index in range(MAX_ITEMS + 1)]
-    parts = [{**more(0), "content_index": index} for index in range(MAX_ITEMS + 1)]
+    items = [text_delta(index) for index in range(MAX_ITEMS + 1)]
+    parts = [{**text_delta(0), "content_index": index} for index in range(MAX_ITEMS + 1)]
 
     for events in (items, parts):
         with pytest.raises(ResponseTooLarge):

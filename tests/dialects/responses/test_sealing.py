@@ -23,8 +23,8 @@ from tests.for_each import for_each
 
 NEW, OLD = "a secret of replicas", "the secret of before"
 IDS = ResponseIds.of([NEW])
-KEPT_AT = ("support-chat", "openai/gpt-4o-mini")
-PLACE = ("support-widget", *KEPT_AT)
+STORED_AT = ("support-chat", "openai/gpt-4o-mini")
+PLACE = ("support-widget", *STORED_AT)
 SEALED = IDS.seal(*PLACE, "resp_1")
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
@@ -35,12 +35,12 @@ def asking(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0])
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,300}", fullmatch=True), st.text(max_size=99))
-def test_what_is_sealed_opens_for_its_key_alone(own: str, key: str) -> None:
-    sealed = IDS.seal(key, *KEPT_AT, own)
+def test_what_is_sealed_opens_for_its_key_alone(native_id: str, key: str) -> None:
+    sealed = IDS.seal(key, *STORED_AT, native_id)
 
     assert sealed.startswith("resp_")
-    assert sealed == IDS.seal(key, *KEPT_AT, own)
-    assert IDS.open(sealed, key) == StateRef(sealed, *KEPT_AT, own)
+    assert sealed == IDS.seal(key, *STORED_AT, native_id)
+    assert IDS.open(sealed, key) == StateRef(sealed, *STORED_AT, native_id)
     assert IDS.open(sealed, key + "x") is None
 
 
@@ -100,7 +100,7 @@ def test_an_old_secret_opens_and_seals_no_more() -> None:
 
     opened = ids.open(given_before, PLACE[0])
 
-    assert opened == StateRef(given_before, *KEPT_AT, "resp_1")
+    assert opened == StateRef(given_before, *STORED_AT, "resp_1")
     assert ids.seal(*PLACE, "resp_1") == SEALED
     assert IDS.open(given_before, PLACE[0]) is None
 
@@ -120,7 +120,7 @@ def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
     answer = collect_texts(native_walk(response(id=sealed), "responses", cut=False))
 
     assert len(sealed) <= 128
-    assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *KEPT_AT, own_string)
+    assert IDS.open(sealed, PLACE[0]) == StateRef(sealed, *STORED_AT, own_string)
     assert sealed not in [text.text for text in answer.texts]
 
 
@@ -166,7 +166,7 @@ def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> Non
 def test_a_call_is_pinned_where_its_id_leads() -> None:
     call = asking(SEALED)
 
-    assert call.state_ref == StateRef(SEALED, *KEPT_AT, "resp_1")
+    assert call.state_ref == StateRef(SEALED, *STORED_AT, "resp_1")
     assert call.deployment == "support-chat"
     assert call.body == {"model": "m"}
 
@@ -216,7 +216,7 @@ def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
 
     for ids in replicas:
         for text in sealed:
-            assert ids.open(text, PLACE[0]) == StateRef(text, *KEPT_AT, "resp_1")
+            assert ids.open(text, PLACE[0]) == StateRef(text, *STORED_AT, "resp_1")
 
 
 def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:

@@ -16,7 +16,7 @@ from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_texts, native_walk, request_texts
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER, House, house
+from tests.dialects.test_leaning import OTHER_KEY, House, house
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -31,8 +31,8 @@ from tests.doubles import (
 from tests.for_each import for_each
 
 IDS = ResponseIds.of(["a secret of replicas"])
-KEPT_AT = ("support-chat", "openai/gpt-4o-mini")
-PLACE = ("support-widget", *KEPT_AT)
+STORED_AT = ("support-chat", "openai/gpt-4o-mini")
+PLACE = ("support-widget", *STORED_AT)
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": []}
 CALL: Json = {
@@ -58,7 +58,7 @@ def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own_text: s
     pin = IDS.open_item(sealed, PLACE[0])
 
     assert pin is not None
-    assert (pin.deployment, pin.target, pin.id) == (*KEPT_AT, own_text)
+    assert (pin.deployment, pin.target, pin.id) == (*STORED_AT, own_text)
     assert sealed.startswith(own_text[: own_text.index("_") + 1] if "_" in own_text else "item_")
     assert own_text not in sealed
     assert IDS.open_item(sealed, "search-box") is None
@@ -103,7 +103,7 @@ def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_ite
     call = asking(reference(first_text), echoed, {"role": "user", "content": "x", "id": "msg_9"})
 
     assert call.state_ref is not None
-    assert (call.state_ref.deployment, call.state_ref.target, call.state_ref.id) == (*KEPT_AT, "")
+    assert (call.state_ref.deployment, call.state_ref.target, call.state_ref.id) == (*STORED_AT, "")
     assert (call.state_ref.client_id, call.state_ref.param) == (first_text, "input.0.id")
     assert call.deployment == "support-chat"
     assert call.item_ids[:2] == ((first_text, "msg_1"), (thought, "rs_1"))
@@ -130,7 +130,7 @@ def test_items_that_are_sent_whole_pin_nothing() -> None:
     assert (call.state_ref, len(call.item_ids)) == (None, 1)
 
 
-OTHER_VALUES = IDS.seal_item("search-box", *KEPT_AT, "rs_" + "0af1" * 12)
+OTHER_VALUES = IDS.seal_item("search-box", *STORED_AT, "rs_" + "0af1" * 12)
 FOREIGN = [
     "rs_" + "0af1" * 12,
     OTHER_VALUES,
@@ -142,7 +142,7 @@ FOREIGN = [
 ]
 
 
-def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
+def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
     call = resolve_state(Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS)
     results: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
     return results
@@ -152,15 +152,17 @@ def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
 def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(text: str) -> None:
     own_value = {**CALL, "id": IDS.seal_item(*PLACE, "fc_1")}
 
-    thought, calls, repeated = sent({**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text})
+    thought, calls, repeated = restored_items(
+        {**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text}
+    )
 
     assert calls == CALL
     assert thought == repeated == {**THOUGHT, "id": thought["id"]}
     assert thought["id"] != text
     assert len(thought["id"]) <= 64
     assert thought["id"].startswith("rs_" if text.startswith("rs_") else "item_")
-    assert thought == sent({**THOUGHT, "id": text})[0]
-    assert thought != sent({**THOUGHT, "id": text}, caller="search-box")[0]
+    assert thought == restored_items({**THOUGHT, "id": text})[0]
+    assert thought != restored_items({**THOUGHT, "id": text}, caller="search-box")[0]
 
 
 def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_its_own() -> None:
@@ -168,7 +170,7 @@ def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_it
     excluded = {name: value for name, value in thought.items() if name != "id"}
     own_value = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
 
-    assert sent({**thought, "id": OTHER_VALUES}, thought, own_value) == [
+    assert restored_items({**thought, "id": OTHER_VALUES}, thought, own_value) == [
         excluded,
         excluded,
         thought,
@@ -178,10 +180,10 @@ def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_it
 def test_an_id_of_no_characters_is_nobodys() -> None:
     item = {**CALL, "id": ""}
 
-    assert sent(item) == [item]
+    assert restored_items(item) == [item]
 
 
-@for_each("place", [("other", KEPT_AT[1]), (KEPT_AT[0], "openai/other")])
+@for_each("place", [("other", STORED_AT[1]), (STORED_AT[0], "openai/other")])
 @for_each("with_response", [False, True])
 def test_all_that_a_call_leans_on_is_kept_in_one_place(
     place: tuple[str, str], with_response: bool
@@ -198,7 +200,7 @@ def test_all_that_a_call_leans_on_is_kept_in_one_place(
 
 @for_each("text", ["", "msg_1", "msg_" + "A" * 40, "x" * 100_000, "é"])
 def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str) -> None:
-    other_text = IDS.seal_item("search-box", *KEPT_AT, "msg_1")
+    other_text = IDS.seal_item("search-box", *STORED_AT, "msg_1")
     for value in (text, other_text):
         with pytest.raises(NotFound) as refused:
             asking({"role": "user", "content": "x"}, reference(value))
@@ -305,7 +307,7 @@ async def test_nobody_refers_to_what_is_anothers_or_forged(gateway: House) -> No
     forged = value[:-1] + ("A" if value[-1] != "A" else "B")
     request_count = len(gateway.upstream.requests)
 
-    for key, text in ((OTHER, value), (KEY, forged), (KEY, "rs_1"), (KEY, "x" * 3000)):
+    for key, text in ((OTHER_KEY, value), (KEY, forged), (KEY, "rs_1"), (KEY, "x" * 3000)):
         for item in (reference(text), {"id": text}):
             assert is_unknown(*await gateway.ask(key=key, input=[item]), text)
     assert len(gateway.upstream.requests) == request_count

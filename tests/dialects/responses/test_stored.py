@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests.conftest import KEY, Proxy
-from tests.dialects.test_leaning import OTHER, SECRET, House, house, policy
+from tests.dialects.test_leaning import OTHER_KEY, SECRET, House, house, policy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
@@ -127,7 +127,7 @@ async def test_nobody_else_reaches_it(
     forged = value[:-1] + ("A" if value[-1] != "A" else "B")
     request_count = len(gateway.upstream.requests)
 
-    for key, text in ((OTHER, value), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
+    for key, text in ((OTHER_KEY, value), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
         status, body, _ = await about(gateway, text, method, suffix, key)
         assert is_unknown(status, body, text), body
     for text in ("%2e%2e", "..%2f", "a%00b", "%ff"):

@@ -9,7 +9,7 @@ import pytest
 from proxy.errors import UpstreamInvalid
 from proxy.types.events import Begin, Delta, End, Finish, Start, Stop, UsageReport
 from tests.dialects.responses.frames import kinds, read, texts, without_bytes, written
-from tests.dialects.responses.test_reader import CALLED, MESSAGE
+from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE
 from tests.dialects.test_responses import streamed
 from tests.doubles import Json, response
 from tests.for_each import for_each
@@ -23,7 +23,7 @@ THOUGHT["summary"] = [
 SEARCH: Json = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}}
 CUSTOM: Json = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "g"}
 CUSTOM["input"] = "x"
-DOCUMENT = response(THOUGHT, SEARCH, MESSAGE, CALLED, CUSTOM)
+DOCUMENT = response(THOUGHT, SEARCH, MESSAGE, FUNCTION_CALL, CUSTOM)
 VALUES = ["Hm.", "So", "It is Paris.", '{"place": "Paris"}', "x"]
 
 
@@ -85,7 +85,7 @@ def test_items_are_objects(output: list[Any]) -> None:
 @for_each("value", [None, 1, "x", [], ["x"], {}, {"type": "output_text", "text": ["x"]}])
 @for_each("options", [{}, {"inspect": True}, {"crossing": True}, {"stream": True}])
 def test_odd_values_in_items_never_break_an_answer(value: Any, options: Any) -> None:
-    for item in (MESSAGE, THOUGHT, CALLED):
+    for item in (MESSAGE, THOUGHT, FUNCTION_CALL):
         for name in item:
             changed = {**item, name: value}
             read([response(changed)], whole=True, **options)

@@ -17,7 +17,7 @@ from tests.dialects.responses.frames import (
     without_bytes,
     written,
 )
-from tests.dialects.responses.test_reader import CALLED, MESSAGE, STREAM
+from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE, STREAM
 from tests.dialects.test_responses import accumulated, streamed
 from tests.doubles import item_events, response, response_events
 from tests.for_each import for_each
@@ -49,7 +49,7 @@ def test_from_the_first_event_without_bytes_all_are_written(index: int) -> None:
 
     raw = written(frames)
 
-    assert accumulated(raw)["output"] == [MESSAGE, CALLED]
+    assert accumulated(raw)["output"] == [MESSAGE, FUNCTION_CALL]
     assert [event["type"] for event in streamed(raw)] == [event["type"] for event in STREAM]
 
 
@@ -148,7 +148,7 @@ def test_stream_becomes_a_whole_answer(options: dict[str, bool]) -> None:
 
     full_value = orjson.loads(written(without_bytes(frames) if options else frames, is_whole=True))
 
-    assert full_value["output"] == [MESSAGE, CALLED]
+    assert full_value["output"] == [MESSAGE, FUNCTION_CALL]
 
 
 def test_a_whole_answer_passes_as_it_came() -> None:

@@ -26,20 +26,22 @@ from tests.doubles import (
 from tests.for_each import for_each
 
 HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
-ASKED: Json = {
+REQUEST: Json = {
     "model": "gpt-4o-mini",
     "max_tokens": 64,
     "messages": [{"role": "user", "content": "Name the capital of France."}],
 }
 THOUGHT = {"type": "thinking", "thinking": "France, hm.", "signature": "c2lnbmVk"}
-CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"place": "Paris"}}
+TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"place": "Paris"}}
 
 
 async def ask(
     client: ClientSession, to: str | None = None, **options: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = HEADERS | ({"x-headrace-deployment": to} if to else {})
-    async with client.post("/v1/messages", headers=headers, json={**ASKED, **options}) as response:
+    async with client.post(
+        "/v1/messages", headers=headers, json={**REQUEST, **options}
+    ) as response:
         return response.status, await response.read(), _lower(response)
 
 
@@ -90,8 +92,8 @@ def _grow(block: Json, delta: Json) -> None:
 
 
 SERVER: Json = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
-FOUND: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1"}
-FOUND |= {"content": [{"type": "web_search_result", "url": "https://a.test", "title": "A"}]}
+SEARCH_RESULT: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1"}
+SEARCH_RESULT |= {"content": [{"type": "web_search_result", "url": "https://a.test", "title": "A"}]}
 CITED = {"type": "char_location", "cited_text": "Paris", "document_index": 0}
 STREAM = message_events(
     block_events(
@@ -102,7 +104,7 @@ STREAM = message_events(
         {"type": "signature_delta", "signature": "c2lnbmVk"},
     ),
     block_events(1, SERVER, {"type": "input_json_delta", "partial_json": '{"query": "x"}'}),
-    block_events(2, FOUND),
+    block_events(2, SEARCH_RESULT),
     block_events(
         3,
         {"type": "text", "text": "", "citations": []},
@@ -112,7 +114,7 @@ STREAM = message_events(
     ),
     block_events(
         4,
-        {**CALLED, "input": {}},
+        {**TOOL_USE, "input": {}},
         {"type": "input_json_delta", "partial_json": ""},
         {"type": "input_json_delta", "partial_json": '{"place": "Paris"}'},
     ),
@@ -122,7 +124,9 @@ STREAM = message_events(
 
 
 async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    text = json.dumps(message(THOUGHT, SERVER, FOUND, CALLED, container={"id": "c"}, new=[1]))
+    text = json.dumps(
+        message(THOUGHT, SERVER, SEARCH_RESULT, TOOL_USE, container={"id": "c"}, new=[1])
+    )
     upstream.answer_with(answer(text.encode()))
     request: Json = {
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
@@ -131,8 +135,8 @@ async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUp
         "tools": [{"type": "web_search_20250305", "name": "web_search"}],
         "unheard_of": {"a": [1]},
         "messages": [
-            *ASKED["messages"],
-            {"role": "assistant", "content": [THOUGHT, CALLED]},
+            *REQUEST["messages"],
+            {"role": "assistant", "content": [THOUGHT, TOOL_USE]},
             {
                 "role": "user",
                 "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}],
@@ -145,7 +149,7 @@ async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUp
     assert (status, raw) == (200, text.encode())
     assert "x-headrace-warning" not in headers
     [sent_value] = upstream.requests
-    assert sent_value.json == {**ASKED, **request, "model": "anthropic-model"}
+    assert sent_value.json == {**REQUEST, **request, "model": "anthropic-model"}
 
 
 async def test_errors_are_anthropics(client: ClientSession, upstream: ScriptedUpstream) -> None:
@@ -204,7 +208,7 @@ async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
     assert sent_value.json["container"] == skills
 
 
-LOOK_UP = {"role": "assistant", "content": [CALLED]}
+LOOK_UP = {"role": "assistant", "content": [TOOL_USE]}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
 UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
 
@@ -215,7 +219,13 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
         ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 2^53"),
         ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
         (
-            {"messages": [*ASKED["messages"], LOOK_UP, {"role": "user", "content": [UNREADABLE]}]},
+            {
+                "messages": [
+                    *REQUEST["messages"],
+                    LOOK_UP,
+                    {"role": "user", "content": [UNREADABLE]},
+                ]
+            },
             None,
             "messages.2.content.0: this value is not supported",
         ),
@@ -260,7 +270,7 @@ async def test_unknown_path(path: str, headers: dict[str, str], client: ClientSe
     assert response.headers["request-id"] == fields["request_id"]
 
 
-COUNTED: Json = {"model": "gpt-4o-mini", "messages": ASKED["messages"], "system": "Be brief."}
+COUNTED: Json = {"model": "gpt-4o-mini", "messages": REQUEST["messages"], "system": "Be brief."}
 
 
 async def count(
@@ -315,7 +325,7 @@ async def test_picture_is_not_text(client: ClientSession, upstream: ScriptedUpst
 
 
 @pytest.mark.parametrize(
-    ("told", "status"),
+    ("script", "status"),
     [
         (answer({"input_tokens": "14"}), 502),
         (answer({"type": "message"}), 502),
@@ -323,9 +333,9 @@ async def test_picture_is_not_text(client: ClientSession, upstream: ScriptedUpst
     ],
 )
 async def test_what_is_no_count_is_an_error(
-    told: Any, status: int, client: ClientSession, upstream: ScriptedUpstream
+    script: Any, status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(told)
+    upstream.answer_with(script)
 
     answered, raw, _ = await count(client, "via-anthropic")
 
@@ -344,7 +354,7 @@ async def test_an_upstream_is_told_a_version_whatever_the_client_says(
     headers = {"x-api-key": KEY, "x-headrace-deployment": "via-anthropic"}
     headers |= {} if text is None else {"anthropic-version": text}
 
-    async with client.post("/v1/messages", headers=headers, json=ASKED) as response:
+    async with client.post("/v1/messages", headers=headers, json=REQUEST) as response:
         assert response.status == 200
 
     [request] = upstream.requests
@@ -352,7 +362,7 @@ async def test_an_upstream_is_told_a_version_whatever_the_client_says(
     assert "anthropic-beta" not in request.headers
 
 
-PASSED = {
+FORWARDED_HEADERS = {
     "anthropic-beta": "context-1m-2025-08-07, effort-2025-11-24",
     "anthropic-dangerous-direct-browser-access": "true",
     "anthropic-feature-of-next-year": "on",
@@ -373,13 +383,18 @@ async def test_headers_of_the_vendor_reach_its_upstreams_alone(
 ) -> None:
     is_vendor = deployment == "via-anthropic"
     upstream.answer_with(answer(message() if is_vendor else chat()))
-    headers = {"x-api-key": KEY, "x-headrace-deployment": deployment, **PASSED, **KEPT_BACK}
+    headers = {
+        "x-api-key": KEY,
+        "x-headrace-deployment": deployment,
+        **FORWARDED_HEADERS,
+        **KEPT_BACK,
+    }
 
-    async with client.post("/v1/messages", headers=headers, json=ASKED) as response:
+    async with client.post("/v1/messages", headers=headers, json=REQUEST) as response:
         assert response.status == 200
 
     sent_body = upstream.requests[-1].headers
-    expected = PASSED | {"anthropic-version": "2023-06-01"} if is_vendor else {}
+    expected = FORWARDED_HEADERS | {"anthropic-version": "2023-06-01"} if is_vendor else {}
     assert {
         name: sent_body[name] for name in sent_body if name.startswith("anthropic-")
     } == expected

@@ -13,7 +13,7 @@ NAMES = list("fgabcde")  # deployments come before models
 LIST: Json = {"object": "list", "data": [{"id": name, "created": 0} for name in NAMES]}
 
 
-def asked(**parameters: object) -> RequestHead:
+def models_head(**parameters: object) -> RequestHead:
     pairs = tuple((name, str(value)) for name, value in parameters.items())
     return RequestHead("anthropic", "models", "/v1/models", "req_1", parameters=pairs)
 
@@ -24,7 +24,7 @@ def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
     observed: list[str] = []
     options: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
     while True:
-        page = convert_models(asked(limit=limit, **options), LIST)
+        page = convert_models(models_head(limit=limit, **options), LIST)
         names = [model["id"] for model in page["data"]]
         observed = [*observed, *names] if cursor == "after_id" else [*names, *observed]
         if not page["has_more"]:
@@ -35,7 +35,7 @@ def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
 
 
 def test_behind_the_last_there_is_an_empty_page() -> None:
-    assert convert_models(asked(after_id="z"), LIST) == {
+    assert convert_models(models_head(after_id="z"), LIST) == {
         "data": [],
         "has_more": False,
         "first_id": None,
@@ -44,13 +44,13 @@ def test_behind_the_last_there_is_an_empty_page() -> None:
 
 
 def test_page_behind_an_unknown_model_has_the_later_names() -> None:
-    page = convert_models(asked(after_id="bb"), LIST)
+    page = convert_models(models_head(after_id="bb"), LIST)
 
     assert [model["id"] for model in page["data"]] == ["f", "g", "c", "d", "e"]
 
 
 def test_model_says_when_it_was_created() -> None:
-    model = convert_models(asked(), {"id": "a/b", "object": "model", "created": 86_400})
+    model = convert_models(models_head(), {"id": "a/b", "object": "model", "created": 86_400})
 
     assert model == {
         "type": "model",
@@ -63,12 +63,12 @@ def test_model_says_when_it_was_created() -> None:
 
 @pytest.mark.parametrize("limit", ["1", "1000", "00020"])
 def test_a_page_of_a_size_passes(limit: str) -> None:
-    check_page(asked(limit=limit))
+    check_page(models_head(limit=limit))
 
 
 @for_each("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
 def test_a_page_of_no_size_is_refused(limit: str) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_page(asked(limit=limit))
+        check_page(models_head(limit=limit))
 
     assert refused.value.param == "limit"

@@ -113,8 +113,12 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
         {"x_portkey_config": '{"virtual_key": 1}'},
         {"x_portkey_config": '{"targets": [{"virtual_key": "a"}, {"virtual_key": "b"}]}'},
         *(
-            {"x_portkey_config": dumps({"strategy": {"mode": mode}, "targets": targets, **more})}
-            for mode, targets, more in (
+            {
+                "x_portkey_config": dumps(
+                    {"strategy": {"mode": mode}, "targets": targets, **config_fields}
+                )
+            }
+            for mode, targets, config_fields in (
                 ("fallback", PAIR, {}),
                 ("conditional", PAIR, {}),
                 ("loadbalance", PAIR, {"api_key": "sk"}),
@@ -188,7 +192,7 @@ async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
         assert "nobody-has-it" in event["error"]["message"]
 
 
-def said(
+def hook_verdict(
     verdict: Any, action: Action = "flag", stage: Stage = "input", error: str | None = None
 ) -> tuple[Stage, GuardResult]:
     results = {} if verdict in ("passed", "failed", "not_applicable") else {"email": 1}
@@ -198,7 +202,7 @@ def said(
 
 
 def test_a_guard_is_a_hook_with_one_check() -> None:
-    results = hook_results([said("flagged"), said("passed", "block", "output")])
+    results = hook_results([hook_verdict("flagged"), hook_verdict("passed", "block", "output")])
 
     [failed], [pending] = results["before_request_hooks"], results["after_request_hooks"]
     assert (failed["id"], failed["verdict"], failed["deny"]) == ("mails", False, False)
@@ -215,13 +219,15 @@ def test_a_guard_is_a_hook_with_one_check() -> None:
 
 
 def test_a_text_that_was_masked_has_passed_transformed() -> None:
-    [hook] = hook_results([said("masked", "mask")])["before_request_hooks"]
+    [hook] = hook_results([hook_verdict("masked", "mask")])["before_request_hooks"]
 
     assert (hook["verdict"], hook["transformed"]) == (True, True)
 
 
 def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
-    [hook] = hook_results([said("failed", error="ZeroDivisionError")])["before_request_hooks"]
+    [hook] = hook_results([hook_verdict("failed", error="ZeroDivisionError")])[
+        "before_request_hooks"
+    ]
 
     [check] = hook["checks"]
     assert (hook["verdict"], check["verdict"]) == (True, False)
@@ -232,9 +238,17 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
     ("verdicts", "code"),
     [
         ([], 200),
-        ([said("passed"), said("not_applicable"), said("failed"), said("masked", "mask")], 200),
-        ([said("passed"), said("flagged")], HOOK_FAILED),
-        ([said("flagged", stage="output")], HOOK_FAILED),
+        (
+            [
+                hook_verdict("passed"),
+                hook_verdict("not_applicable"),
+                hook_verdict("failed"),
+                hook_verdict("masked", "mask"),
+            ],
+            200,
+        ),
+        ([hook_verdict("passed"), hook_verdict("flagged")], HOOK_FAILED),
+        ([hook_verdict("flagged", stage="output")], HOOK_FAILED),
     ],
 )
 def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
@@ -244,7 +258,7 @@ def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
 
 
 def test_a_block_ends_a_stream_that_has_begun_and_one_in_shadow_lets_it_pass() -> None:
-    stage, block = said("blocked", "block", "output")
+    stage, block = hook_verdict("blocked", "block", "output")
 
     assert status([(stage, block)], flagged=False) == 200
     assert status([(stage, block._replace(shadow=True))], flagged=False) == HOOK_FAILED

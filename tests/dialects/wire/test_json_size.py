@@ -22,8 +22,8 @@ def exactly(value: object) -> int:
 
 
 @given(JSON, st.integers(1, 9))
-def test_values_are_counted_as_they_are_read(whole: object, piece: int) -> None:
-    raw = json.dumps(whole).encode()
+def test_values_are_counted_as_they_are_read(value: object, piece: int) -> None:
+    raw = json.dumps(value).encode()
     exact = exactly(json.loads(raw))
 
     assert values_of(json.loads(raw)) == exact

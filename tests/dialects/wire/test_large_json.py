@@ -44,7 +44,7 @@ def read_in_pieces(raw: bytes, size: int) -> Any:
     return PieceReader(decode_pieces(raw, size), request_json._decoder, size).read()
 
 
-def told(read: Any, *requests: Any) -> Any:
+def read_outcome(read: Any, *requests: Any) -> Any:
     try:
         full_value = read(*requests)
         orjson.dumps(full_value)
@@ -62,21 +62,21 @@ def test_it_is_written_as_by_the_writer_in_c(value: Any, size: int) -> None:
 def test_it_is_read_as_by_the_reader_in_c(value: Any, asc: bool, indent: int, size: int) -> None:
     raw = json.dumps(value, ensure_ascii=asc, indent=indent).encode("utf-8", "surrogatepass")
 
-    assert told(read_in_pieces, raw, size) == told(request_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(request_json._read_small, raw)
 
 
 @given(DOCUMENTS, SIZES)
 def test_what_is_no_json_is_refused_alike(text: str, size: int) -> None:
     raw = text.encode("utf-8", "surrogatepass")
 
-    assert told(read_in_pieces, raw, size) == told(request_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(request_json._read_small, raw)
 
 
 @given(st.binary(max_size=60), SIZES)
 def test_bytes_that_are_no_utf_8_are_refused_alike(raw: bytes, size: int) -> None:
     raw = b'{"a": "' + raw + b'"}'
 
-    assert told(read_in_pieces, raw, size) == told(request_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(request_json._read_small, raw)
 
 
 @given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))

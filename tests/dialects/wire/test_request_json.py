@@ -18,7 +18,7 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 JSON_TEXTS = st.dictionaries(st.text(), JSON_VALUES).map(
-    lambda each: json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode(
+    lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(
         errors="surrogatepass"
     )
 )
@@ -48,7 +48,7 @@ def test_it_is_refused(raw: bytes) -> None:
         read_json(raw)
 
 
-def told(raw: bytes) -> str:
+def read_outcome(raw: bytes) -> str:
     try:
         return repr(read_json(raw))
     except BadRequest as refused:
@@ -62,7 +62,7 @@ def told(raw: bytes) -> str:
 @example(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}")
 @given(st.one_of(JSON_TEXTS, st.lists(st.sampled_from(PARTS)).map(b"".join)))
 def test_what_is_written_as_we_write_it_is_read_as_anything_else(raw: bytes) -> None:
-    item, other_item = (told(data).partition(" (line") for data in (raw, raw + b" "))
+    item, other_item = (read_outcome(data).partition(" (line") for data in (raw, raw + b" "))
     assert item[:2] == other_item[:2]  # so we write nothing
 
 

@@ -45,7 +45,7 @@ STRANGE = {
 }
 
 
-def told(documents: Documents, raw: bytes) -> tuple[Any, str]:
+def read_outcome(documents: Documents, raw: bytes) -> tuple[Any, str]:
     """Return what is read, without what made it large, and the code where it is refused."""
     try:
         document = documents.read(raw)
@@ -64,7 +64,7 @@ def small_and_large(value: str) -> tuple[bytes, bytes]:
 def test_strange_json_is_read_alike(value: str) -> None:
     small, large = small_and_large(value)
 
-    assert told(Documents(), large) == told(Documents(), small)
+    assert read_outcome(Documents(), large) == read_outcome(Documents(), small)
 
 
 @given(
@@ -73,7 +73,7 @@ def test_strange_json_is_read_alike(value: str) -> None:
 def test_any_text_is_read_or_refused_alike(text: str) -> None:
     small, large = small_and_large(text)
 
-    assert told(Documents(), large) == told(Documents(), small)
+    assert read_outcome(Documents(), large) == read_outcome(Documents(), small)
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES | NUMBERS | st.lists(NUMBERS)), SIZES)

@@ -37,12 +37,14 @@ def wait_ms(outcome: LimitDecision) -> int:
     amount=st.integers(1, 5000),
     window=st.integers(1, 4000),
     burst=st.integers(1, 5000),
-    asked=st.lists(st.integers(1, 5000), min_size=1, max_size=20),
+    request_times=st.lists(st.integers(1, 5000), min_size=1, max_size=20),
 )
-def test_retry_after_is_exact(amount: int, window: int, burst: int, asked: list[int]) -> None:
+def test_retry_after_is_exact(
+    amount: int, window: int, burst: int, request_times: list[int]
+) -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("team", KINDS["tokens"], amount, window, burst)
-    for number, count in enumerate(asked):
+    for number, count in enumerate(request_times):
         outcome = admit(store, f"call-{number}", limit, min(count, burst))
         if outcome.admitted:
             continue
@@ -216,14 +218,14 @@ def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
 
 @given(
     parts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=12),
-    late=st.integers(0, 5),
+    late_cost=st.integers(0, 5),
 )
-def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late: int) -> None:
+def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late_cost: int) -> None:
     store, spend, pending = Clock().memory(), 0, []
     for number, (estimate, actual) in enumerate(parts):
         if store.admit_sync(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:
             pending.append((f"call-{number}", actual))
-        if len(pending) > late:
+        if len(pending) > late_cost:
             name, cost = pending.pop(0)
             store.settle_sync(name, [cost])
             store.settle_sync(name, [cost])

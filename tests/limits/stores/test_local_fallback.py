@@ -32,7 +32,7 @@ def admitted(fallback: LocalFallback, limit: Limit, times: int, amount: int = 1)
     return sum(fallback.admit(f"call-{n}", call_claims).admitted for n in range(times))
 
 
-def seen(clock: Clock, limit: Limit, used: int) -> LimitDecision:
+def observe(clock: Clock, limit: Limit, used: int) -> LimitDecision:
     store = clock.memory()
     store.admit_sync("all", claims((limit, used)))
     return store.admit_sync("last", claims((limit, 0)))
@@ -48,7 +48,7 @@ def test_it_bears_its_share_of_what_all_have_used() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
         fallback = alone(clock, replicas=2)
-        fallback.observe(seen(clock, limit, 90))
+        fallback.observe(observe(clock, limit, 90))
 
         assert admitted(fallback, limit, 100) == 5
 
@@ -57,7 +57,7 @@ def test_what_has_drained_or_ended_since_is_not_borne() -> None:
     clock = Clock()
     for limit, later, remaining in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
         fallback = alone(clock)
-        fallback.observe(seen(clock, limit, 90))
+        fallback.observe(observe(clock, limit, 90))
         clock.ms += later
 
         assert admitted(fallback, limit, 200) == remaining
@@ -122,7 +122,7 @@ class World:
 @for_each(
     ("steps", "losses"),
     [
-        ([{"fresh": each} for each in (True, False, True, False, True)], [0, 0, 1, 0, 1]),
+        ([{"fresh": is_fresh} for is_fresh in (True, False, True, False, True)], [0, 0, 1, 0, 1]),
         ([{"fresh": True}, {"fresh": True, "later": RESET_MS - CLOCK_TOLERANCE_MS}], [0, 0]),
         ([{"fresh": True, "wait": 10}, {"fresh": True}], [0, 0]),
         ([{"fresh": True}, {"fresh": True, "scope": "key:other"}], [0, 0]),

@@ -196,7 +196,7 @@ async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) ->
 
 async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -> None:
     """It is as if the store was away for a moment: with keys on both sides no script runs."""
-    call_claims, to = claims((BUDGET, 100), (PLACES, 0)), _other(cluster)
+    call_claims, to = claims((BUDGET, 100), (PLACES, 0)), _other_member(cluster)
 
     async def call(store: CounterStore, number: int) -> None:
         assert (await store.admit(f"call-{number}", call_claims)).admitted
@@ -244,6 +244,6 @@ def _key() -> str:
     return ClaimEncoder(time.time).keys("", ())[0]
 
 
-def _other(cluster: Cluster) -> Member:
+def _other_member(cluster: Cluster) -> Member:
     first_member = owner(cluster)
     return next(member for member in cluster.members if member is not first_member)

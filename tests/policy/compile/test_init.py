@@ -115,7 +115,7 @@ def test_the_shipped_policies_are_good() -> None:
     assert sorted(snapshot.deployments) == ["compare", "search-answers", "support-chat"]
 
 
-ALIKE: Json = {
+SIMILAR_KEYS: Json = {
     "upstreams": {"one": {"dialect": "openai", "base_url": "https://one.test"}},
     "tags": {"team": ["support", "search"]},
     "keys": {
@@ -150,10 +150,10 @@ ALIKE: Json = {
 
 
 def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: Path) -> None:
-    (tmp_path / "policies.yaml").write_text(json.dumps(ALIKE))
+    (tmp_path / "policies.yaml").write_text(json.dumps(SIMILAR_KEYS))
     keys = read_folder(tmp_path, None).keys
 
-    assert [key.name for key in keys.values()] == list(ALIKE["keys"])
+    assert [key.name for key in keys.values()] == list(SIMILAR_KEYS["keys"])
     assert keys["second"].deployments is keys["third"].deployments
     assert keys["second"].deployments is not keys["first"].deployments
     assert (keys["second"].may_refresh, keys["may"].may_refresh) == (False, True)
@@ -166,7 +166,7 @@ def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: P
 @pytest.mark.parametrize("policies", ["shipped", "own"])
 def test_compiling_leaves_no_reference_cycles(policies: str, tmp_path: Path) -> None:
     if policies == "own":
-        (tmp_path / "policies.yaml").write_text(json.dumps(ALIKE))
+        (tmp_path / "policies.yaml").write_text(json.dumps(SIMILAR_KEYS))
     folder = Path("policies") if policies == "shipped" else tmp_path
     read_folder(folder, {})  # what is made once for all
     gc.collect()

@@ -23,7 +23,7 @@ FACTS = Facts(
     headers={"x-canary": "yes"},
     received_at=datetime(2026, 11, 20, 23, 30, tzinfo=UTC),  # a Friday
 )
-AROUND = """
+BASE_FOLDER = """
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 tags: {team: [support, search], env: [prod]}
 keys:
@@ -36,7 +36,7 @@ deployments:
 
 def section(folder: Path, *rules: dict[str, Any], **policy: Any) -> PolicyRules:
     config = {"public": {"rules": list(rules), "match": "all", **policy}}
-    (folder / "around.yaml").write_text(AROUND)
+    (folder / "around.yaml").write_text(BASE_FOLDER)
     (folder / "rules.yaml").write_text(yaml.safe_dump({"policies": config}))
     [snapshot] = read_folder(folder, {}).deployments["support-chat"].sections
     return snapshot

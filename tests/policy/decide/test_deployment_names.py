@@ -205,7 +205,7 @@ EMBEDDINGS: Json = {"object": "list", "data": [DATA], "model": "m", "usage": USA
 BY_ENDPOINT = {"/chat/completions": chat(), "/completions": legacy(), "/responses": response()}
 
 
-def without(failing: str) -> Script:
+def failing_script(failing: str) -> Script:
     """Answer each request, but those to the upstream of the failing target."""
     upstream, _, _ = failing.partition("/")
 
@@ -221,7 +221,7 @@ def without(failing: str) -> Script:
 @pytest.mark.parametrize("failing", [EU, US])
 async def test_failover_answers(failing: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Each way to ask is tried often enough that the failing target is asked first by some."""
-    upstream.answer_with(without(failing))
+    upstream.answer_with(failing_script(failing))
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         for name, ask in ASKS.items():
             statuses: Counter[int] = Counter()

@@ -63,7 +63,7 @@ def widget(snapshot: Snapshot) -> VirtualKey:
     return key
 
 
-def asked(deployment: str, *, day: int = 1, **fields: Any) -> Call:
+def completion_call(deployment: str, *, day: int = 1, **fields: Any) -> Call:
     return sample_call(
         {"model": deployment, "prompt": "Hi", **fields}, {}, POSITION.replace(day=day)
     )
@@ -78,10 +78,14 @@ def models(plan: Plan) -> list[str]:
 
 
 def test_targets_without_a_price_in_force_are_left_out(snapshot: Snapshot) -> None:
-    assert models(decided(snapshot, asked("strict"))) == ["gpt-4o-mini", "spare"]
-    assert models(decided(snapshot, asked("strict", day=2))) == ["gpt-4o-mini", "later", "spare"]
-    assert models(decided(snapshot, asked("spared"))) == ["spare"]
-    assert models(decided(snapshot, asked("lenient"))) == ["smol"]
+    assert models(decided(snapshot, completion_call("strict"))) == ["gpt-4o-mini", "spare"]
+    assert models(decided(snapshot, completion_call("strict", day=2))) == [
+        "gpt-4o-mini",
+        "later",
+        "spare",
+    ]
+    assert models(decided(snapshot, completion_call("spared"))) == ["spare"]
+    assert models(decided(snapshot, completion_call("lenient"))) == ["smol"]
 
 
 def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
@@ -91,17 +95,17 @@ def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
 
 
 def test_equals_without_a_price_are_none(snapshot: Snapshot) -> None:
-    leg = decided(snapshot, asked("level")).model_calls[0]
+    leg = decided(snapshot, completion_call("level")).model_calls[0]
 
     assert ([t.model for t in leg.targets], leg.pool_size) == (["gpt-4o-mini", "spare"], 1)
 
 
 def test_a_call_that_nobody_could_price_is_refused(snapshot: Snapshot) -> None:
-    refusal = decided(snapshot, asked("never")).refusal
+    refusal = decided(snapshot, completion_call("never")).refusal
 
     assert refusal is not None
     assert (refusal.rule, refusal.status) == ("unpriced", 403)
-    assert decided(snapshot, asked("lenient")).refusal is None
+    assert decided(snapshot, completion_call("lenient")).refusal is None
 
 
 BUDGET = """\
@@ -147,7 +151,8 @@ def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
 
 def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -> None:
     spared, never = (
-        explain(snapshot, widget(snapshot), asked(name)).text() for name in ("spared", "never")
+        explain(snapshot, widget(snapshot), completion_call(name)).text()
+        for name in ("spared", "never")
     )
 
     assert "openai/spare (fallback; USD per million tokens: input 1, output 2)" in spared

@@ -31,7 +31,7 @@ from proxy.types import Endpoint, ParameterOverrides, RuleRefusal, Target, Upstr
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
-HERE, THERE = (
+NEAR_ROUTES, FAR_ROUTES = (
     Routes((Target(UP, name),), Candidates((Target(UP, name),)), {}) for name in ("here", "there")
 )
 SPARE = (Target(UP, "spare"),)
@@ -58,16 +58,19 @@ def followed(*rules: Rule, first_only: bool = False) -> Any:
 
 def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
     effects = followed(
-        rule("a", NEVER, routes=THERE),
+        rule("a", NEVER, routes=FAR_ROUTES),
         rule("b", changes=ParameterOverrides({"temperature": 0.1})),
         rule(
-            "c", routes=HERE, model="smol", changes=ParameterOverrides({"temperature": 0.9, "n": 1})
+            "c",
+            routes=NEAR_ROUTES,
+            model="smol",
+            changes=ParameterOverrides({"temperature": 0.9, "n": 1}),
         ),
-        rule("d", routes=THERE, model="large", fallback=()),
+        rule("d", routes=FAR_ROUTES, model="large", fallback=()),
     )
 
     assert effects.rules == ("b", "c", "d")
-    assert (effects.routes, effects.model, effects.fallback) == (HERE, "smol", None)
+    assert (effects.routes, effects.model, effects.fallback) == (NEAR_ROUTES, "smol", None)
     assert effects.changes.set == {"temperature": 0.1, "n": 1}
 
 
@@ -94,10 +97,10 @@ def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) 
 @for_each(
     ("rules", "fallback", "by"),
     [
-        ([{"routes": HERE}, {"fallback": SPARE}], None, None),
-        ([{"routes": HERE, "fallback": ()}, {"fallback": SPARE}], (), "0"),
-        ([{"fallback": SPARE}, {"routes": HERE}], SPARE, "0"),
-        ([{"routes": HERE, "fallback": SPARE}, {"routes": THERE}], SPARE, "0"),
+        ([{"routes": NEAR_ROUTES}, {"fallback": SPARE}], None, None),
+        ([{"routes": NEAR_ROUTES, "fallback": ()}, {"fallback": SPARE}], (), "0"),
+        ([{"fallback": SPARE}, {"routes": NEAR_ROUTES}], SPARE, "0"),
+        ([{"routes": NEAR_ROUTES, "fallback": SPARE}, {"routes": FAR_ROUTES}], SPARE, "0"),
         ([{"model": "m"}, {"fallback": SPARE}], SPARE, "1"),
     ],
 )

@@ -42,7 +42,7 @@ def problems(folder: Path) -> tuple[Problem, ...]:
     return check_folder(folder, {"OPENAI_API_KEY": "sk-1"}).errors
 
 
-def told(folder: Path) -> set[str]:
+def messages_of(folder: Path) -> set[str]:
     result = {f"{item.path}: {item.message}" for item in problems(folder)}
     return {
         re.sub(r"\. (Did you mean|Available:|Allowed:|Add it under) .*", "", item)
@@ -58,13 +58,13 @@ def told_of(folder: Path, text: str) -> list[str]:
 @for_each("file", WRONG, ids=lambda file: file.stem)
 def test_no_file_hides_what_is_wrong_in_another(file: Path, tmp_path: Path) -> None:
     (tmp_path / file.name).write_text(file.read_text())
-    alone = told(tmp_path)
+    alone = messages_of(tmp_path)
 
     (tmp_path / "zz.yaml").write_text(NOWHERE)
 
     unknown = UPSTREAM if file.stem == "section-that-is-a-list" else set()
-    assert told(tmp_path) >= TOLD_OF_NOWHERE - unknown
-    assert told(tmp_path) >= alone
+    assert messages_of(tmp_path) >= TOLD_OF_NOWHERE - unknown
+    assert messages_of(tmp_path) >= alone
 
 
 @for_each(
@@ -163,7 +163,7 @@ keys:
     assert told_paths >= {
         *("keys.k.deployments[0]", "keys.k.tags.team", "keys.k.may[0]", "keys.l.deployments[0]")
     }
-    assert not any("same key" in item for item in told(tmp_path))
+    assert not any("same key" in item for item in messages_of(tmp_path))
 
 
 @pytest.mark.parametrize("address", ["", "base_url: 'ftp://x', ", "base_url: 5, "])
@@ -219,7 +219,7 @@ def parts(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
         yield from parts(item, (*path, key))
 
 
-def at(data: Any, path: KeyPath) -> Any:
+def value_at(data: Any, path: KeyPath) -> Any:
     for part in path:
         data = data[part]
     return data
@@ -233,9 +233,9 @@ def test_a_part_of_a_wrong_type_is_all_that_is_told(example: str, tmp_path: Path
     data = read(tmp_path).document.data
     for path in parts(data):
         changed = deepcopy(data)
-        at(changed, path[:-1])[path[-1]] = [[7]]
+        value_at(changed, path[:-1])[path[-1]] = [[7]]
         file.write_text(json.dumps(changed))
-        local, removed = path_text(path), json.dumps(at(data, path))
+        local, removed = path_text(path), json.dumps(value_at(data, path))
         for item in problems(tmp_path):
             nearby = item.path.startswith(local) or local.startswith(item.path)
             names = re.findall(r"['\"](.*?)['\"]", item.message)

@@ -149,27 +149,27 @@ def test_check_is_linear_in_each_part(part: str, tmp_path: Path) -> None:
     assert lines(lambda: check_folder(large, {})) < steps * LINEAR
 
 
-SOON = "delayed by a word or two, and longer only while text may become a finding"
+SHORT_DELAY = "delayed by a word or two, and longer only while text may become a finding"
 CASES = {
     "{guard: keywords, words: [hippo]}": (
         "keywords withholds the last 6 characters of streamed text",
-        SOON,
+        SHORT_DELAY,
     ),
     "{guard: urls, deny: [mill.example]}": (
         "urls withholds text that may become a finding, up to 2048 characters",
-        SOON,
+        SHORT_DELAY,
     ),
     "{guard: toxicity, action: block}": (
         "toxicity withholds text that may become a finding, up to 80 characters",
-        SOON,
+        SHORT_DELAY,
     ),
     "{guard: system_prompt}": (
         "system_prompt withholds text that may become a finding, up to 288 characters",
-        SOON,
+        SHORT_DELAY,
     ),
     "{guard: injection, action: block}": (
         "injection withholds text that may become a finding, up to 480 characters",
-        SOON,
+        SHORT_DELAY,
     ),
     "{guard: length, characters: 9}": (
         "length withholds streamed responses until their end",
@@ -201,10 +201,10 @@ def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
     lines = [line for line in delay_notes(snapshot) if line.startswith("search-answers:")]
 
     events = CASES[guard]
-    assert lines == ([f"search-answers: {name}" for name in _said(*events)] if events else [])
+    assert lines == ([f"search-answers: {name}" for name in _notes(*events)] if events else [])
 
 
-def _said(holds: str, output: str) -> tuple[str, str]:
+def _notes(holds: str, output: str) -> tuple[str, str]:
     return f"output guard {holds}", f"streamed responses are {output}"
 
 
@@ -219,13 +219,13 @@ RESULT: dict[str, dict[str, Any]] = {
 }
 
 
-def made(kind: str) -> GuardRule:
+def rule_of(kind: str) -> GuardRule:
     keys = KINDS[kind].Keys(**RESULT[kind])
     detector: Any = KINDS[kind].make(keys, NO_CONTEXT)
     return GuardRule(kind, detector, cased=KINDS[kind].cased)
 
 
-RULES = [*map(made, RESULT)]
+RULES = [*map(rule_of, RESULT)]
 
 
 @settings(deadline=None)

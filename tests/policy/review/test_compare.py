@@ -197,7 +197,7 @@ policies:
 
 
 @pytest.fixture
-async def both(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
+async def with_candidate(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy whose candidate has rules, and no longer knows the key of the search box."""
     candidate = tmp_path / "candidate"
     candidate.mkdir()
@@ -219,39 +219,41 @@ async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
         return response.status
 
 
-async def told(proxy: Proxy, path: str) -> str:
+async def read_admin(proxy: Proxy, path: str) -> str:
     async with ClientSession(base_url=proxy.admin) as client, client.get(path) as response:
         return await response.text()
 
 
-async def test_a_call_of_several_models_is_counted_once(both: Proxy) -> None:
+async def test_a_call_of_several_models_is_counted_once(with_candidate: Proxy) -> None:
     body = {"model": ["first", "second"], "prompt": "Hi"}
     headers = {"authorization": f"Bearer {KEY}", "x-request-id": "call-1"}
     async with (
-        ClientSession(base_url=both.url) as client,
+        ClientSession(base_url=with_candidate.url) as client,
         client.post("/v1/completion", headers=headers, json=body) as response,
     ):
         assert response.status == 200
-    await both.sink.wait(1)
+    await with_candidate.sink.wait(1)
 
     counted = 'headrace_candidate_decisions_total{kind="parameters",rule="default/wide"} 1.0'
-    assert counted in await told(both, "/metrics")
-    text = await told(both, "/candidate")
+    assert counted in await read_admin(with_candidate, "/metrics")
+    text = await read_admin(with_candidate, "/candidate")
     assert "parameters: differs for 1 call (changed by rule default/wide)" in text
 
 
-async def test_counts_divergences_by_rule(both: Proxy, upstream: ScriptedUpstream) -> None:
+async def test_counts_divergences_by_rule(
+    with_candidate: Proxy, upstream: ScriptedUpstream
+) -> None:
     statuses = [
-        await ask(both, "support-chat", "call-1"),
-        await ask(both, "resilient", "call-2"),
-        await ask(both, "search-answers", "call-3"),
-        await ask(both, "search-answers", "call-4", key="hr-search-key"),
+        await ask(with_candidate, "support-chat", "call-1"),
+        await ask(with_candidate, "resilient", "call-2"),
+        await ask(with_candidate, "search-answers", "call-3"),
+        await ask(with_candidate, "search-answers", "call-4", key="hr-search-key"),
     ]
-    await both.sink.wait(4)
+    await with_candidate.sink.wait(4)
 
     assert statuses == [200, 200, 200, 200]
     assert all("max_tokens" not in request.json for request in upstream.requests)
-    metrics = await told(both, "/metrics")
+    metrics = await read_admin(with_candidate, "/metrics")
     counted = 'headrace_candidate_decisions_total{{kind="{}",rule="{}"}} 1.0'
     for kind, rule in [
         ("parameters", "default/short"),
@@ -262,13 +264,13 @@ async def test_counts_divergences_by_rule(both: Proxy, upstream: ScriptedUpstrea
         assert counted.format(kind, rule) in metrics
 
 
-async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) -> None:
-    await ask(both, "support-chat", "call-1")
-    await ask(both, "support-chat", "call-2")
-    await both.sink.wait(2)
+async def test_examples_are_told_with_what_was_and_what_would_be(with_candidate: Proxy) -> None:
+    await ask(with_candidate, "support-chat", "call-1")
+    await ask(with_candidate, "support-chat", "call-2")
+    await with_candidate.sink.wait(2)
 
-    text = await told(both, "/candidate")
-    of_one = await told(both, "/explain/call-1")
+    text = await read_admin(with_candidate, "/candidate")
+    of_one = await read_admin(with_candidate, "/explain/call-1")
 
     assert "parameters: differs for 2 calls (changed by rule default/short)" in text
     assert "call: call-2 (no max_tokens -> max_tokens 5)" in text
@@ -288,7 +290,7 @@ async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpst
         assert await ask(proxy, "search-answers", "call-2", key="nobody") == 401
         await proxy.sink.wait(2)
 
-        text = await told(proxy, "/candidate")
+        text = await read_admin(proxy, "/candidate")
 
     assert "key: differs for 1 call" in text
     assert "unknown -> key search-box" in text
@@ -305,7 +307,7 @@ async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUp
         await ask(proxy, "support-chat", "call-1")
         await proxy.sink.wait()
 
-        assert "max_tokens 5" in await told(proxy, "/candidate")
+        assert "max_tokens 5" in await read_admin(proxy, "/candidate")
 
 
 async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
@@ -330,7 +332,10 @@ async def test_reports_removed_key(fields: str, tmp_path: Path, upstream: Script
         assert await ask(proxy, "support-chat", "call-1") == 200
         await proxy.sink.wait()
 
-        of_all, of_one = await told(proxy, "/candidate"), await told(proxy, "/explain/call-1")
+        of_all, of_one = (
+            await read_admin(proxy, "/candidate"),
+            await read_admin(proxy, "/explain/call-1"),
+        )
 
     why = "expired at 2026-01-02 00:00 UTC" if fields == "expires" else "revoked"
     assert "key: differs for 1 call" in of_all
@@ -357,7 +362,7 @@ async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedU
         ):
             assert response.status == 200
         await proxy.sink.wait(1)
-        output = await told(proxy, "/candidate")
+        output = await read_admin(proxy, "/candidate")
 
     assert [request.json["model"] for request in upstream.requests] == ["x"]
     assert "differs for" not in output

@@ -73,7 +73,9 @@ def snapshot(folder: Path) -> Snapshot:
     return read_folder(folder, {})
 
 
-def told(snapshot: Snapshot, deployment: str = "support-chat", **fields: Any) -> CallExplanation:
+def explain_call(
+    snapshot: Snapshot, deployment: str = "support-chat", **fields: Any
+) -> CallExplanation:
     headers = fields.pop("headers", {})
     key = snapshot.key_named("widget")
     assert key is not None
@@ -87,7 +89,7 @@ def about(explanation: CallExplanation, subject: str) -> Decision:
 
 
 def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
-    text = told(
+    text = explain_call(
         snapshot, max_tokens=500, headers={"x-headrace-tags": "feature=help,env=dev"}
     ).text()
 
@@ -164,11 +166,11 @@ def test_impossible_call_is_refused(limit: str, fields: str, decided: str, tmp_p
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
 
-    assert decided in told(snapshot, max_tokens=1000).text().splitlines()[-1]
+    assert decided in explain_call(snapshot, max_tokens=1000).text().splitlines()[-1]
 
 
 def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> None:
-    rules = about(told(snapshot, headers={"x-region": "eu"}), "rules")
+    rules = about(explain_call(snapshot, headers={"x-region": "eu"}), "rules")
 
     assert rules.parts[0].reason == "targets eu/m; cap max_tokens 100"
     assert rules.parts[5].reason is not None
@@ -181,7 +183,7 @@ def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: P
     text = POLICIES.replace("    extends: house\n", f"    extends: house\n{guard}")
     (tmp_path / "p.yaml").write_text(text)
 
-    guards = about(told(read_folder(tmp_path, {})), "guards")
+    guards = about(explain_call(read_folder(tmp_path, {})), "guards")
 
     texts = [part.result for part in guards.parts]
     assert texts.count("images, audio and files: rejected") == refused
@@ -192,7 +194,7 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
     later = "{name: calm, fallback: [{upstream: openai, model: spare}]}"
     (tmp_path / "p.yaml").write_text(POLICIES.replace(calm, later))
 
-    explained = told(read_folder(tmp_path, {}), headers={"x-region": "eu"})
+    explained = explain_call(read_folder(tmp_path, {}), headers={"x-region": "eu"})
 
     assert (
         "fallback openai/spare (no effect: public/europe chooses the targets)" in explained.text()
@@ -212,7 +214,7 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
             "when: {stream: true}", f"when: {{not: {{all: [{{stream: true}}, {when[6:]}]}}}}"
         )
         (folder / "p.yaml").write_text(text)
-        texts.append(told(read_folder(folder, {})).text().splitlines()[1:])
+        texts.append(explain_call(read_folder(folder, {})).text().splitlines()[1:])
 
     assert texts[0] == texts[1]
 
@@ -228,7 +230,7 @@ def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
     ],
 )
 def test_says_why_target_is_used(deployment: str, whys: list[str], snapshot: Snapshot) -> None:
-    targets = about(told(snapshot, deployment), "targets")
+    targets = about(explain_call(snapshot, deployment), "targets")
 
     assert [(part.reason or "").partition(";")[0] for part in targets.parts] == whys
 

@@ -278,8 +278,8 @@ REMAINDER = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 deployments: {chat: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}]}}
 """
-ONE, TWO = "1" * 64, "2" * 64
-OLD = f"sha256: [{{digest: {ONE}, until: 2026-06-29}}"
+FIRST_DIGEST, SECOND_DIGEST = "1" * 64, "2" * 64
+OLD = f"sha256: [{{digest: {FIRST_DIGEST}, until: 2026-06-29}}"
 REJECTED = "so every call with it is rejected"
 EXPIRED = f"keys.old.expires: the key expired at 2026-07-01 00:00 UTC, {REJECTED}"
 REVOKED = f"keys.old: the key is revoked, {REJECTED}"
@@ -299,29 +299,33 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
 @for_each(
     ("old", "revoked", "text"),
     [
-        (f"sha256: {ONE}", "", []),
-        (f"sha256: {ONE}, expires: 2026-07-01", "", []),
-        (f"sha256: {ONE}, expires: 2026-06-30", "", [EXPIRED]),
+        (f"sha256: {FIRST_DIGEST}", "", []),
+        (f"sha256: {FIRST_DIGEST}, expires: 2026-07-01", "", []),
+        (f"sha256: {FIRST_DIGEST}, expires: 2026-06-30", "", [EXPIRED]),
         (f"{OLD}]", "", [f"keys.old.sha256: the key expired at 2026-06-30 00:00 UTC, {REJECTED}"]),
-        (f"{OLD}, {TWO}]", "", []),
-        (f"sha256: {ONE}", "revoked: [old]", [REVOKED]),
-        (f"sha256: {ONE}", f"revoked: [{ONE}]", [REVOKED]),
-        (f"sha256: [{ONE}, {TWO}]", f"revoked: [{ONE}]", []),
-        (f"{OLD}]", f"revoked: [{ONE}]", [PAIR]),
-        (f"sha256: {ONE}, expires: 2026-06-30", "revoked: [old]", [PAIR]),
+        (f"{OLD}, {SECOND_DIGEST}]", "", []),
+        (f"sha256: {FIRST_DIGEST}", "revoked: [old]", [REVOKED]),
+        (f"sha256: {FIRST_DIGEST}", f"revoked: [{FIRST_DIGEST}]", [REVOKED]),
+        (f"sha256: [{FIRST_DIGEST}, {SECOND_DIGEST}]", f"revoked: [{FIRST_DIGEST}]", []),
+        (f"{OLD}]", f"revoked: [{FIRST_DIGEST}]", [PAIR]),
+        (f"sha256: {FIRST_DIGEST}, expires: 2026-06-30", "revoked: [old]", [PAIR]),
         (
-            f"{OLD}, {TWO}]",
-            f"revoked: [{TWO}]",
+            f"{OLD}, {SECOND_DIGEST}]",
+            f"revoked: [{SECOND_DIGEST}]",
             [f"keys.old.sha256: all secrets of the key are revoked or expired, {REJECTED}"],
         ),
-        (f"sha256: [{ONE}, {TWO}], expires: 2026-06-30", f"revoked: [{ONE}]", [EXPIRED]),
         (
-            f"sha256: {ONE}",
+            f"sha256: [{FIRST_DIGEST}, {SECOND_DIGEST}], expires: 2026-06-30",
+            f"revoked: [{FIRST_DIGEST}]",
+            [EXPIRED],
+        ),
+        (
+            f"sha256: {FIRST_DIGEST}",
             "revoked: [ol]",
             ['revoked[0]: key "ol" does not exist. This entry has no effect. Did you mean "old"?'],
         ),
-        (f"sha256: {ONE}", "revoked: [of-another-time]", []),
-        (f"sha256: {ONE}", f"revoked: [{'1' * 63}e]", []),
+        (f"sha256: {FIRST_DIGEST}", "revoked: [of-another-time]", []),
+        (f"sha256: {FIRST_DIGEST}", f"revoked: [{'1' * 63}e]", []),
     ],
 )
 def test_warns_of_unusable_key(old: str, revoked: str, text: list[str], tmp_path: Path) -> None:

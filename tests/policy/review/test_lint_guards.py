@@ -28,10 +28,10 @@ policies:
       - {guard: webhook, url: 'https://guard.example.test', secret: '${S}'}
       - {guard: presidio, url: 'http://localhost:3000'}
 """.replace("AAAA", "0" * 64).replace("PRICE", "{input: 1, output: 2}")
-AGAIN = "has guards that call the same deployment. Calls made by guards are not inspected."
+CALLS_ITSELF = "has guards that call the same deployment. Calls made by guards are not inspected."
 
 
-def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
+def warnings_of(folder: Path, *changes: tuple[str, str]) -> list[str]:
     text = POLICIES
     for old, new in changes:
         assert old in text
@@ -43,7 +43,7 @@ def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
 
 
 def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
-    assert found(tmp_path) == []
+    assert warnings_of(tmp_path) == []
 
 
 @for_each(
@@ -52,12 +52,12 @@ def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
         (
             ("policy: judging", "policy: public"),
             2,
-            f'.public.output[0].deployment: deployment "judge-smol" {AGAIN}',
+            f'.public.output[0].deployment: deployment "judge-smol" {CALLS_ITSELF}',
         ),
         (
             ("[{guard: secrets}]", "[{guard: secrets}, {guard: bias, deployment: support-chat}]"),
             3,
-            f'.judging.input[1].deployment: deployment "support-chat" {AGAIN}',
+            f'.judging.input[1].deployment: deployment "support-chat" {CALLS_ITSELF}',
         ),
         (
             (
@@ -65,14 +65,14 @@ def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
                 "{match: all, rules: [{name: r, input: [{guard: bias, deployment: judge-smol}]}]}",
             ),
             None,
-            f'.judging.rules[0].input[0].deployment: deployment "judge-smol" {AGAIN}',
+            f'.judging.rules[0].input[0].deployment: deployment "judge-smol" {CALLS_ITSELF}',
         ),
     ],
 )
 def test_warns_of_guards_that_call_themselves(
     change: tuple[str, str], count: int | None, finding: str, tmp_path: Path
 ) -> None:
-    text = [item.partition(": policies")[2] for item in found(tmp_path, change)]
+    text = [item.partition(": policies")[2] for item in warnings_of(tmp_path, change)]
     text = [item for item in text if "judging" not in item or ".judging." in finding]
 
     assert finding in text
@@ -82,6 +82,8 @@ def test_warns_of_guards_that_call_themselves(
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])
 def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) -> None:
     nearby = "https://guard" if kind == "webhook" else "http://localhost:3000"
-    [text] = found(tmp_path, (nearby, "http://guard" if kind == "webhook" else "http://p.test"))
+    [text] = warnings_of(
+        tmp_path, (nearby, "http://guard" if kind == "webhook" else "http://p.test")
+    )
 
     assert text.endswith(".url: does not use https: all texts are sent unencrypted")

@@ -43,7 +43,7 @@ SECOND = "policies.public.rules[1]:"
 TARGET = "targets: [{upstream: one, model: n, price: {input: 1, output: 1}}]"
 
 
-def found(folder: Path, *rules: str, match: str = "all", fields: str = "") -> list[str]:
+def warnings_of(folder: Path, *rules: str, match: str = "all", fields: str = "") -> list[str]:
     lines = "\n".join(f"      - {{name: r{i}, {rule}}}" for i, rule in enumerate(rules))
     text = POLICIES.replace("MATCH", match).replace("RULES", lines) + fields
     (folder / "p.yaml").write_text(text)
@@ -55,7 +55,7 @@ def found(folder: Path, *rules: str, match: str = "all", fields: str = "") -> li
 
 def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) -> None:
     assert (
-        found(
+        warnings_of(
             tmp_path,
             "when: {key: widget}, cap: {max_tokens: 9}",
             f"when: {{stream: true}}, {TARGET}",
@@ -121,13 +121,13 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
     ],
 )
 def test_likely_mistake(match: str, rules: tuple[str, ...], finding: str, tmp_path: Path) -> None:
-    assert found(tmp_path, *rules, match=match) == [finding]
+    assert warnings_of(tmp_path, *rules, match=match) == [finding]
 
 
 def test_a_rule_in_shadow_hides_nothing(tmp_path: Path) -> None:
     rules = ("mode: shadow, refuse: No.", "when: {stream: true}, cap: {n: 1}")
 
-    assert found(tmp_path, *rules) == found(tmp_path, *rules, match="first") == []
+    assert warnings_of(tmp_path, *rules) == warnings_of(tmp_path, *rules, match="first") == []
 
 
 def test_a_policy_that_nobody_follows_is_told(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ WARNED = (
     ],
 )  # fmt: skip
 def test_warns_of_tight_limit(rules: tuple[str, ...], result: str | None, tmp_path: Path) -> None:
-    warnings = found(tmp_path, *rules)
+    warnings = warnings_of(tmp_path, *rules)
 
     if result is None:
         assert warnings == []
@@ -213,7 +213,7 @@ def read(path: Path, rules: Iterable[str], deployments: Iterable[str]) -> Snapsh
     return read_folder(path, None)
 
 
-def many(path: Path, size: int) -> Snapshot:
+def large_folder(path: Path, size: int) -> Snapshot:
     """Return as many deployments as rules. The limit of the last rule alone is too small."""
     tokens = [9000] * (size - 1) + [800]
     rules = [RULE % (n, n, n, maximum) for n, maximum in enumerate(tokens)]
@@ -226,7 +226,10 @@ def findings(snapshot: Snapshot) -> list[str]:
 
 
 def test_limits_are_inspected_in_linear_time(tmp_path: Path) -> None:
-    small, large = many(tmp_path / "small", SIZE), many(tmp_path / "large", SIZE * TIMES)
+    small, large = (
+        large_folder(tmp_path / "small", SIZE),
+        large_folder(tmp_path / "large", SIZE * TIMES),
+    )
     assert [text.partition("reserves: ")[2][:11] for text in findings(small)] == ["1033 tokens"]
 
     steps = lines(lambda: findings(small))

@@ -28,7 +28,7 @@ from tests.doubles import (
 )
 from tests.upstream.test_client import raw, stall
 
-SOON = Timeouts(connect=1, first_byte=0.1, idle=0.1, total=2)
+SHORT_TIMEOUTS = Timeouts(connect=1, first_byte=0.1, idle=0.1, total=2)
 PATIENT = Timeouts(connect=2, first_byte=5, idle=5, total=5)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
@@ -38,10 +38,10 @@ async def ask(
     http: HttpClient, url: str, timeouts: Timeouts = PATIENT, body: bytes = b"{}"
 ) -> bytes:
     async with await http.post(url, {"x": "y"}, body, timeouts) as reply:
-        return await whole(reply)
+        return await read_body(reply)
 
 
-async def whole(reply: HttpReply) -> bytes:
+async def read_body(reply: HttpReply) -> bytes:
     return await reply.body(2**30)
 
 
@@ -143,7 +143,7 @@ async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUps
     assert upstream.connections == 2
 
 
-LATE = {
+SILENT_SCRIPTS = {
     "no head": (hang(), "first_byte"),
     "half a head": (stall(b"HTTP/1.1 200 OK\r\ncon"), "first_byte"),
     "only interim responses": (stall(b"HTTP/1.1 100 Continue\r\n\r\n"), "first_byte"),
@@ -153,7 +153,9 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize(("script", "phase"), [pytest.param(*v, id=k) for k, v in LATE.items()])
+@pytest.mark.parametrize(
+    ("script", "phase"), [pytest.param(*v, id=k) for k, v in SILENT_SCRIPTS.items()]
+)
 async def test_silence_is_bounded_in_each_phase(
     script: Script, phase: str, http: HttpClient, upstream: ScriptedUpstream
 ) -> None:
@@ -162,7 +164,7 @@ async def test_silence_is_bounded_in_each_phase(
 
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(UpstreamTimeout) as timeout_error:
-            await ask(http, upstream.url, SOON)
+            await ask(http, upstream.url, SHORT_TIMEOUTS)
         await upstream.requests[0].closed.wait()
 
     assert timeout_error.value.code == f"upstream_{phase}_timeout"
@@ -216,7 +218,7 @@ async def test_later_request_may_be_shorter(http: HttpClient, upstream: Scripted
     await ask(http, upstream.url)
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(UpstreamTimeout):
-            await ask(http, upstream.url, SOON)
+            await ask(http, upstream.url, SHORT_TIMEOUTS)
 
 
 BROKEN = {
@@ -294,7 +296,7 @@ async def test_leaving_early_cuts_reply(http: HttpClient, upstream: ScriptedUpst
 async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        await whole(reply)
+        await read_body(reply)
 
     reply.finish()
     with pytest.raises(RuntimeError):

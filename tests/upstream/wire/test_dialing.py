@@ -26,7 +26,7 @@ from tests.upstream.wire.test_name_cache import Book
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
 
 
-def left(connection: Connection) -> None:
+def close_abruptly(connection: Connection) -> None:
     return None
 
 
@@ -38,7 +38,7 @@ async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
 
 async def dialed_by(names: NameCache, port: int, patience: float = 2.0) -> str:
     dialer = Dialer(Trust(None), names)
-    connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, left)
+    connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, close_abruptly)
     address = connection.peer
     connection.abort()
     return address
@@ -193,13 +193,13 @@ async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> N
     trust, context = Trust(None), system_context()
     turns = 0
 
-    async def others() -> None:
+    async def count_turns() -> None:
         nonlocal turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    others_at_work = asyncio.create_task(others())
+    others_at_work = asyncio.create_task(count_turns())
     first_context, *extra = await asyncio.gather(*(trust.context() for _ in range(3)))
     others_at_work.cancel()
 

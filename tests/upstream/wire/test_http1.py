@@ -232,7 +232,7 @@ class Read:
     fault: bool
     ended: bool
     keeps: bool
-    whole: bool
+    is_complete: bool
 
 
 def read(pieces: list[bytes]) -> Read:
@@ -244,7 +244,7 @@ def read(pieces: list[bytes]) -> Read:
             fault = True
             break
     values = (response.head, b"".join(body), fault, response.ended, response.can_reuse_connection)
-    return Read(*values, whole=not fault and response.close())
+    return Read(*values, is_complete=not fault and response.close())
 
 
 def in_chunks(parts: list[bytes], extension: str, trailers: str) -> bytes:
@@ -260,12 +260,12 @@ counted = st.binary(max_size=60).map(
     lambda body: HEAD + f"content-length: {len(body)}\r\n\r\n".encode() + body
 )
 until_close = st.binary(max_size=60).map(lambda body: HEAD + b"\r\n" + body)
-whole = st.one_of(chunked, counted, until_close)
+complete_response = st.one_of(chunked, counted, until_close)
 interim = st.integers(0, 3).map(lambda count: INTERIM * count)
 surplus = st.sampled_from([b"", b"EXTRA", b"\r\n", HEAD])
 mutated = st.builds(
     lambda raw, at, junk: raw[: at % (len(raw) + 1)] + junk + raw[at % (len(raw) + 1) + 1 :],
-    whole,
+    complete_response,
     st.integers(0, 200),
     st.binary(max_size=3),
 )
@@ -276,7 +276,7 @@ def cut(raw: bytes, places: list[int]) -> list[bytes]:
     return [raw[a:b] for a, b in pairwise(edges)]
 
 
-@given(interim, whole, surplus, st.lists(st.integers(0, 400), max_size=12))
+@given(interim, complete_response, surplus, st.lists(st.integers(0, 400), max_size=12))
 def test_cuts_change_nothing(before: bytes, raw: bytes, after: bytes, places: list[int]) -> None:
     sent_data = before + raw + after
 
@@ -297,13 +297,13 @@ def test_any_cut_of_damaged_bytes_gives_the_same_good_part(raw: bytes, places: l
     assert read([raw[n : n + 1] for n in range(len(raw))]) == at_once
 
 
-@given(whole, st.integers(0, 400))
+@given(complete_response, st.integers(0, 400))
 def test_a_response_that_is_broken_off_is_not_whole(raw: bytes, at: int) -> None:
     end = raw.find(b"\r\n\r\n") + 4
     until_the_end = b"chunked" not in raw[:end] and b"content-length" not in raw[:end]
     stored_count = at % max(len(raw), 1)
 
-    assert read([raw[:stored_count]]).whole is (until_the_end and stored_count >= end)
+    assert read([raw[:stored_count]]).is_complete is (until_the_end and stored_count >= end)
 
 
 @for_each(
@@ -333,5 +333,5 @@ def test_a_head_is_bounded_however_it_comes() -> None:
 def test_interim_responses_are_bounded() -> None:
     final = HEAD + b"content-length: 0\r\n\r\n"
 
-    assert read([INTERIM * MAX_INTERIM + final]).whole
+    assert read([INTERIM * MAX_INTERIM + final]).is_complete
     assert read([INTERIM * (MAX_INTERIM + 1) + final]).fault

@@ -46,7 +46,7 @@ async def used(connection: Connection) -> None:
     await connection.head(2)
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not true():  # noqa: ASYNC110  # nothing tells of it
             await asyncio.sleep(0.005)
@@ -146,7 +146,7 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
     await used(lent)
     pool.give_back(origin, lent)
 
-    await until(lambda: pool.idle == 0)
+    await wait_until(lambda: pool.idle == 0)
     assert await pool.take(origin, 1) is not lent
     pool.close()
 
@@ -177,7 +177,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
     await used(lent)
     pool.give_back(origin, lent)
 
-    await until(lambda: pool.idle == 0)
+    await wait_until(lambda: pool.idle == 0)
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
@@ -239,7 +239,7 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
     pool.finish(origin, connection)
     assert (pool.in_use, pool.idle) == (1, 0)
     ends.set()
-    await until(lambda: pool.idle == 1)
+    await wait_until(lambda: pool.idle == 1)
     assert await pool.take(origin, 2) is connection
     pool.close()
 
@@ -257,7 +257,7 @@ async def test_endless_response_is_cut(remainder: bytes, upstream: ScriptedUpstr
         async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
             await reply.read()
             reply.finish()
-        await until(lambda: http.open == 0)
+        await wait_until(lambda: http.open == 0)
 
 
 async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
@@ -278,7 +278,7 @@ async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstre
     async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
         asking = asyncio.create_task(ask(http, upstream.url, Timeouts()))
-        await until(lambda: len(upstream.requests) == 2)
+        await wait_until(lambda: len(upstream.requests) == 2)
 
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[1].closed.wait()

@@ -24,7 +24,7 @@ from tests.conftest import Proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.passthrough.world import BEARER, running
 from tests.servers import eventually
-from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends, whole
+from tests.upstream.wire.test_connection import OK, PATIENT, ask, read_body, sends
 
 MIB = 1024 * 1024
 SIZE = 64 * MIB
@@ -313,7 +313,7 @@ async def test_early_response_ends_the_connection(http: HttpClient) -> None:
     body = b"x" * 2**26
     async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, future):
         async with await http.post(url, {}, body, PATIENT) as reply:
-            assert (reply.status, await whole(reply)) == (413, b"ok")
+            assert (reply.status, await read_body(reply)) == (413, b"ok")
         async with asyncio.timeout(PATIENCE_S):
             assert await future < len(body)
 
