@@ -79,18 +79,6 @@ def test_a_claim_larger_than_the_limit_is_refused_for_good(limit: Limit) -> None
     assert outcome.refusal.retry_after_s is None
 
 
-def test_a_rate_is_settled_to_what_was_used() -> None:
-    clock = Clock()
-    store, limit = clock.memory(), Limit("team", KINDS["tokens"], 100, 60)
-    admit(store, "less", limit, 50)
-    admit(store, "more", limit, 20)
-    store.settle_sync("less", [10])
-    store.settle_sync("more", [95])
-
-    assert used(store, limit) == 105
-    assert wait_ms(admit(store, "next", limit)) == 3600
-
-
 def test_what_has_drained_is_not_given_back_for_others_may_have_used_it() -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("team", KINDS["requests"], 100, 60)

@@ -26,7 +26,7 @@ from proxy.types.outcome import LimitDecision
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
-from tests.limits.world import MONTH, PLACES, REQUESTS, claims
+from tests.limits.world import MONTH, PLACES, claims
 from tests.servers import Cluster, Server, eventually
 
 BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
@@ -198,21 +198,6 @@ async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
         outcome = await node.store.admit("next", call_claims)
         assert [standing.used for standing in outcome.standings] == [240, 1]
         assert outcome.standings[0].is_fresh
-
-
-async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) -> None:
-    other_limit = replace(BUDGET, name="other")
-    async with instance(server) as node:
-        for number in range(3):
-            await node.store.admit(f"before-{number}", claims((BUDGET, 100), (REQUESTS, 1)))
-        assert node.lost == []
-        with server.admin as admin:
-            admin.flushall()
-
-        await node.store.admit("after", claims((BUDGET, 100), (other_limit, 100), (REQUESTS, 1)))
-        await node.store.admit("next", claims((BUDGET, 100)))
-
-    assert [claim.limit for claim in node.lost] == [BUDGET]
 
 
 async def test_ledger_spend_counts_during_outage(server: Server) -> None:

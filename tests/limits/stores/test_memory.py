@@ -91,14 +91,6 @@ def test_asking_twice_for_a_call_charges_it_once() -> None:
     assert [standing.used for standing in standings] == [60, 1]
 
 
-def test_scopes_have_counters_of_their_own() -> None:
-    store = Clock().memory()
-    for number, scope in enumerate("xyz"):
-        assert store.admit_sync(f"call-{number}", claims((MONTH, 100), scope=scope)).admitted
-
-    assert not store.admit_sync("more", claims((MONTH, 1), scope="x")).admitted
-
-
 def test_what_was_billed_is_known_up_to_a_most() -> None:
     billed = BillingOwners(max_owners=3)
     for number in range(5):

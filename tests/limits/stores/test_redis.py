@@ -128,21 +128,6 @@ def test_memory_and_redis_agree_on_any_sequence(
     asyncio.run(run())
 
 
-async def test_admitting_and_settling_are_one_round_trip_each(server: Server) -> None:
-    call_claims = claims((REQUESTS, 1), (TOKENS, 1), (MONTH, 1), (PLACES, 1))
-    async with shared(server) as store:
-        await store.read(call_claims)
-        trips_before = server.trips()
-        for number in range(10):
-            await store.admit(f"call-{number}", call_claims)
-            await store.settle(f"call-{number}", [1, 0, 1, 1])
-
-        assert server.trips() - trips_before == 20
-        trips_before = server.trips()
-        await asyncio.gather(*(store.admit(f"more-{n}", call_claims) for n in range(128)))
-        assert server.trips() - trips_before <= 4
-
-
 async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: Server) -> None:
     async with shared(shared_server) as store:
         await store.admit("first", claims((MONTH, 1)))
@@ -280,17 +265,6 @@ async def test_spend_of_an_outage_is_counted_once(
         missing = unsent if is_begun and not is_lost else 0
         [standing] = await single_store.read(claims((MONTH, 0)))
         assert standing.used == sum(rows.values()) - missing
-
-
-async def test_a_server_that_is_restarted_is_found_again(server: Server) -> None:
-    async with shared(server) as store:
-        await store.admit("before", claims((MONTH, 10)))
-        server.kill()
-        with pytest.raises(StoreUnavailable):
-            await store.admit("none", claims((MONTH, 10)))
-        server.start()
-
-        assert (await store.admit("after", claims((MONTH, 10)))).admitted
 
 
 async def test_the_url_names_a_user_and_no_error_names_the_password(server: Server) -> None:

@@ -19,8 +19,6 @@ from proxy.limits.stores.redis_script import (
     ClaimEncoder,
     Reply,
     ScriptCall,
-    encode,
-    encode_list,
 )
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.types.limit import Limit
@@ -147,13 +145,6 @@ def test_all_keys_have_one_hash_tag(scope: str) -> None:
 
     assert len(set(keys)) == 3
     assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
-
-
-def test_claims_are_numbers_alone() -> None:
-    text = ClaimEncoder(Clock().seconds).claims(claims((REQUESTS, 2), (PLACES, 1)))
-
-    assert json.loads(text) == [[2, 0, 1, 100, 0, 600, 1], [1, 0, 3, 100, 0, 30_000]]
-    assert json.loads(encode("settle", 0, text, encode_list([1, 1])))[3] == [1, 1]
 
 
 def test_the_windows_of_a_budget_are_told_anew_when_one_ends() -> None:
