@@ -28,10 +28,10 @@ from tests.conftest import running_proxy, world
 from tests.dialects.responses.test_items import (
     NUMBERS,
     RICH,
+    drop_members,
     numbered,
     parts_events,
     thought_events,
-    without,
 )
 from tests.dialects.test_responses import streamed
 from tests.doubles import (
@@ -271,7 +271,9 @@ def _is_thought(events: Sequence[Json]) -> bool:
 
 def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json]:
     """Return events without some of their numbers, each in its turn without others."""
-    return [without(event, *left_out[index % len(left_out)]) for index, event in enumerate(events)]
+    return [
+        drop_members(event, *left_out[index % len(left_out)]) for index, event in enumerate(events)
+    ]
 
 
 @given(scripts(), LEFT_OUT)
@@ -306,7 +308,7 @@ def test_writes_events_for_any_kind_of_id(script: list[Json], ids: list[object])
 
 @pytest.mark.parametrize("left_out", [(), NUMBERS], ids=["numbered", "bare"])
 def test_odd_event_is_read_or_refused(left_out: tuple[str, ...]) -> None:
-    events = [without(document, *left_out) for document in RICH]
+    events = [drop_members(document, *left_out) for document in RICH]
     for index, event in enumerate(events):
 
         def read(odd: Json, index: int = index) -> None:
@@ -322,7 +324,7 @@ def test_surrogate_pair_is_joined_without_numbers() -> None:
     pipeline = Pipeline("responses", "responses")
 
     frames = pipeline.frames(
-        [json.dumps(without(document, *NUMBERS)).encode() for document in script]
+        [json.dumps(drop_members(document, *NUMBERS)).encode() for document in script]
     )
 
     assert pipeline.error is None
