@@ -24,7 +24,7 @@ from pathlib import Path
 import uvloop
 
 import proxy.app
-import proxy.runtime.turn
+import proxy.runtime.fair_queue
 from bench import load, relay, streams
 from bench.calls import BUDGET, settings
 from bench.load import Job
@@ -56,7 +56,7 @@ CALLGRIND = (
 def lengthen_batches(seconds: float) -> None:
     """Let telemetry and ledger collect calls for this time before they write them."""
     vars(proxy.app)["EMIT_EVERY_S"] = seconds
-    proxy.runtime.turn.TURN_S = seconds
+    proxy.runtime.fair_queue.SLICE_S = seconds
     lines.BOUNDS = replace(lines.BOUNDS, gather_s=seconds)
     writer.BOUNDS = replace(writer.BOUNDS, gather_s=seconds)
 

@@ -11,8 +11,8 @@ from proxy import ports
 from proxy.call.record import Record
 from proxy.errors import ClientDisconnected, ProxyError, ShuttingDown
 from proxy.relay import relay
+from proxy.runtime.fair_queue import TimeSlices
 from proxy.runtime.frozen import frozen
-from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Plan
 
 
@@ -27,7 +27,7 @@ class Pipeline:
     upstreams: ports.Forwarder
     emitter: ports.Emitter
     start_record: Callable[[], Record]
-    turns: LoopTurns = field(default_factory=LoopTurns)
+    turns: TimeSlices = field(default_factory=TimeSlices)
 
     async def run(self, client: ports.Exchange) -> None:
         """Serve one call from its request head to the end of its response.

@@ -8,7 +8,7 @@ from typing import Any
 from proxy.call.record import Record
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import OutputGuards, Sink, UpstreamResponse
-from proxy.runtime.turn import LoopTurn, LoopTurns
+from proxy.runtime.fair_queue import TimeSlice, TimeSlices
 from proxy.types.events import Frame
 
 SEND_BATCH_SIZE = 64
@@ -23,7 +23,7 @@ async def relay(
     guards: OutputGuards,
     record: Record,
     client: Sink,
-    turns: LoopTurns,
+    turns: TimeSlices,
 ) -> None:
     """Relay all frames of a response. Frames that arrive together are sent together.
 
@@ -33,7 +33,7 @@ async def relay(
         GuardBlocked: A guard blocks the response. Text that it had cleared was sent.
         UpstreamError: The upstream failed. Text that waited for more context was sent.
     """
-    turn = LoopTurn(record.now, turns, record.key)
+    turn = TimeSlice(record.now, turns, record.key)
     relayed = Relay(guards, record, client, turn)
     try:
         async for frames in response.frames(relayed.feed):
@@ -55,7 +55,7 @@ class Relay:
 
     __slots__ = ("_cleared", "_client", "_guards", "_record", "_turn")
 
-    def __init__(self, guards: OutputGuards, record: Record, client: Sink, turn: LoopTurn) -> None:
+    def __init__(self, guards: OutputGuards, record: Record, client: Sink, turn: TimeSlice) -> None:
         self._guards = guards
         self._record = record
         self._client = client

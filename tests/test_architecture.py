@@ -39,7 +39,7 @@ UNTESTED = {
     "proxy/dialects/chat/choices.py": "test_reader.py reads choices by it",
     "proxy/dialects/chat/chunks.py": "test_writer.py writes by it",
     "proxy/dialects/chat/family.py": "values; test_reader.py and test_writer.py use them",
-    "proxy/types/way.py": "a value; tests/dialects/requests/test_target_routes.py works it out",
+    "proxy/types/endpoints.py": "a value; tests/dialects/requests/test_target_routes.py makes it",
     "proxy/telemetry/call_metrics.py": "tests/telemetry/test_metrics.py scrapes what it counts",
     "proxy/telemetry/catalog/__init__.py": "tests/telemetry/test_metrics.py scrapes all of it",
     "proxy/telemetry/catalog/labels.py": "tests/telemetry/test_registry.py bounds series by them",
@@ -47,7 +47,6 @@ UNTESTED = {
     "proxy/fields/denied.py": "names; tests/adversary/test_fields_at_any_depth.py sends each",
     "proxy/errors/field_problems.py": "tests/dialects has what refuses requests by them",
     "proxy/errors/wire.py": "tests/server/test_request.py sends each of them",
-    "proxy/types/cache_rule.py": "values; tests/policy/compile/test_cache.py makes them",
     "proxy/types/hold.py": "tests/guards/matching/test_hold.py asks each detector by it",
     "proxy/guards/stream/text_filter.py": "shapes without behaviour",
     "proxy/guards/kinds/economics.py": "tests/limits/test_init.py looks by it",
@@ -66,7 +65,6 @@ UNTESTED = {
     "proxy/policy/schema/upstreams.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policytest/answers.py": "tests/policytest/test_init.py plays all of them",
     "proxy/types/detections.py": "values; tests/dialects/test_findings.py fills them",
-    "proxy/upstream/attempt.py": "tests/upstream/test_client.py breaks answers in every way",
 }
 
 

@@ -25,7 +25,7 @@ from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import failover, redis_script
 from proxy.limits.stores import redis as limits_in_redis
-from proxy.policy import schema, store, watch
+from proxy.policy import schema, store
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import call_history
 from proxy.policy.schema import keys
@@ -34,9 +34,9 @@ from proxy.prices import checking
 from proxy.runtime import offload, spool
 from proxy.runtime.otel_settings import BatchBounds
 from proxy.server import server
-from proxy.telemetry import chain, decisions, lines, log_limits, registry, sampling, span_queue
+from proxy.telemetry import chain, decisions, lines, log, metrics, span_queue, trace
 from proxy.types import limit
-from proxy.upstream import client, health, response_reader
+from proxy.upstream import attempt, client, health
 from proxy.upstream.wire import dialing
 from tests.for_each import for_each
 
@@ -110,12 +110,12 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
     ("logs.md", "Up to 10,000 lines wait", 10_000, lines.MAX_LINES),
     ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
-    ("logs.md", "contain twenty at once", 20, log_limits.BURST),
-    ("logs.md", "ten a minute after that", 10, log_limits.PER_MINUTE),
+    ("logs.md", "contain twenty at once", 20, log.BURST),
+    ("logs.md", "ten a minute after that", 10, log.PER_MINUTE),
     ("logs.md", "every 10,000th line", 10_000, decisions.LOG_EVERY),
     ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE),
     ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
-    ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),
+    ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, metrics.RETIRED_S),
     ("policies.md", "may have 4 MiB", 4 * MIB, yaml_reader.MAX_FILE_BYTES),
     ("policies.md", "100,000 values and 32 levels", 100_000, yaml_reader.MAX_NODES),
     ("policies.md", "and 32 levels", 32, yaml_reader.MAX_DEPTH),
@@ -124,8 +124,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
     ("policies.md", "idle: 10m,", 10 * MINUTE, TIMEOUTS.idle),
     ("policies.md", "total: 10m}", 10 * MINUTE, TIMEOUTS.total),
-    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, response_reader.MAX_RESPONSE_BYTES),
-    ("policies.md", "of embeddings 256MiB", 256 * MIB, response_reader.MAX_EMBEDDINGS_BYTES),
+    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, attempt.MAX_RESPONSE_BYTES),
+    ("policies.md", "of embeddings 256MiB", 256 * MIB, attempt.MAX_EMBEDDINGS_BYTES),
     ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
     ("policies.md", "event of more than 8 MiB", 8 * MIB, reader.MAX_EVENT_BYTES),
     ("policies.md", "deeper than 246", 246, large_json.MOST_DEPTH - len(upstream_json.DEEPER)),
@@ -166,7 +166,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_VALUE),
     ("policies.md", "above 1000 USD", 1000, checking.MAX_PLAUSIBLE_USD),
-    ("policies.md", "polled four times a second", 1 / 4, watch.INTERVAL_S),
+    ("policies.md", "polled four times a second", 1 / 4, store.INTERVAL_S),
     ("policies.md", "Readings are at least a second apart", 1, store.MIN_INTERVAL_S),
     ("settings.md", "counters may take 0.1 s", 0.1, limits_in_redis.TIMEOUT_S),
     ("settings.md", "one for the cache 0.25 s", 0.25, cache_in_redis.TIMEOUT_S),
@@ -179,8 +179,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("traces.md", "for at most a second", 1000, BatchBounds().delay_ms),
     ("traces.md", "batches are of 512", 512, BatchBounds().max_batch),
     ("traces.md", "no batch begins after 3 seconds", 3, span_queue.CLOSE_S),
-    ("traces.md", "up to 50 a second", 50, sampling.CALLS_PER_S),
-    ("traces.md", "1 % of the calls beyond", 0.01, sampling.SHARE),
+    ("traces.md", "up to 50 a second", 50, trace.CALLS_PER_S),
+    ("traces.md", "1 % of the calls beyond", 0.01, trace.SHARE),
 ]
 
 

@@ -17,7 +17,7 @@ from proxy.call.record import Record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.ports import Feed
 from proxy.relay import relay
-from proxy.runtime.turn import TURN_S, LoopTurns
+from proxy.runtime.fair_queue import SLICE_S, TimeSlices
 from proxy.types import ResponseHead, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.doubles import Unguarded
@@ -112,7 +112,7 @@ async def relayed(answer: Coming, output: Shown) -> tuple[list[Frame], int, str 
     record.use_attempt(0, attempt)
     ended = None
     try:
-        await relay(answer, Guarding(), record, output, LoopTurns())
+        await relay(answer, Guarding(), record, output, TimeSlices())
     except ProxyError as error:
         ended = error.code
     return output.frames, attempt.meter.output_quarters, ended
@@ -168,7 +168,7 @@ async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], end
 
 def worked_by(caller: str) -> Record:
     """Return the record of a call each of whose frames takes a turn on the loop."""
-    clock = itertools.count(0, 2 * TURN_S)
+    clock = itertools.count(0, 2 * SLICE_S)
     record = replace(new_record(), now=lambda: float(next(clock)))
     record.key = caller
     record.use_attempt(0, record.start_attempt(TARGET, 0, ""))
@@ -176,7 +176,7 @@ def worked_by(caller: str) -> Record:
 
 
 async def test_many_streams_of_one_key_hold_up_no_other_for_longer_than_one_of_them() -> None:
-    turns, theirs, own_shown = LoopTurns(), Shown(), Shown()
+    turns, theirs, own_shown = TimeSlices(), Shown(), Shown()
     batches = [(False, [said("pass")])] * 20
     tasks = [
         asyncio.ensure_future(

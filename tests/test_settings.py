@@ -13,7 +13,7 @@ import pytest
 
 from proxy import settings
 from proxy.cli import main
-from proxy.server.bodies import Bodies, BodyShare
+from proxy.server.request import Bodies, BodyShare
 from proxy.settings import (
     Address,
     BadSetting,

@@ -20,8 +20,8 @@ from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import InvalidField, NotFound
 from proxy.fields.checks import FieldType
 from proxy.types import Endpoint, RequestHead, Target, Upstream
+from proxy.types.endpoints import TargetEndpoint
 from proxy.types.events import FamilyName
-from proxy.types.way import TargetEndpoint
 
 Fate = Literal["passed", "mapped", "dropped", "refused", "anyway", "here"]
 STOPS = ("stop", "stop_sequences")

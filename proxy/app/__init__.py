@@ -15,38 +15,40 @@ from pathlib import Path
 
 import proxy
 from proxy import cache, ports, server
-from proxy.app import gauges, stores, telemetry
+from proxy.app import stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
-from proxy.app.gauges import LoopLag
 from proxy.call.record import Record
 from proxy.egress import HttpEgress
 from proxy.guards.unguarded import GuardsOnDemand
 from proxy.limits import Limiter
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import list_labels
-from proxy.policy.decide import GuardPolicies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
-from proxy.policy.store import PolicyFolder, PolicyStore
-from proxy.policy.watch import FileStates, FolderWatch, folder_states, run_watch, secret_states
+from proxy.policy.store import (
+    FileStates,
+    FolderWatch,
+    PolicyFolder,
+    PolicyStore,
+    folder_states,
+    run_watch,
+    secret_states,
+)
 from proxy.runtime.background import SideTasks, between_calls, run_in_background
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import Offload
-from proxy.runtime.turns import Turns
+from proxy.server import Calls, CrossOrigin, Drain, Keyless, Stop
 from proxy.server.admin import Access, AdminSources, Readiness, admin_handler
-from proxy.server.bodies import Bodies, BodyShare
-from proxy.server.drain import Calls, Drain, Stop
-from proxy.server.keyless import CrossOrigin, Keyless
 from proxy.server.listening import listen
-from proxy.server.request import Bounds, Parsing
+from proxy.server.request import Bodies, BodyShare, Bounds, Parsing
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.lines import SCHEMAS, LineWriter, line_logger
-from proxy.telemetry.log import CallLog
-from proxy.telemetry.log_limits import LogLevel, Quota
+from proxy.telemetry.log import CallLog, LogLevel, Quota
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -191,11 +193,11 @@ async def _stages(
     emitters: Emitters,
     offload: Offload,
 ) -> Stages:
-    gauges.secrets(context.metrics, context.settings)
+    telemetry.show_secrets(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
-    await context.opened.enter_async_context(LoopLag(lag))
+    await context.opened.enter_async_context(telemetry.LoopLag(lag))
     counters = await stores.counters(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
@@ -225,7 +227,7 @@ async def _stages(
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
-    internal = build_pipeline(GuardPolicies(lambda: store.current), internal_stages, emitters)
+    internal = build_pipeline(store, internal_stages, emitters)
     outside = HttpEgress(http, internal.run, new_request_id)
     guards = GuardsOnDemand(partial(_guards, context, pool, outside))
     response_cache = cache.AnswerCache(
@@ -279,7 +281,7 @@ def _admin(
 ) -> server.Handler:
     sources = AdminSources(
         settle=emitters.tell,
-        look=gauges.LimitGauges(context.metrics, stages.limits.store, since_epoch).look,
+        look=telemetry.LimitGauges(context.metrics, stages.limits.store, since_epoch).look,
         render=context.metrics.render,
         levels=context.levels,
         calls=calls,
@@ -290,9 +292,8 @@ def _admin(
 
 
 def _offload(context: Context) -> Offload:
-    """Return one thread for all large bodies: callers take turns, and the event loop never
-    waits."""
-    return Offload(context.opened.enter_context(ThreadPoolExecutor(1, "bodies")), Turns(1))
+    """Return one thread for all large bodies, in which callers take turns."""
+    return Offload(context.opened.enter_context(ThreadPoolExecutor(1, "bodies")), FairSemaphore(1))
 
 
 def _bounds(context: Context, offload: Offload) -> Bounds:
@@ -314,15 +315,14 @@ def _policies(
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, partial(telemetry.token_failed, context))
     states = folder_states(folder)  # before reading, so that no change is missed
-    enforcement = gauges.Enforcement(
+    enforcement = telemetry.Enforcement(
         partial(telemetry.enforcing, context.settings, context.metrics, context.log)
     )
     source = PolicyFolder(folder, context.settings.environ, tokens, prepare=enforcement.prepare)
-    tell = gauges.policies(context.metrics, enforcement, decisions)
+    tell = telemetry.reload_reporter(context.metrics, enforcement, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
-    context.metrics.watch(
-        "headrace_policy_revocations_unread", read=lambda: len(store.unread_revocations)
-    )
+    unread = "headrace_policy_revocations_unread"
+    context.metrics.watch(unread, read=lambda: len(store.unread_revocations))
     states |= secret_states(store.secret_files, tokens)
     return store, _watch(context, folder, states, store, tokens), tokens
 
@@ -339,9 +339,8 @@ def _watch(
     def read() -> FileStates:
         return folder_states(folder) | secret_states(store.secret_files, tokens)
 
-    return FolderWatch(
-        read, states, store.refresh, store.read_revocations, settle_s, time.monotonic
-    )
+    revoke = store.read_revocations
+    return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
 
 
 async def _candidate(context: Context) -> Candidate | None:
@@ -353,7 +352,7 @@ async def _candidate(context: Context) -> Candidate | None:
     states = folder_states(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
-    enforcement = gauges.Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
+    enforcement = telemetry.Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
     watch = _watch(context, folder, states, store, None)
@@ -390,8 +389,7 @@ async def load_rest(
     metrics: Metrics,
     loaded: Callable[[], None],
 ) -> None:
-    """Load what few calls need, in pauses between calls, then become ready. Metrics are prepared
-    in a thread."""
+    """Load what few calls need between calls, become ready, and prepare metrics in a thread."""
     await between_calls(snapshot.load_rest(), calls.are_under_way)
     loaded()
     readiness.ready = True

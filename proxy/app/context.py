@@ -14,7 +14,7 @@ from proxy.call.record import Record, TraceIds
 from proxy.ledger import Ledger
 from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
-from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.log import LogLevel
 from proxy.telemetry.metrics import Metrics
 
 
@@ -39,9 +39,7 @@ def new_record() -> Record:
     """Start the record of a call, with its clocks and span ids."""
     drawn = f"{random.getrandbits(256) | 1:064x}"  # ids, not secrets
     ids = TraceIds(drawn[:32], drawn[32:48], drawn[48:])
-    return Record(
-        ids=ids, started=time.monotonic(), started_at=datetime.now(UTC), now=time.monotonic
-    )
+    return Record(ids, time.monotonic(), datetime.now(UTC), now=time.monotonic)
 
 
 def new_span_id() -> str:

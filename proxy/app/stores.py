@@ -37,7 +37,7 @@ from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
 from proxy.runtime.background import run_in_background
 from proxy.settings import BadSetting, LedgerAt, RedisAt
-from proxy.telemetry.log_limits import Quota
+from proxy.telemetry.log import Quota
 from proxy.types.limit import BudgetQuery, Claim
 
 if TYPE_CHECKING:
@@ -93,10 +93,9 @@ async def _counters(context: Context) -> CounterStore:
         context.log.error("budget.lost", limit=name, whose=labels)
 
     server = connect(context.settings.redis, TIMEOUT_S)
-    ledger_run = _ledger_run(context)
-    remote = await context.opened.enter_async_context(
-        RedisStore(server, since_epoch, ledger=ledger_run)
-    )
+
+    redis = RedisStore(server, since_epoch, ledger=_ledger_run(context))
+    remote = await context.opened.enter_async_context(redis)
     fallback = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
     failover = FailoverStore(
         remote=remote,
@@ -142,8 +141,7 @@ async def _close(context: Context, counters: FailoverStore) -> None:
 
 
 def _connector() -> Callable[[RedisAt, float], RedisServer]:
-    """Return a function that connects to Redis. Raises ``BadSetting`` if the extra is not
-    installed."""
+    """Return a function that connects to Redis. Raises ``BadSetting`` without the extra."""
     try:
         from proxy.runtime.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
@@ -224,15 +222,13 @@ async def _window_spend(
         return None
     since_ms = claim.limit.calendar.window_bounds(int(since_epoch() * 1000))[1]
     until_ms = budgets.NEVER_MS if before_ms is None else before_ms
-    spent_by_scope = await budgets.read_budget_spend(
-        location.path, budget, [claim.scope], since_ms, until_ms
-    )
-    return None if spent_by_scope is None else spent_by_scope[claim.scope]
+    scopes = [claim.scope]
+    spend = await budgets.read_budget_spend(location.path, budget, scopes, since_ms, until_ms)
+    return None if spend is None else spend[claim.scope]
 
 
 async def cache_backends(context: Context) -> dict[str, CacheBackend]:
-    """Open the stores of the cache. The memory store gets a random secret, because both end
-    together."""
+    """Open the stores of the cache. The memory store gets a random secret: both end together."""
     path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
     memory = Memory(max_bytes, time.monotonic, context.metrics)
     backends = {
@@ -278,9 +274,8 @@ async def _cache_file(context: Context, path: Path) -> Sqlite:
         context.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **fields)
 
     failed = partial(context.failed, "cache")
-    file = Sqlite(
-        path, context.settings.cache_bytes, since_epoch, context.metrics, replaced, failed
-    )
+    max_bytes = context.settings.cache_bytes
+    file = Sqlite(path, max_bytes, since_epoch, context.metrics, replaced, failed)
     try:
         return await context.opened.enter_async_context(file)
     except (sqlite3.Error, OSError, ForeignFile) as error:

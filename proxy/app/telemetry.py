@@ -1,27 +1,32 @@
-"""Sinks of decisions and spans, warnings, internal errors, and logs of libraries."""
+"""Connects the process to its telemetry: sinks, gauges, warnings, and internal errors."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 import proxy
 from proxy.app.context import Context
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.catalog import cache_stores, list_labels, shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.store import Result
 from proxy.ports import EventLog
+from proxy.runtime.frozen import frozen
 from proxy.settings import Address, BadSetting, Settings
 from proxy.telemetry import RecordSink
 from proxy.telemetry.chain import BadChain
 from proxy.telemetry.decisions import Decisions
-from proxy.telemetry.log_limits import Quota
+from proxy.telemetry.log import Quota
 from proxy.telemetry.metrics import Metrics
-from proxy.types.outcome import CounterState
+from proxy.types.limit import Claim, CounterState
 
 LOG_EVERY_S = 60.0
 
@@ -45,8 +50,7 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
 
 
 def opentelemetry(context: Context) -> tuple[RecordSink, ...]:
-    """Return the sinks of spans and OTLP metrics, if they are exported. Imports the SDK only
-    then."""
+    """Return the sinks of spans and OTLP metrics. Imports the SDK only if they are exported."""
     settings = context.settings
     otel = settings.otel
     for warning in otel.warnings:
@@ -136,8 +140,7 @@ def report(context: Context, sink: RecordSink, error: BaseException) -> None:
 
 
 def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseException], None]:
-    """Return a callback that counts exceptions of writer threads, and logs them once a minute
-    per writer."""
+    """Return a callback that counts exceptions of writer threads, and logs one a minute of each."""
     logged: dict[str, float] = {}
 
     def tell(writer: str, error: BaseException) -> None:
@@ -195,3 +198,98 @@ def route_library_logs(context: Context) -> None:
     handler, root = LibraryLog(context.log, time.monotonic), logging.getLogger()
     root.addHandler(handler)
     context.opened.callback(root.removeHandler, handler)
+
+
+READ_S = 1.0
+LAG_EVERY_S = 0.25
+
+
+@frozen
+class LimitGauges:
+    """Gauges of limits, read when metrics are scraped. ``utc`` returns seconds since 1970."""
+
+    metrics: Metrics
+    store: CounterStore
+    utc: Callable[[], float]
+
+    async def look(self) -> None:
+        """Read the counters within ``READ_S``. After a timeout the previous values stay."""
+        claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.roster.counters]
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(READ_S):
+                standings = await self.store.read(claims) if claims else ()
+                self.metrics.stand(standings, self.utc())
+
+
+def show_secrets(metrics: Metrics, settings: Settings) -> None:
+    """Set fingerprints of the secrets that all replicas must share."""
+    ids = settings.id_secrets
+    texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
+    if settings.redis is not None:
+        texts["cache"] = settings.cache_secret or ""
+    metrics.secrets({use: _fingerprint(text) for use, text in texts.items()})
+
+
+def _fingerprint(secret: str) -> str:
+    """Return a digest of 32 bits, which distinguishes secrets and does not reveal them."""
+    if not secret:
+        return "none"
+    text = secret.encode("utf-8", "surrogateescape")
+    return blake2b(text, digest_size=4, person=b"headrace print").hexdigest()
+
+
+class Enforcement:
+    """Activates policies. Slow work runs in the thread that reads the policies; ``build`` does
+    that work and returns the steps that remain for the event loop."""
+
+    def __init__(self, build: Callable[[Snapshot], Iterable[Callable[[], None]]]) -> None:
+        self._build = build
+        self._rest: dict[str, tuple[Callable[[], None], ...]] = {}
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Do the slow work for a snapshot, once per revision."""
+        if snapshot.revision not in self._rest:
+            self._rest = {snapshot.revision: tuple(self._build(snapshot))}
+
+    def tell(self, result: Result, snapshot: Snapshot) -> None:
+        """Run the remaining steps once the revision is active."""
+        if result == "in_force":
+            for enforce in self._rest[snapshot.revision]:
+                enforce()
+
+
+def reload_reporter(
+    metrics: Metrics, enforcement: Enforcement, decisions: Iterable[Decisions]
+) -> Callable[[Result, Snapshot], None]:
+    """Return a callback that counts, logs and applies the result of each policy read."""
+
+    def tell(result: Result, snapshot: Snapshot) -> None:
+        metrics.reloaded(result)
+        if result != "unchanged":
+            for decision_log in decisions:
+                decision_log.policy(result, snapshot.revision)
+        enforcement.tell(result, snapshot)
+
+    return tell
+
+
+class LoopLag:
+    """Reports the delay of an event loop timer every ``LAG_EVERY_S`` seconds while entered."""
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self._tell = tell
+
+    async def __aenter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._schedule()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+
+    def _schedule(self) -> None:
+        due_at = self._loop.time() + LAG_EVERY_S
+        self._timer = self._loop.call_at(due_at, self._on_timer, due_at)
+
+    def _on_timer(self, due_at: float) -> None:
+        self._tell(max(0.0, self._loop.time() - due_at))
+        self._schedule()

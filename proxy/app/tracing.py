@@ -21,10 +21,9 @@ from proxy.app.context import Context
 from proxy.runtime.otel_settings import OtelSettings
 from proxy.telemetry import RecordSink
 from proxy.telemetry.attributes import PROFILES
-from proxy.telemetry.log_limits import Quota
-from proxy.telemetry.sampling import CALLS_PER_S, SHARE, RateLimitedSampler, load_sampler
+from proxy.telemetry.log import Quota
 from proxy.telemetry.span_queue import CLOSE_S, SpanQueue
-from proxy.telemetry.trace import Traces
+from proxy.telemetry.trace import CALLS_PER_S, SHARE, RateLimitedSampler, Traces, load_sampler
 
 SAMPLED = "headrace_traces_sampled_total"
 EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
@@ -32,10 +31,8 @@ EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
     """Return the sink of spans. An exporter that cannot be created is logged and skipped."""
-    queues = [
-        _queue(context, exporter, otel)
-        for exporter in _exporters(context, "traces", otel.exporters)
-    ]
+    exporters = _exporters(context, "traces", otel.exporters)
+    queues = [_queue(context, exporter, otel) for exporter in exporters]
     if not queues:
         return ()
     context.metrics.watch(

@@ -19,9 +19,9 @@ from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.ports import FetchResponse, Sink
+from proxy.runtime.fair_queue import TimeSlices
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import Offload
-from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Plan
 
 
@@ -49,7 +49,7 @@ class AnswerCache:
     now: Callable[[], float]
     semantic: SemanticCache | None = None
     offload: Offload = Offload()
-    turns: LoopTurns = field(default_factory=LoopTurns)
+    turns: TimeSlices = field(default_factory=TimeSlices)
     _flights: Flights = field(default_factory=dict)
     _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 

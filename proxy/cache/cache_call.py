@@ -28,17 +28,16 @@ from proxy.cache.flight import Flight, Listener
 from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
-from proxy.call.attempts import Bill
-from proxy.call.billing import CacheSavings
+from proxy.call.attempts import Bill, CacheSavings
 from proxy.call.record import Record
 from proxy.dialects.requests.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.money.usage import Tokens, price_on
 from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import ended
+from proxy.runtime.fair_queue import TimeSlice, TimeSlices
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
-from proxy.runtime.turn import LoopTurn, LoopTurns
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
 
@@ -179,7 +178,7 @@ class CacheCall:
     record: Record
     client: Sink
     forward: FetchResponse
-    turns: LoopTurns
+    turns: TimeSlices
     _upstream_failures: int = 0
 
     async def run(self) -> None:
@@ -222,12 +221,12 @@ class CacheCall:
         if len(frames) <= TOGETHER:
             await self.client.send(frames)
             return
-        turn = LoopTurn(self.record.now, self.turns, self.record.key)
+        turn = TimeSlice(self.record.now, self.turns, self.record.key)
         turn.begin()
         for start in range(0, len(frames), TOGETHER):
             await self._send(frames[start : start + TOGETHER], turn)
 
-    async def _send(self, frames: Sequence[Frame], turn: LoopTurn) -> None:
+    async def _send(self, frames: Sequence[Frame], turn: TimeSlice) -> None:
         await self.client.send(frames)
         if turn.is_over():
             await turn.rest()
@@ -283,9 +282,9 @@ class CacheCall:
 
     async def _relay(self, frames: Sequence[Frame], listener: Listener) -> None:
         """Send a response while it is fetched. Raises its error."""
-        turn: LoopTurn | None = None
+        turn: TimeSlice | None = None
         while not frames[-1].last:
-            turn = turn or LoopTurn(self.record.now, self.turns, self.record.key)
+            turn = turn or TimeSlice(self.record.now, self.turns, self.record.key)
             turn.begin()
             await self._send(frames, turn)
             listener.sink = self.client

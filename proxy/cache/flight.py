@@ -9,7 +9,7 @@ import asyncio
 from typing import Self
 
 from proxy.cache.cached_answer import CachedAnswer, for_call
-from proxy.call.billing import CacheSavings
+from proxy.call.attempts import CacheSavings
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Sink
 from proxy.types import Call, ResponseHead

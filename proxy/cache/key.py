@@ -70,7 +70,7 @@ def _prefix(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str)
         form += ", streamed"  # these streams have events without a counterpart in a body
     form_key = head.dialect, form  # the meaning of a field depends on the dialect
     is_shared = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
-    prefix = plan.question_frames.get(form_key) if is_shared else None
+    prefix = plan.cache_key_prefixes.get(form_key) if is_shared else None
     if prefix is None:
         parts = [
             scope,
@@ -83,7 +83,7 @@ def _prefix(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str)
         ]
         prefix = orjson.dumps(parts)[: -len(END)] + b","
         if is_shared:
-            plan.question_frames[form_key] = prefix
+            plan.cache_key_prefixes[form_key] = prefix
     return prefix
 
 

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from proxy.call.attempts import Attempt, CallOutcome, Skip
-from proxy.call.billing import BilledAttempt, BudgetCharge, CacheSavings
+from proxy.call.attempts import (
+    Attempt,
+    BilledAttempt,
+    BudgetCharge,
+    CacheSavings,
+    CallOutcome,
+    Skip,
+)
 from proxy.errors import Lapse, UpstreamFinding
 from proxy.errors.causes import ErrorCause
 from proxy.errors.words import Word

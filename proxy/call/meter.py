@@ -156,10 +156,8 @@ class Meter:
         if not finished:
             thoughts = to_tokens(self.thought_quarters)
             written = interrupted_tokens(thoughts, completion - thoughts, hidden_output())
-            larger = (reported or Tokens()).at_least(
-                to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
-            )
-            return Usage(larger, "partial_estimate")
+            prompt, completion = to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
+            return Usage((reported or Tokens()).at_least(prompt, completion), "partial_estimate")
         usage_so_far = reported or Tokens()
         prompt = 0 if usage_so_far.prompt_total else to_tokens(prompt_quarters())
         larger = usage_so_far.at_least(prompt, completion)

@@ -12,8 +12,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from proxy.call.attempts import Attempt, AttemptReason, Bill, CallOutcome, Skip, attempt_results
-from proxy.call.billing import BilledAttempt, Billing, BudgetCharge, CacheSavings, bill
+from proxy.call.attempts import (
+    Attempt,
+    AttemptReason,
+    Bill,
+    BilledAttempt,
+    Billing,
+    BudgetCharge,
+    CacheSavings,
+    CallOutcome,
+    Skip,
+    attempt_results,
+    bill,
+)
 from proxy.call.facts import CacheResult, CallSummary
 from proxy.call.meter import Meter
 from proxy.errors import (
@@ -29,12 +40,12 @@ from proxy.errors import (
 )
 from proxy.errors.words import MAX_NAME, MAX_WORDS, Word, word
 from proxy.money.estimate import HiddenOutput
-from proxy.runtime.freed import drop_tracebacks
+from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.frozen import frozen
 from proxy.types import UNBILLED, Call, Plan, RequestHead, Target
 from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, GuardResults, Stage
-from proxy.types.outcome import LimitDecision as Admission
+from proxy.types.limit import LimitDecision as Admission
 
 if TYPE_CHECKING:
     from proxy.runtime.background import SideTasks
@@ -222,8 +233,7 @@ class Record:
         return [*self.guards, *[("output", result) for result in self.live_guard_results()]]
 
     def use_attempt(self, model_call: int, attempt: Attempt) -> None:
-        """Set the attempt whose response a model call uses. Canceled attempts have lost the
-        hedge."""
+        """Set the attempt whose response a model call uses. Canceled ones have lost the hedge."""
         self.used_attempts[model_call] = attempt
         self.lose_dropped(model_call)
 
@@ -251,8 +261,8 @@ class Record:
     def meters(self) -> list[Meter]:
         """Return the meters of the used responses, one for each model call."""
         meters: list[Meter] = []
-        for leg in self.used_attempts:
-            meters += (self.used_attempts[leg].meter,)
+        for model_call in self.used_attempts:
+            meters += (self.used_attempts[model_call].meter,)
         return meters
 
     @property
@@ -295,8 +305,7 @@ class Record:
         return self.billed_attempts(self.outcome)
 
     def used_bill(self) -> Bill | None:
-        """Return the current bill of the used response. Of several responses it is the first
-        one."""
+        """Return the current bill of the used response, of several ones the first."""
         for attempt in self.attempts:
             if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:
                 return attempt.bill or self._bill(attempt)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.call.attempts import Attempt, CallOutcome
-from proxy.call.billing import lost_cost
+from proxy.call.attempts import Attempt, CallOutcome, lost_cost
 from proxy.call.facts import CallSummary, Failure, Side
 from proxy.call.meter import Meter
 from proxy.call.record import Record

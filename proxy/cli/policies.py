@@ -163,9 +163,8 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
         result = diff.replay(snapshots[0], snapshots[1], calls)
         click.echo("\n".join(result.lines()))
         if not result.calls + result.unknown_key + result.unsupported:
-            raise click.ClickException(
-                f"{calls.name} contains no calls; it must be a call log in JSON lines"
-            )
+            message = f"{calls.name} contains no calls; it must be a call log in JSON lines"
+            raise click.ClickException(message)
 
 
 @click.command("schema")

@@ -21,7 +21,7 @@ from proxy.demo.examples import KEY
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
-from proxy.runtime.freed import release
+from proxy.runtime.deferred_free import release
 from proxy.server import WeakParser
 from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings

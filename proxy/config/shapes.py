@@ -39,9 +39,8 @@ def has(key: str) -> ShapeCondition:
 
 def is_present(key: str) -> ShapeCondition:
     """Match if a key is present."""
-    return ShapeCondition(
-        lambda part: _field(key) in part.model_fields_set, lambda _: {"required": [key]}
-    )
+    name, schema = _field(key), {"required": [key]}
+    return ShapeCondition(lambda part: name in part.model_fields_set, lambda _: schema)
 
 
 def has_size(key: str, min_size: int = 1) -> ShapeCondition:

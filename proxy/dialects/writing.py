@@ -70,9 +70,9 @@ def has_content(frame: Frame) -> bool:
 
 def answer_writer(call: Call, head: ResponseHead, verdicts: Judged) -> FamilyWriter:
     """Return the writer of an answer for its client."""
-    if head.passed is not None:
+    if head.passthrough is not None:
         from proxy.dialects.passthrough.response import PassthroughWriter  # noqa: PLC0415  # few calls are such
 
-        return PassthroughWriter(head.passed)
+        return PassthroughWriter(head.passthrough)
     options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)
     return FAMILIES[client_family(call)].writer(options)

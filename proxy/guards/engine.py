@@ -41,9 +41,9 @@ from proxy.guards.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.guards.whole.text_batches import RuleInspection, Threads, batches, part_of
 from proxy.ports import GuardClients
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.runtime.turns import Turns
 from proxy.types import Json
 from proxy.types.guard import GuardResult, GuardRule, is_weighted
 
@@ -88,7 +88,7 @@ class Engine:
     above: int = ABOVE
     outsides: GuardClients = NoGuardClients()  # it is frozen
     most_texts: int = MOST_TEXTS
-    turns: Turns = field(default_factory=partial(Turns, SHEETS))
+    turns: FairSemaphore = field(default_factory=partial(FairSemaphore, SHEETS))
     most_wait_s: float = MOST_WAIT_S
     on_wait: Callable[[float], None] = ignore_wait
     now: Clock | None = None

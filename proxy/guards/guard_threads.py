@@ -9,13 +9,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
+from proxy.runtime.fair_queue import CallerSlot, FairSemaphore, Places
 from proxy.runtime.frozen import frozen
-from proxy.runtime.turns import CallerTurn, Places, Turns
 from proxy.types.guard import Busy
 
 T = TypeVar("T")
 
-TURN_S = 0.02  # charged for each turn, in addition to the CPU that it uses
+SLICE_S = 0.02  # charged for each turn, in addition to the CPU that it uses
 MODEL_THREADS = 2  # threads that run one model; each uses one core
 MODEL_CALLS = 32  # calls of one caller that may use or await a model, before one is rejected
 
@@ -31,7 +31,7 @@ class GuardThreads:
     turn."""
 
     pool: Executor | None
-    turn: CallerTurn
+    turn: CallerSlot
     on_wait: Callable[[float], None] = ignore_wait
 
     async def __call__(self, job: Callable[[], T]) -> T:
@@ -48,7 +48,7 @@ class GuardThreads:
         started_at = now()
         async with self.turn:
             self.on_wait(now() - started_at)
-            self.turn.charge(TURN_S)
+            self.turn.charge(SLICE_S)
             yield
 
     async def run_in_turn(self, job: Callable[[], T]) -> T:
@@ -72,7 +72,7 @@ class ModelPool:
 
     def __init__(self, threads: int = MODEL_THREADS) -> None:
         self._executor = ThreadPoolExecutor(threads, "model")
-        self._turns = Turns(threads)
+        self._turns = FairSemaphore(threads)
         self._places = Places(MODEL_CALLS)
 
     @contextmanager

@@ -20,8 +20,8 @@ from proxy.guards.signed_thoughts import ThoughtReader
 from proxy.guards.stream.feeding import Feeding, WithDeadlines
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
-from proxy.runtime.freed import drop_tracebacks
-from proxy.runtime.turn import LoopTurn
+from proxy.runtime.deferred_free import drop_tracebacks
+from proxy.runtime.fair_queue import TimeSlice
 from proxy.types import Call, Json
 from proxy.types.events import Begin, Delta, Event, Fault, Finish, Frame, Stop
 from proxy.types.guard import GuardResult, StageRules
@@ -204,7 +204,7 @@ class OutputInspector:
         return released
 
     async def _capture(self, frames: Sequence[Frame], capturing: Capturing) -> None:
-        turn = LoopTurn(capturing.clock)
+        turn = TimeSlice(capturing.clock)
         turn.begin()
         for frame in frames:  # all frames that were held may be released at once
             capturing.feed(frame)

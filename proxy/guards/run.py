@@ -189,7 +189,7 @@ class GuardedCall:
         ``GuardBlocked`` for a response that no guard can read, unless the policy allows it.
         """
         rules, engine = self.plan.guards.of_output, self.guards.engine
-        if head.passed is not None and head.streamed:
+        if head.passthrough is not None and head.streamed:
             if rules.enforces and not self.plan.guards.opaque:
                 raise GuardBlocked(OPAQUE_RESPONSE, guard="opaque", kind="file")
             tallies = [RuleTally(rule, engine.clock, opaque=True) for rule in rules.every]

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import orjson
 
-from proxy.call.billing import BilledAttempt, CacheSavings
+from proxy.call.attempts import BilledAttempt, CacheSavings
 from proxy.call.facts import CallSummary
 from proxy.call.record import Record
 from proxy.call.summary import summarize

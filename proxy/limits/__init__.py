@@ -27,8 +27,7 @@ from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.types import Call, Plan
 from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import FLAGS, FRESH, READING, CounterState, LimitDecision
+from proxy.types.limit import FLAGS, FRESH, READING, Claim, CounterState, Limit, LimitDecision
 
 FINDING = "cost"
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from proxy.call.attempts import Attempt
-from proxy.call.billing import BudgetCharge
+from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import parameters, translate_request
@@ -35,10 +34,18 @@ from proxy.types import (
     Plan,
     Target,
 )
-from proxy.types.limit import MAX_AMOUNT, CallSize, Claim, ClaimTemplate, LimitKind
-from proxy.types.outcome import READING, WAIT, LimitDecision
+from proxy.types.endpoints import MODEL_FREE_METHODS
+from proxy.types.limit import (
+    MAX_AMOUNT,
+    READING,
+    WAIT,
+    CallSize,
+    Claim,
+    ClaimTemplate,
+    LimitDecision,
+    LimitKind,
+)
 from proxy.types.reasoning import is_reasoning_model
-from proxy.types.way import MODEL_FREE_METHODS
 
 USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
 FIRST_ONLY = (0,)  # the model calls of nearly every call
@@ -155,8 +162,8 @@ def _sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallSize]:
     targets = model_call.targets
     if plan.guards.route_targets:
         targets += tuple(plan.guards.route_targets)
-    if plan.passed is not None:
-        return [_passthrough_size(call, target, plan.passed.most_cost) for target in targets]
+    if plan.passthrough is not None:
+        return [_passthrough_size(call, target, plan.passthrough.most_cost) for target in targets]
     sizes: list[CallSize] = []
     if len(targets) == 1:
         size = _size(call, targets[0], model_call.overrides_for(targets[0]))

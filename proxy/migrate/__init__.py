@@ -14,5 +14,4 @@ from proxy.runtime.lazy import LazyTable
 FORMATS: LazyTable[Callable[[Any, str, Mapping[str, str]], Draft]] = LazyTable(
     {"litellm": "proxy.migrate.litellm:draft_of", "portkey": "proxy.migrate.portkey:draft_of"}
 )
-"""Converters by gateway. They get the configuration, a name for it, and the environment variables
-that may contain URLs."""
+"""Converters by gateway. They get the configuration, its name, and variables with URLs."""

@@ -125,8 +125,7 @@ class Draft:
     def secret(self, value: object, default_variable: str, place: str) -> str:
         """Return a reference to the variable of a secret.
 
-        A secret in the configuration is not copied: it gets its own variable, named like
-        ``wanted``.
+        A secret in the configuration is not copied: it gets a variable of its own.
         """
         variable = _referred(value)
         if variable is None and value is not None:

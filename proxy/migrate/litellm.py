@@ -177,9 +177,8 @@ class _Converter:
             return
         target = {"upstream": upstream, "model": model.removeprefix(f"{provider_name}/")}
         name = slug(model_name)
-        deployment = draft.deployments.setdefault(
-            name, {"targets": [], **self._deployment_defaults}
-        )
+        defaults: dict[str, Any] = {"targets": [], **self._deployment_defaults}
+        deployment = draft.deployments.setdefault(name, defaults)
         if name != model_name and not draft.add_alias(deployment, model_name[:MAX_NAME]):
             draft.note(item.at("model_name"), f"{model_name} is renamed to {name}")
         _add_target(params, deployment, target)
@@ -235,10 +234,8 @@ class _Converter:
 
     def _base_url(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         """Return the base URL of a target, or skip the target and return None."""
-        configured, place = (
-            params.text("api_base") or params.text("base_url"),
-            params.at("api_base"),
-        )
+        place = params.at("api_base")
+        configured = params.text("api_base") or params.text("base_url")
         if configured is None:
             if provider.base_url is None:
                 self._draft.leave_out(place, "must be set")
@@ -264,16 +261,13 @@ class _Converter:
         for model_name in list(part.names()):
             fallback_names = part.take(model_name)
             deployment = deployments.get(slug(model_name))
+            place = part.at(model_name)
             if deployment is None or not isinstance(fallback_names, list):
-                self._draft.note(
-                    part.at(model_name), "refers to a model that is not in the model list"
-                )
+                self._draft.note(place, "refers to a model that is not in the model list")
                 continue
             for fallback_name in map(str, fallback_names):
                 if slug(fallback_name) not in deployments:
-                    self._draft.note(
-                        part.at(model_name), f"{fallback_name} is not in the model list"
-                    )
+                    self._draft.note(place, f"{fallback_name} is not in the model list")
                     continue
                 deployment.setdefault("fallback", []).extend(
                     {name: target[name] for name in target if name != "weight"}
@@ -306,9 +300,8 @@ class _Converter:
                 draft.exports |= settings
                 note = f"requires {' and '.join(settings)} where Headrace runs"
                 draft.note(params.at("type"), note)
-        draft.note_unread(
-            (params,), "is left out. See docs/cache.md for the settings of the cache."
-        )
+        note = "is left out. See docs/cache.md for the settings of the cache."
+        draft.note_unread((params,), note)
 
     def _add_budget(self) -> None:
         litellm = self._litellm

@@ -41,9 +41,8 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
         deployment["targets"] = [{"weight": WEIGHT_SCALE, **target} for target in targets]
     else:
         if mode not in {"single", "fallback"}:
-            draft.note(
-                strategy.at("mode"), f"mode {mode} is not supported. The first target is used."
-            )
+            note = f"mode {mode} is not supported. The first target is used."
+            draft.note(strategy.at("mode"), note)
         deployment["targets"] = targets[:1]
         if targets[1:]:
             deployment["fallback"] = targets[1:]
@@ -95,18 +94,15 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         target["weight"] = whole_weight(weight * WEIGHT_SCALE)
     if part.place:
         draft.note_unread((part,))
-    draft.note_unread(
-        (overrides,), "is left out. A rule can set it under `set:`, see docs/policies.md."
-    )
+    note = "is left out. A rule can set it under `set:`, see docs/policies.md."
+    draft.note_unread((overrides,), note)
     return target
 
 
 def _provider(provider_name: str) -> str | None:
     """Return the provider of a slug, which may have a suffix: ``openai-prod``."""
     words = {**{word: word for word in BY_WORD}, **WORDS}
-    matches = [
-        word for word in words if provider_name == word or provider_name.startswith(f"{word}-")
-    ]
+    matches = [word for word in words if f"{provider_name}-".startswith(f"{word}-")]
     return words[max(matches, key=len)] if matches else None
 
 

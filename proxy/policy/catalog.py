@@ -45,8 +45,7 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
 
 
 def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
-    """Yield the counters of limits whose scope no client chooses, up to ``MAX_SCOPES`` of each
-    deployment."""
+    """Yield up to ``MAX_SCOPES`` counters of each deployment whose scope no client chooses."""
     by_key = _deployments_by_key(snapshot)
     yielded: set[tuple[str, str]] = set()
     for name, deployment in sorted(snapshot.deployments.items()):
@@ -236,5 +235,5 @@ def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
 
 
 def _caches(deployment: Deployment) -> Iterator[CacheRule]:
-    by_rules = (rule.cache.cache for rule in deployment.rules if rule.cache is not None)
-    yield from (cache for cache in (deployment.cache, *by_rules) if cache is not None)
+    caches = (deployment.cache, *(rule.cache for rule in deployment.rules))
+    yield from (cache for cache in caches if isinstance(cache, CacheRule))

@@ -1,30 +1,45 @@
-"""Keeps and reloads the active policies.
+"""Keeps the active policies, and reloads them when their folder changes.
 
-A new revision replaces the old one completely, or is rejected.
+A new revision replaces the old one completely, or is rejected. Every 250 ms the watch compares the
+inode, size and times of each file. This detects a renamed or truncated file, a new target of a link
+in a mounted ConfigMap, and a change that preserves the modification time.
+
+Several files are often saved one after the other, so the folder is reloaded after it has been
+unchanged for a while. Revocations are read after one unchanged interval, when a file is complete.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from proxy.errors import Unauthorized
 from proxy.policy.compile import compile_policies
-from proxy.policy.decide import ActivePolicy, identify
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import Revocations, read, read_revocations
+from proxy.policy.files.load import (
+    MAX_WALKED,
+    Revocations,
+    is_policy_file,
+    read,
+    read_revocations,
+    walk_folders,
+)
 from proxy.policy.files.source import PolicyError, unexpected
 from proxy.ports import EventLog
-from proxy.runtime.freed import release, uncollected
+from proxy.runtime.deferred_free import release, uncollected
 from proxy.runtime.frozen import frozen
 from proxy.types import RequestHead
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPaths
+
 
 MIN_INTERVAL_S = 1.0
 """Minimum time between two reloads."""
@@ -39,8 +54,8 @@ Result = Literal["in_force", "restored", "unchanged", "rejected"]
 def read_folder(
     folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
-    """Load and compile a folder, without secrets if there is no ``environ``. Raise ``PolicyError``
-    if it has errors."""
+    """Load and compile a folder, without secrets if there is no ``environ``, or raise
+    ``PolicyError``."""
     return compile_policies(read(folder), environ, tokens)
 
 
@@ -80,8 +95,7 @@ class PolicyFolder:
 class PolicyStore:
     """Keeps the active snapshot and reloads it at most once a second. Calls keep their snapshot.
 
-    ``secret_files`` are the secrets of the last reload, successful or not: a change of one requires
-    a reload.
+    ``secret_files`` are the secrets of the last reload: a change of one requires another.
     """
 
     def __init__(
@@ -128,7 +142,7 @@ class PolicyStore:
 
     def _may_refresh(self, head: RequestHead) -> bool:
         try:
-            return identify(self.current, head).key.may_refresh
+            return self.current.identify(head).key.may_refresh
         except Unauthorized:
             return False
 
@@ -190,9 +204,8 @@ class PolicyStore:
 
     def _reject(self, problems: list[str]) -> None:
         self._is_rejected = True
-        self._log.error(
-            f"{self._subject}.rejected", in_force=self.current.revision, problems=problems
-        )
+        revision = self.current.revision
+        self._log.error(f"{self._subject}.rejected", in_force=revision, problems=problems)
         self._on_result("rejected", self.current)
 
     def _revoke(self, revoked: frozenset[str]) -> None:
@@ -229,3 +242,154 @@ class PolicyStore:
             self._log.info(f"{self._subject}.restored", revision=snapshot.revision)
         self._on_result("restored" if was_rejected else "unchanged", snapshot)
         return dropped
+
+
+INTERVAL_S = 0.25
+MAX_SETTLES = 10  # a folder that keeps changing is reloaded after this many settling times
+MAX_ENTRIES = 10_000
+
+FileStates = frozenset[tuple[str, int, int, int, int]]
+"""Path, inode, size, modification and change time in ns, of each file."""
+Action = Literal["nothing", "revocations", "all"]
+
+
+def file_states(files: Iterable[str]) -> FileStates:
+    """Return the state of the files that exist."""
+    states: set[tuple[str, int, int, int, int]] = set()
+    for path in files:
+        with suppress(OSError):
+            status = os.stat(path)
+            times = status.st_mtime_ns, status.st_ctime_ns
+            states.add((path, status.st_ino, status.st_size, *times))
+    return frozenset(states)
+
+
+def secret_states(refs: Collection[str], tokens: CloudTokens | None) -> FileStates:
+    """Return the state of files with secrets, and of tokens."""
+    states = file_states(refs)
+    return states if tokens is None else states | tokens.state(refs)
+
+
+def folder_states(folder: Path) -> FileStates:
+    """Return the state of all policies below a folder, and of up to ``MAX_ENTRIES`` other files."""
+    paths: list[str] = []
+    count = 0
+    for path, names in walk_folders(folder):
+        for name in (*names, "."):
+            if len(paths) < MAX_ENTRIES or is_policy_file(name):
+                paths.append(os.path.join(path, name))
+        count += 1 + len(names)
+        if count > MAX_WALKED:
+            break
+    return file_states(paths)
+
+
+async def renew_tokens(tokens: CloudTokens) -> None:
+    """Renew tokens forever, in a thread for each cloud, so that no cloud delays another."""
+    running: set[str] = set()
+
+    async def renew(cloud: str) -> None:
+        try:
+            await asyncio.to_thread(tokens.renew, cloud)
+        finally:
+            running.discard(cloud)
+
+    async with asyncio.TaskGroup() as group:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            for cloud in tokens.due() - running:
+                running.add(cloud)
+                group.create_task(renew(cloud))
+
+
+class ChangeDebouncer:
+    """Decides what to read, given the state of a folder at each interval.
+
+    A change is read once the folder has been unchanged for ``settle_s``, or has been changing for
+    ``MAX_SETTLES`` times as long. ``state`` is the state before the first load.
+    """
+
+    def __init__(self, state: FileStates, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._loaded_state = self._last_state = self._revocation_state = state
+        self._changed_at = self._unchanged_since = 0.0
+
+    def mark_loaded(self, state: FileStates) -> None:
+        """Record that the folder is loaded in a state."""
+        self._loaded_state = self._last_state = state
+
+    def next_action(self, state: FileStates, now: float) -> Action:
+        """Return what to read, at a monotonic time in seconds."""
+        if state == self._loaded_state:
+            self._last_state = state
+            return "nothing"
+        if self._last_state == self._loaded_state:
+            self._changed_at = now
+        is_changing, self._last_state = state != self._last_state, state
+        if is_changing:
+            self._unchanged_since = now
+        if now - self._changed_at >= MAX_SETTLES * self._settle_s:
+            return "all"
+        if is_changing:
+            return "nothing"
+        if now - self._unchanged_since >= self._settle_s:
+            return "all"
+        if state == self._revocation_state:
+            return "nothing"
+        self._revocation_state = state
+        return "revocations"
+
+
+class FolderWatch:
+    """Calls ``reload`` after each change, and ``revoke`` before a change has settled and while
+    ``reload`` runs.
+
+    ``state`` is the state before the first load. ``read_state`` runs in a thread.
+    """
+
+    def __init__(
+        self,
+        read_state: Callable[[], FileStates],
+        state: FileStates,
+        reload: Callable[[], Coroutine[None, None, None]],
+        revoke: Callable[[], Awaitable[None]],
+        settle_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._read_state = read_state
+        self._reload = reload
+        self._revoke = revoke
+        self._debouncer = ChangeDebouncer(state, settle_s)
+        self._now = now
+        self._reload_requested = asyncio.Event()
+
+    def request_reload(self) -> None:
+        """Reload now, even without a change."""
+        self._reload_requested.set()
+
+    async def run(self) -> None:
+        """Watch forever."""
+        reloading: asyncio.Task[None] | None = None
+        is_requested = False
+        async with asyncio.TaskGroup() as group:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL_S):
+                        await self._reload_requested.wait()
+                is_requested |= self._reload_requested.is_set()
+                self._reload_requested.clear()
+                state = await asyncio.to_thread(self._read_state)
+                action = "all" if is_requested else self._debouncer.next_action(state, self._now())
+                if action == "all" and (reloading is None or reloading.done()):
+                    is_requested = False
+                    self._debouncer.mark_loaded(state)
+                    reloading = group.create_task(self._reload())
+                elif action != "nothing":
+                    await self._revoke()
+
+
+async def run_watch(watch: FolderWatch, tokens: CloudTokens) -> None:
+    """Watch a folder and renew tokens forever."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch.run())
+        group.create_task(renew_tokens(tokens))

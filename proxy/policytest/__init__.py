@@ -16,8 +16,7 @@ from proxy.policytest.report import CaseResult, CoveredPart, Report, differences
 
 
 def run_cases(folder: Path) -> Report:
-    """Run all tests of a folder, without reading secrets. Raise ``PolicyError`` if the policies or
-    the tests have errors."""
+    """Run all tests of a folder, without reading secrets. Raise ``PolicyError`` for errors."""
     snapshot = compile_policies(read(folder), None)
     cases, document = read_cases(folder)
     results, rules, deployments = [], set[str](), set[str | None]()

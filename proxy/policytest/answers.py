@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 
 from proxy.dialects.families import FAMILIES
@@ -19,6 +21,7 @@ from proxy.types.events import (
     End,
     FamilyName,
     Finish,
+    FinishReason,
     Frame,
     Part,
     Start,
@@ -32,20 +35,20 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     """Return the body of a response in pieces."""
     if answer.status != 200:
-        error = {
-            "message": answer.text or "simulated error of the policy test",
-            "type": "server_error",
-        }
-        return [orjson.dumps({"error": error})]
+        message = answer.text or "simulated error of the policy test"
+        return [orjson.dumps({"error": {"message": message, "type": "server_error"}})]
     url = url.partition("?")[0]
     if answer.fault == "garbled":
         return [b"{"]
     if (document := _without_text(answer, url, request)) is not None:
         return [orjson.dumps(document)]
-    frames = _write_frames(answer, url, request)
+    frames = response_frames(answer.pieces, _usage(answer), request)
+    if answer.fault == "cut" and request.get("stream"):
+        frames = [frame for frame in frames if any(type(event) is Delta for event in frame.events)]
+    written = write_frames(frames, url, request)
     if request.get("stream"):
-        return [frame for frame in frames if frame]
-    body = b"".join(frames)
+        return [frame for frame in written if frame]
+    body = b"".join(written)
     return [body] if answer.fault != "cut" else [body[: len(body) // 2]]
 
 
@@ -66,16 +69,13 @@ def _usage(answer: ScriptedAnswer) -> dict[str, int]:
     return answer.usage if answer.usage is not None else USAGE
 
 
-def _write_frames(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
-    """Return a response with text in the API of a path, frame by frame."""
+def write_frames(frames: Sequence[Frame], url: str, request: Json) -> list[bytes]:
+    """Return a response to a request in the API of a path, frame by frame."""
     dialect, endpoint, family = _api_of(url)
-    head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="policytest")
+    head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="simulated")
     call = Call(head, request, wants_usage=True)
-    streams = bool(request.get("stream"))
-    writer = FAMILIES[family].writer(WriteOptions(call, whole=not streams, verdicts=nobody))
-    frames = _frames(answer, request)
-    if answer.fault == "cut" and streams:
-        frames = [frame for frame in frames if any(type(event) is Delta for event in frame.events)]
+    options = WriteOptions(call, whole=not request.get("stream"), verdicts=nobody)
+    writer = FAMILIES[family].writer(options)
     return [writer.feed(frame) for frame in frames]
 
 
@@ -89,11 +89,12 @@ def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
     return "openai", "completions", "completions"
 
 
-def _frames(answer: ScriptedAnswer, request: Json) -> list[Frame]:
-    part = Part("text", 0)
-    native = _usage(answer)
-    usage = UsageReport(read_usage(native), dict(native))
-    opening = (Start("policytest", request.get("model"), 0), usage, Begin(part))
-    frames = [Frame((Delta(part, text),)) for text in answer.pieces or [""]]
+def response_frames(
+    texts: Sequence[str], usage: dict[str, int], request: Json, finish: FinishReason = "stop"
+) -> list[Frame]:
+    """Return the frames of a response with a text in pieces, and its usage in OpenAI's form."""
+    part, report = Part("text", 0), UsageReport(read_usage(usage), dict(usage))
+    opening = (Start("simulated", request.get("model"), 0), report, Begin(part))
+    frames = [Frame((Delta(part, text),)) for text in texts or [""]]
     frames[0] = Frame((*opening, *frames[0].events))
-    return [*frames, Frame((End(part), Finish(0, "stop"), usage, STOP), last=True)]
+    return [*frames, Frame((End(part), Finish(0, finish), report, STOP), last=True)]

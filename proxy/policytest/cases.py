@@ -167,8 +167,7 @@ class Suite(Section):
 
 
 def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
-    """Return the tests of a folder, and the document with their locations. Raise ``PolicyError``
-    with all errors."""
+    """Return the tests of a folder and their document. Raise ``PolicyError`` with all errors."""
     document = Document()
     if not (folder / FOLDER).is_dir():
         document.stop_reading(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)

@@ -41,7 +41,7 @@ from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import CallGuards
 from proxy.runtime.frozen import frozen
-from proxy.server import headers
+from proxy.server.response import error_headers, response_headers
 from proxy.telemetry import Emitters
 from proxy.types import Call, Json, Plan, RequestHead, ResponseHead, Timeouts
 from proxy.types.events import Frame
@@ -253,10 +253,8 @@ class _Exchange:
             answer = (self._case_run.record, self._head, self._client, self._writer.media_type)
             verdicts, flagged = self._case_run.record.guard_results(), self._head.is_flagged
             status = writing.answer_status(self._client, verdicts, flagged=flagged, data=data)
-            status = self._head.passed.status if self._head.passed else status
-            self._set_head(
-                status, headers.of_answer(*answer, None if self._head.streamed else data)
-            )
+            status = self._head.passthrough.status if self._head.passthrough else status
+            self._set_head(status, response_headers(*answer, None if self._head.streamed else data))
         self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
@@ -265,7 +263,7 @@ class _Exchange:
         if self._started:
             self._case_run.body += self._writer.fail(body)
             return
-        fields = headers.of_refusal(record, error) | dict(refusal.headers)
+        fields = error_headers(record, error) | dict(refusal.headers)
         self._set_head(refusal.status, fields)
         self._case_run.body = body
 

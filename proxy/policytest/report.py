@@ -84,9 +84,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
 def differences(expect: Expect, case_run: CaseRun) -> list[str]:
     """Return a sentence for each value that differs from the expected one."""
     parts = [*_result_differences(expect, case_run), *_text_differences(expect, case_run)]
-    return [
-        f"{name}: expected {_text(value)}, got {_text(result)}" for name, value, result in parts
-    ]
+    return [f"{name}: expected {_text(want)}, got {_text(got)}" for name, want, got in parts]
 
 
 def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
@@ -109,12 +107,11 @@ def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differenc
         if expected is not None and expected != result:
             yield name, expected, result
     for name, verdict in (expect.guards or {}).items():
-        verdicts = [
-            r.verdict for stage, r in record.guard_results() if f"{stage}.{r.guard}" == name
-        ]
+        results = [(f"{stage}.{r.guard}", r.verdict) for stage, r in record.guard_results()]
+        verdicts = [result for guard, result in results if guard == name]
         if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
-            guards = (f"{stage}.{result.guard}" for stage, result in record.guard_results())
-            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _missing(guards)
+            missing = _missing(guard for guard, _ in results)
+            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else missing
     for name, amount in (expect.charged or {}).items():
         if amount != case_run.charged.get(name):
             yield f"charged.{name}", amount, case_run.charged.get(name, _missing(case_run.charged))

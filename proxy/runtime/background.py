@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from proxy.runtime.turns import Places
+from proxy.runtime.fair_queue import Places
 
 STEPS_S = 0.001
 MAX_SIDE_TASKS = 1024
@@ -38,8 +38,7 @@ async def between_calls(
 ) -> None:
     """Run short steps on the event loop and yield after each millisecond of work.
 
-    While calls are in progress, pause for as long as the work took; otherwise for one loop
-    iteration.
+    While calls are in progress, pause as long as the work took; otherwise for one iteration.
     """
     started_at = now()
     for _ in steps:
@@ -49,8 +48,7 @@ async def between_calls(
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even if the waiting task is canceled. Raise its
-    exception."""
+    """Cancel a task and wait for its end, even if canceled meanwhile. Raise its exception."""
     cancellation: asyncio.CancelledError | None = None
     if not task.done():
         task.cancel()
@@ -79,8 +77,7 @@ class SideTasks:
         return self._places.is_full(caller)
 
     def start(self, work: Coroutine[Any, Any, None], caller: object) -> asyncio.Task[None]:
-        """Start a task of a caller. ``work`` must not raise, or all tasks of the owner are
-        canceled."""
+        """Start a task of a caller. If ``work`` raises, all tasks of the owner are canceled."""
         task = self._group.create_task(work)
         self._places.take(caller)
         self._tasks[task] = None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.runtime.frozen import frozen
-from proxy.runtime.turns import Turns
 
 LARGE_BYTES = 64 * 1024  # what is read within some ten milliseconds, whatever it holds
 
@@ -17,11 +17,10 @@ T = TypeVar("T")
 
 @frozen
 class Offload:
-    """Runs work on small bodies inline and on large ones on ``executor`` (None: the loop's
-    default)."""
+    """Runs work on large bodies on ``executor``, by default the loop's, and on others inline."""
 
     executor: Executor | None = None
-    turns: Turns | None = None
+    turns: FairSemaphore | None = None
 
     async def run(self, size: int, work: Callable[[], T], caller: object) -> T:
         """Return the result of work on a body of ``size`` bytes."""

@@ -45,8 +45,7 @@ COMMON_VARIABLES = (
 
 @frozen
 class BatchBounds:
-    """Bounds of the queue in front of an exporter. A span waits at most ``delay_ms`` for its
-    batch."""
+    """Bounds of an exporter's queue. A span waits at most ``delay_ms`` for its batch."""
 
     max_spans: int = 2048
     max_batch: int = 512
@@ -84,9 +83,8 @@ def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     has_collector = any(name in values for name in ENDPOINTS)
     exporters = _exporters(values, "TRACES", "otlp" if has_collector else "none", warnings)
     metric_exporters = _exporters(values, "METRICS", "none", warnings)
-    signals = [
-        signal for signal, names in (("TRACES", exporters), ("METRICS", metric_exporters)) if names
-    ]
+    by_signal = {"TRACES": exporters, "METRICS": metric_exporters}
+    signals = [signal for signal, names in by_signal.items() if names]
     if not signals:
         return OtelSettings(warnings=tuple(warnings))
     sampler, sampler_arg = values.get("OTEL_TRACES_SAMPLER"), values.get("OTEL_TRACES_SAMPLER_ARG")

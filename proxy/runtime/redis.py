@@ -68,8 +68,7 @@ class RedisServer(Protocol):
 
 @asynccontextmanager
 async def in_time(seconds: float) -> AsyncIterator[None]:
-    """Raise ``TimeoutError`` after a number of seconds, unless the process itself was too busy
-    to read."""
+    """Raise ``TimeoutError`` after some seconds, unless the process was too busy to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
         patience = _Patience(loop, bound)
@@ -131,15 +130,12 @@ class SingleServer:
 
 
 class Cluster:
-    """Client of a cluster. Follows moved slots, and reloads the slot table after a failure (10
-    ms of CPU)."""
+    """Client of a cluster. Follows moved slots, and reloads all slots after a failure (10 ms)."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
         first_url, *_ = parts = [cast("dict[str, Any]", parse_url(url)) for url in urls]
         nodes = [ClusterNode(part["host"], part.get("port", 6379)) for part in parts]
-        options = {
-            name: value for name, value in first_url.items() if name not in ("host", "port", "db")
-        }
+        options = {name: first_url[name] for name in first_url.keys() - {"host", "port", "db"}}
         secure = options.pop("connection_class", None) is not None
         self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(options | BOUNDS))
         kwargs = self._client.connection_kwargs
@@ -229,8 +225,7 @@ def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> 
 
 
 class PackedInC:
-    """Connection mixin that packs commands with hiredis: packing in Python was half the cost of
-    a call."""
+    """Connection mixin that packs commands with hiredis, which halves the cost of a call."""
 
     def pack_command(self, *args: str | int | bytes) -> list[bytes]:
         if isinstance(args[0], str) and " " in args[0]:  # the library's own, such as CLUSTER SLOTS

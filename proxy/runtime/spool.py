@@ -1,7 +1,6 @@
 """Bounded queue with a writer thread.
 
-Producers never wait. When the queue is full, new items are dropped. Every loss is counted with its
-reason.
+Producers never wait. A full queue drops new items. Every loss is counted with its reason.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class Spool(Generic[Item]):
     ``drop`` for lost items. Unreported items are passed again after ``RETRY_S``. If ``write``
     raises, ``failed`` gets the exception and the items are passed one by one; an item that raises
     again is dropped. ``idle`` is called when the queue is empty and returns the seconds until its
-    next call. ``finish`` is called at the end. ``dropped`` gets reason and count of losses, from
-    either thread.
+    next call. ``finish`` is called at the end. ``dropped`` gets losses, from either thread.
     """
 
     def __init__(

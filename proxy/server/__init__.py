@@ -1,23 +1,27 @@
-"""The data listener: aiohttp's low-level server with one exchange per request.
+"""The data listener: its handler, requests without a key, and its graceful shutdown.
 
-Nothing of a request appears in logs or error pages.
+aiohttp's low-level server has one exchange per request. Nothing of a request appears in logs or
+error pages. After a signal to stop, responses carry ``Connection: close``. During a grace period
+new calls are still accepted. Then the listener closes, idle connections are closed, and calls in
+progress continue until the deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+import orjson
 from aiohttp import web
 
-from proxy.dialects import no_passthrough
+from proxy.dialects import ROUTES, no_passthrough
 from proxy.pipeline import Pipeline
 from proxy.runtime.frozen import frozen
-from proxy.server.bodies import BodyShare
-from proxy.server.drain import Calls
 from proxy.server.exchange import HttpExchange
-from proxy.server.keyless import Keyless
-from proxy.server.request import Bounds
+from proxy.server.request import BodyShare, Bounds, path_of
 from proxy.server.server import Handler as Handler
 from proxy.server.server import HttpServer as HttpServer
 from proxy.server.server import WeakParser as WeakParser
@@ -27,13 +31,167 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPaths
 
 
+LAST_WORDS_S = 2.0
+LOOK_S = 0.05
+Stop = Callable[[], Awaitable[None]]
+
+
+class Calls:
+    """Calls in progress, by the task that serves them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._none: asyncio.Event | None = None  # made once somebody waits for the last call
+
+    def begin(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+        """Register the task of a connection as serving a call, and return it.
+
+        The caller passes the task: asking the loop for it would be a system call per request.
+        """
+        if task is not None:
+            self._tasks.add(task)
+        return task
+
+    def end(self, task: asyncio.Task[Any] | None) -> None:
+        """Unregister a task."""
+        if task is not None:
+            self._tasks.discard(task)
+        if self._none is not None and not self._tasks:
+            self._none.set()
+
+    def are_under_way(self) -> bool:
+        """True while a call is in progress."""
+        return bool(self._tasks)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until all calls end, for at most ``seconds``. Then cancel them."""
+        await self._until_none(seconds)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await self._until_none(LAST_WORDS_S)
+
+    async def _until_none(self, seconds: float) -> None:
+        if self._tasks:
+            self._none = no_calls = asyncio.Event()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await no_calls.wait()
+
+
+@frozen
+class Drain:
+    """Shutdown limits: time for calls in progress, and for idle connections."""
+
+    limit_seconds: float
+    grace_seconds: float
+
+    async def run(self, server: HttpServer, calls: Calls, stop_listening: Stop) -> None:
+        """Wait until all connections are closed, or cancel the remaining calls at the deadline."""
+        now = asyncio.get_running_loop().time
+        started_at, listening = now(), True
+        server.draining = True
+        while server.connections and now() < started_at + self.limit_seconds:
+            if now() >= started_at + self.grace_seconds:
+                if listening:
+                    await stop_listening()
+                    listening = False
+                server.close_idle(now() - self.grace_seconds)
+            await asyncio.sleep(LOOK_S)
+        if listening:
+            await stop_listening()
+        await calls.drain(max(0.0, started_at + self.limit_seconds - now()))
+
+
+HEALTH = "/health"
+_HEADERS = {"cache-control": "no-store", "server": "headrace"}
+WILDCARD = "*"
+KEPT_S = 600  # for which a browser need not ask again
+EXTRA_METHODS = frozenset(
+    {"DELETE", "HEAD", "PATCH", "PUT"}
+)  # of paths that a deployment lists, too
+METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
+NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
+EXPOSED = (
+    *("request-id", "retry-after", "retry-after-ms", "x-headrace-cache", "x-headrace-cost-usd"),
+    *("x-headrace-deployment", "x-headrace-error", "x-headrace-policy", "x-headrace-warning"),
+    *("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
+    *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
+    *("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"),
+    *("x-request-id", "x-should-retry", "x-trace-id"),
+)
+"""Response headers that browser pages may read."""
+
+
+@frozen
+class CrossOrigin:
+    """CORS headers. ``origins`` returns the origins that the active policy allows."""
+
+    origins: Callable[[], frozenset[str]] = frozenset
+
+    def headers(self, origin: str) -> dict[str, str]:
+        """Return the CORS headers of a response, none if the origin is not allowed."""
+        allowed = self._allowed(origin)
+        return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED)}
+
+    def preflight(self, request_headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of a preflight response, none if the origin is not allowed."""
+        allowed = self._allowed(request_headers.get("origin", ""))
+        if not allowed:
+            return {}
+        names = request_headers.get("access-control-request-headers", "")
+        return {
+            **allowed,
+            "access-control-allow-methods": METHODS,
+            **({"access-control-allow-headers": names} if NAMES.fullmatch(names) else {}),
+            "access-control-max-age": str(KEPT_S),
+            "vary": "origin, access-control-request-headers, access-control-request-method",
+        }
+
+    def _allowed(self, origin: str) -> dict[str, str]:
+        origins = self.origins()
+        if WILDCARD in origins:
+            return {"access-control-allow-origin": WILDCARD}
+        if origin not in origins:
+            return {}
+        return {"access-control-allow-origin": origin, "vary": "origin"}
+
+
+@frozen
+class Keyless:
+    """Answers health checks and preflights.
+
+    ``is_ready`` is the state of ``/readyz``. A preflight from an origin that is not allowed is
+    handled like an unknown path.
+    """
+
+    is_ready: Callable[[], bool] = lambda: True
+    cross_origin: CrossOrigin = CrossOrigin()  # it is frozen
+
+    def answer(self, request: web.BaseRequest) -> web.Response | None:
+        """Return the response to a request without a key, or None for any other request."""
+        headers = request.headers
+        if request.method == "OPTIONS" and "access-control-request-method" in headers:
+            allowed = self.cross_origin.preflight(headers)
+            return web.Response(status=204, headers={**_HEADERS, **allowed}) if allowed else None
+        if path_of(request.raw_path) != HEALTH:
+            return None
+        if request.method not in ("GET", "HEAD"):
+            return _response(405, "Use GET or HEAD.", allow="GET, HEAD")
+        return _response(200, "ok") if self.is_ready() else _response(503, "not ready")
+
+
+def _response(status: int, word: str, **headers: str) -> web.Response:
+    body = orjson.dumps({"status": word})
+    response_headers = {**_HEADERS, "content-type": "application/json", **headers}
+    return web.Response(status=status, body=body, headers=response_headers)
+
+
 @frozen
 class DataPort:
     """Shared state of the data listener.
 
     ``via`` is the id of this process in loop detection. ``keyless`` answers requests that are no
-    calls. ``ids`` opens sealed ids of stored responses. ``passed`` returns the active passthrough
-    paths.
+    calls. ``ids`` opens sealed ids of stored responses. ``passed`` returns the passthrough paths.
     """
 
     via: str

@@ -57,8 +57,7 @@ class CallExplainer(Protocol):
 
 @dataclass(slots=True)
 class Readiness:
-    """True if new calls are accepted: policies are active, listeners are open, no shutdown has
-    begun."""
+    """True if new calls are accepted: policies and listeners are active, and no shutdown began."""
 
     ready: bool = False
 
@@ -188,8 +187,7 @@ def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
 class Access:
     """Access control of the admin listener.
 
-    ``hosts`` are accepted ``Host`` names in addition to localhost and addresses. ``token`` is
-    required if it is set.
+    ``hosts`` are accepted ``Host`` names besides localhost and addresses. ``token`` is optional.
     """
 
     token: str | None = field(default=None, repr=False)

@@ -20,10 +20,14 @@ from proxy.dialects.writing import answer_writer, first_document, has_content
 from proxy.errors import ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.server import headers
-from proxy.server.bodies import BodyShare
-from proxy.server.request import Bounds, Incoming
-from proxy.server.response import ResponseWriter, SilenceTimer
+from proxy.server.request import BodyShare, Bounds, Incoming
+from proxy.server.response import (
+    ERROR_HEADER,
+    ResponseWriter,
+    SilenceTimer,
+    error_headers,
+    response_headers,
+)
 from proxy.types import Call, RequestHead, ResponseHead
 from proxy.types.events import Frame
 
@@ -170,8 +174,7 @@ class HttpExchange:
         return self._call
 
     async def _pinned(self, call: Call) -> Call:
-        """Return the call with the reference to stored state that it uses. Raises
-        ``RequestError``."""
+        """Return the call with the stored state that it uses. Raises ``RequestError``."""
         if call.head.endpoint == "conversations":
             from proxy.dialects.responses import stored  # noqa: PLC0415  # few calls
 
@@ -276,15 +279,15 @@ class HttpExchange:
         """Write the response head. Streams have no length."""
         record, head, client = self._record, self._head, self._client
         flagged, document = head.is_flagged, first_document(frame)
-        if head.passed is None:
+        if head.passthrough is None:
             status = writing.answer_status(
                 client, record.guard_results(), flagged=flagged, data=document
             )
         else:
-            status = head.passed.status
-            length = head.passed.length if head.streamed else length
+            status = head.passthrough.status
+            length = head.passthrough.length if head.streamed else length
         data = None if length is None else document
-        fields = headers.of_answer(record, head, client, self._writer.media_type, data)
+        fields = response_headers(record, head, client, self._writer.media_type, data)
         self._begin_with(status, fields, length)
 
     def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
@@ -315,12 +318,12 @@ class HttpExchange:
         refusal = writing.refusal(self._client, error, self.request_id, record.guard_results())
         body = orjson.dumps(refusal.body)
         if not out.begun:
-            fields = headers.of_refusal(record, error) | dict(refusal.headers)
+            fields = error_headers(record, error) | dict(refusal.headers)
             self._begin_with(refusal.status, fields, len(body))
             await out.write(body, last=True)
             return
         record.status = record.status or refusal.status
-        if not self._head.streamed or self._head.passed is not None:
+        if not self._head.streamed or self._head.passthrough is not None:
             out.cut()
         elif self._client.reads_error_events:
             await out.write(self._writer.fail(body), last=True)
@@ -336,6 +339,6 @@ class HttpExchange:
         error = ProxyError(f"The proxy failed. Report this request id: {self.request_id}")
         refusal = self._client.refuse(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}
-        fields |= {"x-request-id": self.request_id, headers.ERROR: error.code}
+        fields |= {"x-request-id": self.request_id, ERROR_HEADER: error.code}
         fields |= dict(refusal.headers) | self.shown_to
         return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from proxy.server.drain import Stop
+from proxy.server import Stop
 from proxy.server.server import HttpServer
 from proxy.settings import Address, BadSetting
 
@@ -82,8 +82,7 @@ def _reason(error: OSError) -> str:
 async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tuple[Address, Stop]:
     """Open a listener. Return its address and a function that stops it.
 
-    Leaving ``opened`` stops it and closes its connections. Raises ``OSError`` that names the
-    address.
+    Leaving ``opened`` stops it and closes its connections. Raises ``OSError`` with the address.
     """
     runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
     await runner.setup()

@@ -12,8 +12,7 @@ from proxy.dialects.passthrough.request import (
     unread_call,
 )
 from proxy.errors import BadRequest
-from proxy.server.bodies import BodyShare
-from proxy.server.request import Incoming
+from proxy.server.request import BodyShare, Incoming
 from proxy.types import Call, RequestHead
 
 BODILESS = "GET"
@@ -24,8 +23,7 @@ async def read_passed_call(
 ) -> Call:
     """Return the call. Raises ``RequestError``.
 
-    Text that looks like JSON must be valid JSON whatever its content type, because guards and rules
-    would miss its fields.
+    Text that looks like JSON must be valid JSON, or guards and rules would miss its fields.
     """
     length = incoming.length()
     if length == 0:

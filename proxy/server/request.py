@@ -1,4 +1,4 @@
-"""Reads requests: merges headers, and reads the body within bounds of size and time.
+"""Reads requests: merges headers, and reads the body within bounds of size, memory and time.
 
 Large JSON bodies are parsed in a thread, one at a time.
 """
@@ -19,7 +19,7 @@ from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.dialects.wire.request_json import counted, read_json
-from proxy.errors import BadRequest, RequestTimeout, RequestTooLarge
+from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
 from proxy.errors.wire import (
     CodingNotSupported,
@@ -30,9 +30,68 @@ from proxy.errors.wire import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
-from proxy.server.bodies import Bodies, BodyShare
 from proxy.server.server import CHUNKED, Request, Unframed
+from proxy.settings import KEY_SHARE
 from proxy.types import Json
+
+MOST_BYTES = 256 * 1024 * 1024
+
+
+class Bodies:
+    """Bytes of all bodies in progress, raw and parsed, until their calls end.
+
+    One caller can use at most half, so that others are still served.
+    """
+
+    def __init__(self, max_bytes: int = MOST_BYTES, resource: str = "requests") -> None:
+        self.most = max_bytes
+        self.what = resource
+        self.of_one = max_bytes // KEY_SHARE  # what one caller may have
+        self.held = 0
+        self.by_caller: dict[object, int] = {}
+
+
+class BodyShare:
+    """Bytes of one call's body, raw and parsed."""
+
+    __slots__ = ("_bodies", "_size", "caller")
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self.caller: object = None
+        self._size = 0
+
+    def charge_to(self, caller: object) -> None:
+        """Set the caller that is charged. Called before the first byte arrives."""
+        self.caller = caller
+
+    def take(self, size: int) -> None:
+        """Count received bytes. Raises ``Overloaded``."""
+        bodies, caller = self._bodies, self.caller
+        by_caller = bodies.by_caller
+        total = bodies.held + size
+        of_caller = by_caller[caller] + size if caller in by_caller else size
+        if total > bodies.most or of_caller > bodies.of_one:
+            raise Overloaded(bodies.what)
+        bodies.held, by_caller[caller] = total, of_caller
+        self._size += size
+
+    def take_read(self, size: int) -> None:
+        """Count the memory of the parsed body. A single body always fits. Raises ``Overloaded``."""
+        remaining = self._bodies.of_one - self._size
+        if remaining > 0:
+            self.take(size if size < remaining else remaining)
+
+    def give_back(self) -> None:
+        """Release all bytes."""
+        if self._size:
+            bodies, caller = self._bodies, self.caller
+            bodies.held -= self._size
+            bodies.by_caller[caller] -= self._size
+            if not bodies.by_caller[caller]:
+                del bodies.by_caller[caller]
+            self._size = 0
+
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
@@ -75,8 +134,7 @@ class Parsing:
     async def read(
         self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
     ) -> T:
-        """Parse a body and return ``make`` of it. ``take`` counts its memory first. Raises
-        ``BadRequest``."""
+        """Return ``make`` of a parsed body, whose memory ``take`` counts. Raises ``BadRequest``."""
         if len(raw) <= LARGE_BYTES:
             return make(self.read_small(raw, take))
         count = partial(counted, raw, self.most_values)
@@ -88,8 +146,7 @@ class Parsing:
 class Bounds:
     """Bounds of requests, in bytes and seconds.
 
-    ``bodies`` counts the memory of all calls. ``keepalive_s`` is the longest silence of a stream, 0
-    for no keepalives.
+    ``bodies`` counts the memory of all calls. ``keepalive_s`` is the longest silence, 0 for all.
     """
 
     body_bytes: int = 16 * 1024 * 1024
@@ -101,8 +158,7 @@ class Bounds:
 
 
 def path_of(target: str) -> str:
-    """Return the undecoded path of a request target. The authority of an absolute form is
-    ignored."""
+    """Return the undecoded path of a request target, without the authority of an absolute one."""
     if not target.startswith("/"):
         _, scheme, remainder = target.partition("://")
         target = f"/{remainder.partition('/')[2]}" if scheme else target
@@ -192,8 +248,7 @@ class Incoming:
         return RequestUpload(self, length)
 
     async def next_piece(self, *, is_first: bool) -> bytes:
-        """Return the next bytes, empty at the end. Raises ``RequestError`` if they are late or
-        malformed."""
+        """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
         if is_first and "expect" in self.headers:
             await self._continue(self.headers["expect"])
         try:

@@ -33,8 +33,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Unframed(Exception):
-    """The chunked framing of a request body is malformed or too large. The connection must be
-    closed."""
+    """The chunked framing of a body is malformed or too large. The connection must be closed."""
 
 
 class Request(web.BaseRequest):
@@ -64,8 +63,7 @@ class QuietHandler(web.RequestHandler):
     - A connection without a complete request head in time is closed.
     - A head is parsed once it is complete. ``User-Agent`` may be repeated, because proxies do that.
     - A body with malformed framing raises ``Unframed`` in its reader.
-    - Other connections are served between groups of chunks, because a chunk costs as much CPU as
-      kilobytes of data.
+    - Other connections are served between groups of chunks, whose processing takes long.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -121,8 +119,7 @@ class QuietHandler(web.RequestHandler):
         return self._keepalive
 
     def _count_off(self) -> None:
-        """Remove the request from the parser's count of waiting requests, which may have paused
-        reading."""
+        """Remove the request from the parser's count, which may have paused reading."""
         if self._parser is not None:
             self._parser.message_consumed()
             self.data_received(b"")
@@ -145,8 +142,7 @@ class QuietHandler(web.RequestHandler):
         return self._handle_request(request, None, handler)
 
     async def _linger(self, payload: streams.StreamReader) -> None:
-        """Read the unused rest of a body for a while, because a reset could discard the
-        response."""
+        """Read the unused rest of a body for a while: a reset could discard the response."""
         with suppress(TimeoutError, web.RequestPayloadError):
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof():
@@ -183,8 +179,7 @@ class QuietHandler(web.RequestHandler):
         return not self._messages and (self._waiter is not None or self._request_count == 0)
 
     def idle_since(self) -> float:
-        """Time at which the connection became idle, or the incomplete head began if that is
-        later."""
+        """Time at which the connection became idle, or the incomplete head began if later."""
         idle: float = self._next_keepalive_close_time - self._keepalive_timeout
         return max(idle, self._head_at) if self._head else idle
 
@@ -235,8 +230,7 @@ class QuietHandler(web.RequestHandler):
             self._next_slice = self._loop.call_soon(self._parse_next)
 
     def _parse_next(self) -> None:
-        """Parse the next slice, unless the body has unread chunks. Reading them continues the
-        parser."""
+        """Parse the next slice, unless the body has unread chunks: reading them continues."""
         self._next_slice = None
         if self._reading_paused or self._buffer_paused or self.transport is None:
             return
@@ -333,8 +327,7 @@ def _is_request(message: object) -> bool:
 
 
 def with_one_agent(head: bytes) -> bytes:
-    """Return a head with its first ``User-Agent`` only. Heads with folded lines are left to the
-    parser."""
+    """Return a head with its first ``User-Agent`` only, unless it has folded lines."""
     lines = head.split(b"\r\n")
     if any(line[:1] in (b" ", b"\t") for line in lines):
         return head
@@ -344,16 +337,14 @@ def with_one_agent(head: bytes) -> bytes:
 
 
 class WeakParser(RuntimeError):
-    """aiohttp uses its Python parser, which has had vulnerabilities that the C parser does not
-    have."""
+    """aiohttp uses its Python parser, which has had vulnerabilities that the C parser lacks."""
 
 
 class HttpServer(web.Server):
     """A server whose handlers are canceled when the client disconnects.
 
     Bodies are never decompressed, because a few bytes could cost seconds of CPU. While
-    ``draining``, each response closes its connection. Raises ``WeakParser`` if aiohttp's C parser
-    is missing.
+    ``draining``, each response closes its connection. Raises ``WeakParser`` without the C parser.
     """
 
     def __init__(self, handler: Handler, **options: Any) -> None:

@@ -15,7 +15,7 @@ from proxy.call.record import Record
 from proxy.errors import ProxyError
 from proxy.runtime.background import SideTasks
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.telemetry.log_limits import Quota
+from proxy.telemetry.log import Quota
 
 EMIT_EVERY_S = 0.05
 MAX_WAITING = 16  # calls: emitting them blocks the loop for some 3 ms

@@ -138,18 +138,13 @@ def captured_texts(record: Record) -> Attributes:
     """Return the captured texts of a call, for the span of its model call."""
     if record.captured is None:
         return {}
-    captured = record.captured()
-    return {
-        INPUT_MESSAGES: _messages(captured.asked),
-        OUTPUT_MESSAGES: _messages(captured.answered),
-    }
+    texts = record.captured()
+    return {INPUT_MESSAGES: _messages(texts.asked), OUTPUT_MESSAGES: _messages(texts.answered)}
 
 
 def _messages(texts: Sequence[CapturedText]) -> str | None:
     """Return texts as JSON, in the form of the conventions' messages."""
-    messages = [
-        {"role": text.role, "parts": [{"type": "text", "content": text.text}]} for text in texts
-    ]
+    messages = [{"role": t.role, "parts": [{"type": "text", "content": t.text}]} for t in texts]
     return orjson.dumps(messages).decode() if messages else None
 
 
@@ -242,11 +237,8 @@ def call_events(facts: CallSummary) -> list[Event]:
     if facts.cache_store is not None:
         events.append(("headrace.cache", {"headrace.cache.status": facts.cache}))
     for skip in first_items(facts.skips):
-        skipped = {
-            "headrace.upstream": skip.target.id,
-            "headrace.upstream.skipped.reason": skip.reason,
-        }
-        events.append(("headrace.upstream.skipped", skipped))
+        name, target = "headrace.upstream.skipped", skip.target.id
+        events.append((name, {"headrace.upstream": target, f"{name}.reason": skip.reason}))
     return events
 
 

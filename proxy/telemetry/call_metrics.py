@@ -45,9 +45,8 @@ class CallMetrics:
         series, trace_id = self._series, facts.trace_id
         deployment, endpoint = facts.deployment or UNKNOWN, facts.endpoint or UNKNOWN
         dialect, stream = facts.dialect or UNKNOWN, "true" if facts.is_stream else "false"
-        series[
-            "headrace_requests_total", deployment, dialect, endpoint, facts.outcome, stream
-        ].value += 1
+        labels = deployment, dialect, endpoint, facts.outcome, stream
+        series["headrace_requests_total", *labels].value += 1
         duration = series["headrace_request_duration_seconds", deployment, endpoint, stream]
         duration.observe(facts.duration_s, trace_id)
         series["headrace_overhead_seconds", deployment].observe(facts.overhead_s, trace_id)
@@ -98,10 +97,8 @@ class CallMetrics:
             self._count_attempt(attempt, facts.trace_id)
             model = attempt.target.model
             if attempt is facts.served and facts.ttft_s is not None:
-                first_token_histogram = series[
-                    "headrace_time_to_first_token_seconds", deployment, model
-                ]
-                first_token_histogram.observe(facts.ttft_s, facts.trace_id)
+                delays = series["headrace_time_to_first_token_seconds", deployment, model]
+                delays.observe(facts.ttft_s, facts.trace_id)
             if bill is None:
                 continue
             is_used = True
@@ -163,9 +160,8 @@ class CallMetrics:
         label = "true" if is_estimated else "false"
         for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts(), strict=True):
             if number:
-                series[
-                    "headrace_tokens_total", deployment, provider, model, token_type, label
-                ].value += number
+                labels = deployment, provider, model, token_type, label
+                series["headrace_tokens_total", *labels].value += number
         if is_estimated:
             series["headrace_usage_estimated_total", deployment, model].value += 1
         if bill.cost is None:

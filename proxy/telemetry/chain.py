@@ -162,16 +162,14 @@ class ChainFile:
                 torn = line + torn
                 continue
             if not _is_whole(line, entry):
-                raise BadChain(
-                    f"the last line of {path} was changed. Run headrace verify-log {path}."
-                )
+                message = f"the last line of {path} was changed. Run headrace verify-log {path}."
+                raise BadChain(message)
             self.seq, self.head = entry["seq"], entry["hash"]
             self._torn, self._open_line = torn, not line.endswith(b"\n")
             return
         if start:
-            raise BadChain(
-                f"{path} does not end with a complete line. Run headrace verify-log {path}."
-            )
+            message = f"{path} does not end with a complete line. Run headrace verify-log {path}."
+            raise BadChain(message)
         if not torn.startswith(BEGIN[: len(torn)]):
             raise BadChain(f"{path} is not a decision log")
         self._torn = torn
@@ -223,10 +221,7 @@ class _ChainReader:
         if not _is_whole(line, entry):
             return number, "was changed after it was written"
         if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
-            return (
-                number,
-                "does not follow the previous line: lines were removed, inserted or moved",
-            )
+            return number, "does not follow the line before: lines were removed, inserted or moved"
         hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
         is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
         if self._part and not is_explained:

@@ -1,7 +1,6 @@
 """Decision log: one sealed line for each decision of the policies, without any text of a call.
 
-A spool's thread writes the lines. Entries that the disk does not take wait there, and the next line
-counts the lost ones.
+A spool's thread writes the lines. Entries that the disk refuses wait; a line counts lost ones.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -17,21 +17,21 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from proxy.telemetry.catalog.spec import MetricSpec, Values
-from proxy.telemetry.registry import Registry
+
+Series = list[tuple[Values, Any]]
 
 
 class Exposition(Collector):
-    """Renders Headrace's series and prometheus-client's metrics of the process."""
+    """Renders the series that ``read`` yields, and prometheus-client's process metrics."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, read: Callable[[], Iterator[tuple[MetricSpec, Series]]]) -> None:
+        self._read = read
         self._collectors = CollectorRegistry()
         self._collectors.register(self)
         ProcessCollector(registry=self._collectors)
 
     def collect(self) -> Iterator[Metric]:
-        for metric, series in self._registry.collect():
-            yield family(metric, series)
+        return (family(metric, series) for metric, series in self._read())
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the exposition in the best accepted format, and its media type."""
@@ -39,7 +39,7 @@ class Exposition(Collector):
         return encoder(self._collectors), media_type
 
 
-def family(metric: MetricSpec, series: list[tuple[Values, Any]]) -> Metric:
+def family(metric: MetricSpec, series: Series) -> Metric:
     """Return the family of a metric. Empty histograms with labels are left out."""
     if metric.kind != "histogram":
         cls = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

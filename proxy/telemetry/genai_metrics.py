@@ -49,9 +49,8 @@ class GenAiMetrics:
             for name in names
         }
         sides = (f"{INFERENCE}.usage.input_tokens", f"{INFERENCE}.usage.output_tokens")
-        self._counters = {
-            name: meter.create_counter(name, "{token}") for name in (*sides, *USAGE.values())
-        }
+        names = (*sides, *USAGE.values())
+        self._counters = {name: meter.create_counter(name, "{token}") for name in names}
 
     def end(self, record: Record) -> None:
         """Record a call, whatever its sampling."""

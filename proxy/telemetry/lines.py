@@ -19,7 +19,7 @@ from structlog.processors import JSONRenderer
 from structlog.typing import EventDict, FilteringBoundLogger
 
 from proxy.runtime.spool import Spool, SpoolBounds, append
-from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.log import LogLevel
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024

@@ -1,4 +1,4 @@
-"""Sink that exports the spans of calls: the client's call, its model call, and each attempt.
+"""Sink that exports the spans of sampled calls: the client's call, its model call, its attempts.
 
 No span is alive while a call runs: its ids are drawn on arrival, and its spans are built from the
 record when it has ended. So the decision to sample knows how the call ended.
@@ -12,21 +12,30 @@ from typing import Any, ClassVar, Protocol
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.sampling import Decision, Sampler
+from opentelemetry.sdk.trace.sampling import (
+    Decision,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
+    Link,
     NonRecordingSpan,
     SpanContext,
     SpanKind,
     Status,
     StatusCode,
     TraceFlags,
+    TraceState,
     set_span_in_context,
 )
+from opentelemetry.util._importlib_metadata import entry_points
 
 from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import Record
 from proxy.call.summary import summarize
+from proxy.runtime.otel_settings import RATIO_SAMPLERS
 from proxy.telemetry.attributes import (
     OUTCOME,
     Attributes,
@@ -39,6 +48,7 @@ from proxy.telemetry.attributes import (
     model_attributes,
 )
 from proxy.telemetry.lines import redact_text
+from proxy.telemetry.log import Quota
 
 FAILED = frozenset({"proxy_error", "timeout", "upstream_error"})
 SAMPLED, UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
@@ -136,12 +146,9 @@ class Traces:
             for attempt in record.attempts
         ]
         if record.attempts:
-            first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
+            first, last = record.attempts[0], record.attempts[-1]
             attributes = {**model_attributes(record, facts), **texts}
-            times = (
-                first_attempt.started,
-                last_attempt.ended or record.ended or last_attempt.started,
-            )
+            times = first.started, last.ended or record.ended or last.started
             spans.append(self._span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None
         server = self._span(
@@ -173,13 +180,12 @@ class Traces:
         added: dict[str, Any] = {}
         for profile in self._profiles:
             added |= profile(span_of, record, attributes)
-        span_attributes, *of_events = exported(
-            [{**attributes, **added}, *(values for _, values in events)]
-        )
+        event_attributes = (values for _, values in events)
+        span_attributes, *of_events = exported([{**attributes, **added}, *event_attributes])
         own_id, parent_id = ids
-        parent = (
-            SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED) if parent_id else None
-        )
+        parent = None
+        if parent_id is not None:
+            parent = SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED)
         return ReadableSpan(
             redact_text(" ".join([f"{attributes[key]}" for key in NAMES[span_of]])),
             context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED),
@@ -208,22 +214,78 @@ def _is_error(attributes: Attributes) -> bool:
 
 def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
-    known_attributes = [
-        {name: value for name, value in span_values.items() if value is not None}
-        for span_values in attributes
+    known = [
+        {name: value for name, value in values.items() if value is not None}
+        for values in attributes
     ]
-    text = repr(
-        known_attributes
-    )  # one search instead of one for each value: nearly always it finds nothing
+    text = repr(known)  # one search instead of one for each value: it rarely finds anything
     if "\\ud" not in text and redact_text(text) == text:
-        return known_attributes
-    return [
-        {name: _redacted(value) for name, value in span_values.items()}
-        for span_values in known_attributes
-    ]
+        return known
+    return [{name: _redacted(value) for name, value in values.items()} for values in known]
 
 
 def _redacted(value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value)
     return [redact_text(text) for text in value] if isinstance(value, (list, tuple)) else value
+
+
+CALLS_PER_S = 50  # a traced call takes 0.7 ms of processor time
+SHARE = 0.01
+UNREMARKABLE = frozenset({"success", "client_abort"})
+SAMPLE, DROP = SamplingResult(Decision.RECORD_AND_SAMPLE), SamplingResult(Decision.DROP)
+
+
+class RateLimitedSampler(Sampler):
+    """Samples every call up to a rate, every failed or refused call up to a second such rate, and
+    ``SHARE`` of all calls beyond.
+
+    ``ratio`` is the share of the other calls that is considered at all. ``on_limit`` is called for
+    a call that is dropped because of the rate. ``now`` returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        on_limit: Callable[[], None],
+        ratio: float = 1.0,
+        calls_per_s: float = CALLS_PER_S,
+    ) -> None:
+        self._on_limit = on_limit
+        self._ratio = TraceIdRatioBased.get_bound_for_rate(ratio)
+        self._share = TraceIdRatioBased.get_bound_for_rate(SHARE)
+        self._calls = Quota(now, calls_per_s, 60 * calls_per_s)
+        self._failures = Quota(now, calls_per_s, 60 * calls_per_s)
+
+    def should_sample(  # noqa: PLR0913, PLR0917  # the SDK's interface
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        number = trace_id & TraceIdRatioBased.TRACE_ID_LIMIT
+        is_failure = (attributes or {}).get(OUTCOME) not in UNREMARKABLE
+        if not is_failure and number >= self._ratio:
+            return DROP
+        if self._calls.take() is not None or (is_failure and self._failures.take() is not None):
+            return SAMPLE
+        if number < self._share:
+            return SAMPLE
+        self._on_limit()
+        return DROP
+
+    def get_description(self) -> str:
+        return "RateLimitedSampler"
+
+
+def load_sampler(name: str, argument: str | None) -> Sampler | None:
+    """Return a sampler of the SDK or of another package, by its entry point, None without one."""
+    for entry_point in entry_points(group="opentelemetry_traces_sampler", name=name.lower()):
+        is_ratio = name.lower() in RATIO_SAMPLERS
+        sampler: Sampler = entry_point.load()(float(argument or 1) if is_ratio else argument)
+        return sampler
+    return None

@@ -5,18 +5,20 @@ Fields made by ``memo`` cache derived values. They take no part in comparison.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from proxy.errors import RejectedByRule
 from proxy.errors.words import Word
 from proxy.runtime.frozen import frozen, memo
-from proxy.types.cache_rule import CACHE_STORES as CACHE_STORES
-from proxy.types.cache_rule import CacheRule as CacheRule
-from proxy.types.cache_rule import SemanticCacheRule as SemanticCacheRule
+from proxy.types.endpoints import ABOUT_STATE as ABOUT_STATE
+from proxy.types.endpoints import UNBILLED as UNBILLED
+from proxy.types.endpoints import ChangedFields, NumericFields
+from proxy.types.endpoints import Endpoint as Endpoint
+from proxy.types.endpoints import TargetRoute as TargetRoute
 from proxy.types.guard import NO_GUARDS, GuardPlan
 from proxy.types.limit import ClaimTemplate, Limit
 from proxy.types.target import Breaker as Breaker
@@ -26,14 +28,51 @@ from proxy.types.target import StateRef as StateRef
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
 from proxy.types.target import Upstream as Upstream
-from proxy.types.way import ABOUT_STATE as ABOUT_STATE
-from proxy.types.way import UNBILLED as UNBILLED
-from proxy.types.way import AskedNumbers, ChangedFields
-from proxy.types.way import Endpoint as Endpoint
-from proxy.types.way import TargetRoute as TargetRoute
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPath, PassthroughRequest, Upload
+
+
+@frozen
+class SemanticCacheRule:
+    """Serves the cached response to a similar prompt.
+
+    The deployment ``embeddings`` computes vectors within ``deadline`` seconds. Prompts match from
+    the cosine ``threshold`` on. In shadow mode matches are only counted. Calls with a temperature
+    above ``max_temperature`` are not compared.
+    """
+
+    embeddings: str
+    mode: Literal["shadow", "serve"] = "shadow"
+    threshold: float = 0.95
+    deadline: float = 1.0
+    max_temperature: float = 1.0
+
+    def __str__(self) -> str:
+        use = "served" if self.mode == "serve" else "counted only"
+        return f"similar prompts (from {self.threshold:g}, {self.embeddings}) are {use}"
+
+
+CACHE_STORES = ("memory", "sqlite", "redis")
+
+
+@frozen
+class CacheRule:
+    """Cache settings of a call.
+
+    ``ttl`` is in seconds. ``max_bytes`` bounds one response as JSON. ``namespace`` and, with
+    ``by_user``, the end user are part of the cache key. Responses with tool calls are stored only
+    with ``tool_calls``. ``store`` is one of ``CACHE_STORES``. ``semantic`` finds similar prompts.
+    """
+
+    ttl: float
+    namespace: str = ""
+    max_bytes: int = 1024 * 1024
+    by_user: bool = False
+    tool_calls: bool = False
+    store: str = "memory"
+    semantic: SemanticCacheRule | None = None
+
 
 Json = dict[str, Any]
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -136,11 +175,8 @@ class Call:
     @property
     def creates_state(self) -> bool:
         """True if a repeated request would store a response or a conversation item twice."""
-        talks = (
-            self.state_ref.is_conversation
-            if self.state_ref
-            else self.head.endpoint == "conversations"
-        )
+        state_ref, endpoint = self.state_ref, self.head.endpoint
+        talks = state_ref.is_conversation if state_ref else endpoint == "conversations"
         return self.background or (talks and self.head.method == "POST")
 
 
@@ -153,7 +189,7 @@ class ParameterOverrides:
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    changed: dict[TargetRoute, dict[AskedNumbers, ChangedFields | None]] = memo(dict)
+    changed: dict[TargetRoute, dict[NumericFields, ChangedFields | None]] = memo(dict)
 
     def __bool__(self) -> bool:
         return bool(self.set or self.cap)
@@ -169,8 +205,7 @@ class TranslatedRequest:
     ``dropped_fields`` have no counterpart in that format. ``default_fields`` were added because the
     upstream requires them. ``accepts_zero_bound`` is True if the upstream returns nothing for a
     token bound of 0; others treat 0 as unlimited. ``max_output_tokens`` bounds all choices
-    together. ``changed`` are the fields that rules have set, or None if the body differs in other
-    fields too.
+    together. ``changed`` are the fields that rules set, or None if other fields differ too.
     """
 
     body: Json
@@ -203,11 +238,9 @@ class ModelCall:
 
     def overrides_for(self, target: Target) -> ParameterOverrides:
         """Return the overrides for one target."""
-        return (
-            self.target_overrides.get(target.id, self.overrides)
-            if self.target_overrides
-            else self.overrides
-        )
+        if not self.target_overrides:
+            return self.overrides
+        return self.target_overrides.get(target.id, self.overrides)
 
 
 @frozen
@@ -252,9 +285,8 @@ class Plan:
     seconds. ``refusal`` is set if a rule refuses the call. Without ``cache`` the call does not use
     the cache. ``may_refresh`` is True if the client may bypass the cache. ``rule_by_effect`` names
     the rule behind each effect on the whole call. ``passthrough`` is the matched passthrough path.
-    ``rules`` and ``shadow_rules`` are the matched rules of all model calls. ``question_frames`` and
-    ``claim_templates`` cache parts of the cache key and of the claims that all calls with this plan
-    share.
+    ``rules`` and ``shadow_rules`` are those of all model calls. ``cache_key_prefixes`` and
+    ``claim_templates`` cache parts of the cache key and of the claims that these calls share.
     """
 
     revision: str
@@ -273,27 +305,21 @@ class Plan:
     may_refresh: bool = False
     guards: GuardPlan = NO_GUARDS
     rule_by_effect: Mapping[str, str] = field(default_factory=dict)
-    passed: PassthroughPath | None = None
+    passthrough: PassthroughPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    question_frames: dict[tuple[str, str], bytes] = memo(dict)
+    cache_key_prefixes: dict[tuple[str, str], bytes] = memo(dict)
     claim_templates: list[ClaimTemplate] = memo(list)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "rules", _distinct(model_call.rules for model_call in self.model_calls)
-        )
-        shadow_rules = _distinct(model_call.shadow_rules for model_call in self.model_calls)
-        object.__setattr__(self, "shadow_rules", shadow_rules)
+        for name in ("rules", "shadow_rules"):
+            rules = chain.from_iterable(getattr(call, name) for call in self.model_calls)
+            object.__setattr__(self, name, tuple(dict.fromkeys(rules)))
 
     def raise_if_refused(self) -> None:
         """Raise ``RejectedByRule`` if a rule refuses the call."""
         if self.refusal is not None:
             raise RejectedByRule(self.refusal.message, self.refusal.status)
-
-
-def _distinct(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 @frozen
@@ -322,4 +348,4 @@ class ResponseHead:
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
     is_flagged: bool = False
-    passed: PassthroughHead | None = None
+    passthrough: PassthroughHead | None = None

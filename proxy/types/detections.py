@@ -33,8 +33,7 @@ def counts(findings: DetectorFindings) -> dict[str, Any]:
 
 @frozen
 class DetectionFormat:
-    """A detector: its name in ``details``, its key in the summary, and the functions that fill
-    both."""
+    """A detector: its names in ``details`` and in the summary, and what fills both."""
 
     name: str
     word: str

@@ -67,8 +67,7 @@ class Part:
     """A run of text or an opaque item of a response. Parts compare by identity.
 
     `number` is the position among the parts of the choice, or among the children of `parent`. `id`
-    is the identifier on the wire, if any. `continues` is the ended part whose text this part
-    continues.
+    is the identifier on the wire, if any. `continues` is the ended part that this one continues.
     """
 
     __slots__ = ("choice", "closing", "continues", "id", "kind", "number", "parent")

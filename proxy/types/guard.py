@@ -27,8 +27,7 @@ UNPRICED = 'Guard "{}" blocked this call, because the price of its model is unkn
 class Finding:
     """A span of a text, from character ``start`` up to but excluding ``end``.
 
-    ``kind`` is one of a fixed set per detector, because it is a metric label. ``score`` is from 0
-    to 1.
+    ``kind`` is a metric label, one of a fixed set per detector. ``score`` is from 0 to 1.
     """
 
     start: int
@@ -92,8 +91,7 @@ class Preparable(Protocol):
 class PromptContext:
     """Texts of a request by which guards judge the response. Empty if the request has none.
 
-    ``system`` is the system prompt, ``asked`` the last user message, ``context`` the reference
-    text.
+    ``system`` is the system prompt, ``asked`` the last user message, ``context`` reference text.
     """
 
     system: str = ""
@@ -327,8 +325,7 @@ class StageRules:
     """Rules of one stage, with properties that are computed once per revision.
 
     ``contextual`` is True if detectors depend on the call. ``alone`` is True if no rule needs the
-    context of the call or a service. ``in_force`` is True if at least one rule is not in shadow
-    mode.
+    context of the call or a service. ``in_force`` is True if a rule is not in shadow mode.
     """
 
     every: tuple[GuardRule, ...]

@@ -20,8 +20,7 @@ class PartialMatcher(Protocol):
 
     @property
     def is_open(self) -> MayFind:
-        """Predicate on encoded text: False only if it has no finding and its end cannot begin
-        one."""
+        """Predicate on encoded text: False only if no finding is in it or begins at its end."""
 
     def is_open_at(self, text: str) -> bool:
         """Return the same for a text that is not encoded."""
@@ -62,8 +61,7 @@ class Cuttable(Protocol):
     def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         """Return True if a finding in joined messages is one value that was split.
 
-        ``ends`` are pairs of the end of a message and the start of the next one, within the
-        finding.
+        ``ends`` are pairs within the finding: the end of a message, and the start of the next.
         """
 
 

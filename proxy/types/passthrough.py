@@ -139,6 +139,5 @@ class PassthroughPaths:
 
     def methods(self, path: str) -> Sequence[str]:
         """Return the methods that are allowed for a path."""
-        return sorted(
-            {method for route in self.paths if route.fits(path) for method in route.methods}
-        )
+        fitting = (route for route in self.paths if route.fits(path))
+        return sorted({method for route in fitting for method in route.methods})

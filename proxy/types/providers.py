@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from proxy.runtime.frozen import frozen
-from proxy.types.way import Endpoint
+from proxy.types.endpoints import Endpoint
 
 Thoughts = Literal["optional", "required", "refused"]
 

@@ -13,8 +13,7 @@ from proxy.types.limit import Limit
 
 
 def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
-    """Return the key name of calls that a guard or a deployment's cache makes. No virtual key has
-    it."""
+    """Return the key name of calls of a guard or a deployment's cache. No virtual key has it."""
     return f"{caller}/{name}"
 
 
@@ -52,8 +51,7 @@ class LabelCatalog:
     def owners(self, scope: str) -> dict[str, str]:
         """Return the dimensions and values of a counter's scope that the policies define.
 
-        Stop at the first value that a client may choose: the rest of the scope may imitate other
-        parts.
+        Stop at the first value that a client may choose: the rest may imitate other parts.
         """
         labels: dict[str, str] = {}
         for part in scope.split("|"):
@@ -71,12 +69,8 @@ class LabelCatalog:
             return value in self.deployments
         listed = self.deployments.values()
         if per == "model":
-            return any(
-                target.model == value for deployment in listed for target in deployment.targets
-            )
+            return any(target.model == value for d in listed for target in d.targets)
         tag = per.removeprefix("tag.")
         if tag == per:
             return False
-        return value in self.tags.get(tag, ()) or any(
-            (tag, value) in deployment.tags for deployment in listed
-        )
+        return value in self.tags.get(tag, ()) or any((tag, value) in d.tags for d in listed)

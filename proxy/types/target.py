@@ -12,8 +12,8 @@ from proxy.fields.field_table import LIMITED
 from proxy.fields.rules import FieldRules, Verdict, field_rules
 from proxy.money.usage import Price, price_on
 from proxy.runtime.frozen import frozen, memo
+from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
 from proxy.types.providers import OPENAI, Provider
-from proxy.types.way import Endpoint, TargetEndpoint, TargetRoute
 
 NO_PRICE = "no known price"
 CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")
@@ -62,11 +62,8 @@ class Timeouts:
     def within(self, seconds: float, *, streamed: bool) -> Timeouts:
         """Return the timeouts of one request that must end within ``seconds``."""
         total = min(self.total, seconds)
-        if streamed:
-            return Timeouts(
-                connect=self.connect, first_byte=self.first_byte, idle=self.idle, total=total
-            )
-        return Timeouts(connect=self.connect, first_byte=total, idle=total, total=total)
+        first_byte, idle = (self.first_byte, self.idle) if streamed else (total, total)
+        return Timeouts(connect=self.connect, first_byte=first_byte, idle=idle, total=total)
 
 
 @frozen
@@ -92,7 +89,7 @@ class Upstream:
     - ``max_answer_bytes`` (None: by endpoint) and ``max_answer_values`` bound a response.
     - ``traits`` are its differences from OpenAI's API.
     - ``breaker`` and ``max_concurrency`` are None for no circuit breaker and no concurrency limit.
-    - ``ways`` caches routes by the client's dialect and endpoint and the target's endpoint.
+    - ``routes`` caches routes by the client's dialect and endpoint and the target's endpoint.
     """
 
     name: str
@@ -118,7 +115,7 @@ class Upstream:
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
     rules: FieldRules = field(init=False, repr=False, compare=False)
-    ways: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = memo(dict)
+    routes: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = memo(dict)
 
     def __post_init__(self) -> None:
         names: Mapping[Verdict, Collection[str]] = {
@@ -169,8 +166,7 @@ class Target:
     def missing_price(self, on: date | None = None) -> str | None:
         """Return which price is missing, or None if the price is complete.
 
-        Without a date any of its prices may apply. Models with "embed" in their name have no
-        output.
+        Without a date any price may apply. Models with "embed" in their name have no output.
         """
         prices = self.prices
         if on is not None:
@@ -179,9 +175,8 @@ class Target:
                 return f"no price in force on {on}"
             prices = (price,)
         embeds = "embed" in self.model.lower()
-        return (
-            min((missing_price(price, embeds) or "" for price in prices), default=NO_PRICE) or None
-        )
+        missing = (missing_price(price, embeds) or "" for price in prices)
+        return min(missing, default=NO_PRICE) or None
 
 
 @frozen

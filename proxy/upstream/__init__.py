@@ -27,13 +27,19 @@ from proxy.errors import (
     UpstreamError,
 )
 from proxy.ports import BillingRegistry, Review, UpstreamResponse
-from proxy.runtime.freed import drop_tracebacks
+from proxy.runtime.deferred_free import drop_tracebacks
+from proxy.runtime.fair_queue import TimeSlices
 from proxy.runtime.frozen import frozen
 from proxy.runtime.offload import LARGE_BYTES, Offload
-from proxy.runtime.turn import LoopTurns
 from proxy.types import Call, Plan, ResponseHead, Target
-from proxy.upstream.attempt import AttemptContext, OpenAttempt
-from proxy.upstream.errors import read_error
+from proxy.upstream.attempt import (
+    AttemptContext,
+    OpenAttempt,
+    client_headers,
+    new_reader,
+    remaining_rate_limit,
+)
+from proxy.upstream.errors import is_undone, most_useful, read_error, retry_delay
 from proxy.upstream.health import Health
 from proxy.upstream.local_responses import (
     COUNT_ESTIMATED,
@@ -45,8 +51,6 @@ from proxy.upstream.local_responses import (
 from proxy.upstream.parallel import FanOut, HedgedRequest
 from proxy.upstream.reply import Http, MemoryShare, Reply
 from proxy.upstream.response import HttpUpstreamResponse, Settle
-from proxy.upstream.response_reader import client_headers, new_reader, remaining_rate_limit
-from proxy.upstream.retry import is_undone, most_useful, retry_delay
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
@@ -77,7 +81,7 @@ class Upstreams:
     random: Callable[[], float] = random.random
     offload: Offload = Offload()  # immutable
     share: Callable[[], MemoryShare] | None = None
-    turns: LoopTurns = field(default_factory=LoopTurns)
+    turns: TimeSlices = field(default_factory=TimeSlices)
     ids: ResponseIds | None = None
     registry: BillingRegistry | None = None
 
@@ -235,11 +239,8 @@ class Upstreams:
     ) -> Awaitable[Reply]:
         request, upstream = open_attempt.request, open_attempt.target.upstream
         call = open_attempt.call
-        via = call.head.via
-        headers = {
-            **request.headers,
-            "x-headrace-via": ", ".join((*via, self.via)) if via else self.via,
-        }
+        via = ", ".join((*call.head.via, self.via))
+        headers = {**request.headers, "x-headrace-via": via}
         if upstream.propagate_trace:
             span_id = open_attempt.attempt.span_id
             headers["traceparent"] = f"00-{open_attempt.record.ids.trace_id}-{span_id}-01"
@@ -314,7 +315,7 @@ async def _raise_error(open_attempt: OpenAttempt, reply: Reply) -> NoReturn:
 
 def _may_repeat(context: AttemptContext, failure: ProxyError) -> bool:
     """Return True if a failed call may be sent again, to any target."""
-    path = context.plan.passed
+    path = context.plan.passthrough
     if path is not None:
         from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
 

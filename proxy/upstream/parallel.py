@@ -11,12 +11,12 @@ from typing import Self
 from proxy.call.attempts import AttemptReason
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.ports import Feed, Review, UpstreamResponse
-from proxy.runtime.freed import drop_tracebacks
+from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.frozen import frozen
 from proxy.types import ResponseHead
 from proxy.types.events import Fault, Frame
+from proxy.upstream.errors import most_useful
 from proxy.upstream.response import HttpUpstreamResponse
-from proxy.upstream.retry import most_useful
 
 OpenResponse = Callable[[], Awaitable[UpstreamResponse]]
 OpenHedged = Callable[[AttemptReason], Awaitable[HttpUpstreamResponse]]

@@ -23,12 +23,17 @@ from proxy.dialects.wire.upstream_json import Documents
 from proxy.errors import ProxyError
 from proxy.money.usage import Json, Tokens, read_usage
 from proxy.types import ResponseHead, Target
+from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath
-from proxy.types.way import MODEL_FREE_METHODS
-from proxy.upstream.attempt import AttemptContext, OpenAttempt
+from proxy.upstream.attempt import (
+    MAX_RESPONSE_BYTES,
+    AttemptContext,
+    OpenAttempt,
+    check_encoding,
+    client_headers,
+)
+from proxy.upstream.errors import is_undone
 from proxy.upstream.reply import Reply
-from proxy.upstream.response_reader import MAX_RESPONSE_BYTES, check_encoding, client_headers
-from proxy.upstream.retry import is_undone
 
 CACHE_FIELDS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Input tokens that Anthropic counts separately: read from a cache, and written to a cache."""
@@ -38,12 +43,11 @@ GEMINI_MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
 
 def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
     """Return the request for a target. Raises ``InvalidField``."""
-    passthrough, path = context.call.head.passthrough, context.plan.passed
+    passthrough, path = context.call.head.passthrough, context.plan.passthrough
     if passthrough is None or path is None:
         raise RuntimeError("the call is no passthrough call")
-    return build_passthrough(
-        context.call, passthrough, path, target, DIALECTS[target.upstream.dialect]
-    )
+    dialect = DIALECTS[target.upstream.dialect]
+    return build_passthrough(context.call, passthrough, path, target, dialect)
 
 
 def new_meter(method: str) -> Meter:
@@ -68,14 +72,14 @@ def response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | Non
     max_bytes = open_attempt.target.upstream.max_answer_bytes or MAX_RESPONSE_BYTES
     head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
     headers = (*client_headers(open_attempt, reply), *shown_headers(reply.headers))
-    return ResponseHead(streamed=not head.read, headers=headers, passed=head)
+    return ResponseHead(streamed=not head.read, headers=headers, passthrough=head)
 
 
 def new_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
     model_call, upstream = open_attempt.attempt.model_call, open_attempt.target.upstream
     find_usage = no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
-    if head.passed is None or head.streamed:
-        media_type = "" if head.passed is None else head.passed.media_type
+    if head.passthrough is None or head.streamed:
+        media_type = "" if head.passthrough is None else head.passthrough.media_type
         return PassthroughBytes(model_call, media_type, find_usage)
     documents = Documents(upstream.max_answer_values)
     max_bytes = upstream.max_answer_bytes or MAX_RESPONSE_BYTES

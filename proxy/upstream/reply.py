@@ -32,8 +32,7 @@ class Reply(Protocol):
     def read(self, on_data: OnData | None = None) -> Awaitable[bytes | None]:
         """Return the next bytes of the body, or ``b""`` at its end. Raises ``UpstreamError``.
 
-        Bytes that arrive while the reader waits go to ``on_data`` instead. Once it returns False,
-        ``read`` returns None.
+        Bytes that arrive meanwhile go to ``on_data``. Once it returns False, ``read`` returns None.
         """
         ...
 

@@ -14,8 +14,8 @@ from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.wire.upstream_json import Document
 from proxy.errors import ProxyError
 from proxy.ports import Feed
+from proxy.runtime.fair_queue import TimeSlices
 from proxy.runtime.offload import LARGE_BYTES, Offload
-from proxy.runtime.turn import LoopTurns
 from proxy.types import ResponseHead
 from proxy.types.events import Begin, Delta, Event, Extension, Fault, Finish, Frame, Stop
 from proxy.upstream.attempt import OpenAttempt
@@ -46,7 +46,7 @@ class HttpUpstreamResponse:
     open_attempt: OpenAttempt
     offload: Offload
     share: MemoryShare | None
-    turns: LoopTurns
+    turns: TimeSlices
     settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)

@@ -24,8 +24,7 @@ from proxy.policy.review.compare import Candidate
 from proxy.policy.store import read_folder
 from proxy.telemetry.decisions import decision
 from proxy.telemetry.lines import line_logger
-from proxy.telemetry.log import CallLog
-from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.log import CallLog, LogLevel
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.trace import Traces
 from proxy.types import Call, Plan, RequestHead, Target

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.call.billing import MAX_COST
+from proxy.call.attempts import MAX_COST
 from proxy.money.usage import MAX_TOKENS, Price, Tokens
 from proxy.policy.schema.prices import MAX_USD
 from proxy.telemetry.log import canonical

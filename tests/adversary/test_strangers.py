@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.telemetry.log_limits import BURST
+from proxy.telemetry.log import BURST
 from tests.cli.test_init import serving
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream

@@ -18,8 +18,8 @@ from proxy.guards.matching.phrase_rules import PhraseRules
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.runtime.background import run_in_background
+from proxy.server import Calls
 from proxy.server.admin import Readiness
-from proxy.server.drain import Calls
 from proxy.settings import Address, Settings
 from proxy.telemetry.metrics import Metrics
 from tests.conftest import world

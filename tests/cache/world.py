@@ -21,10 +21,10 @@ from proxy.cache.memory import Memory
 from proxy.cache.store import CacheBackend
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import list_labels
-from proxy.policy.decide import ActivePolicy, KeyCaller
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.store import read_folder
-from proxy.ports import Guards
-from proxy.server.drain import Calls
+from proxy.ports import Caller, Guards
+from proxy.server import Calls
 from proxy.server.request import Bounds
 from proxy.telemetry import Emitters
 from proxy.telemetry.metrics import Metrics
@@ -45,7 +45,7 @@ Ruled = Callable[[Plan], Plan]
 class RuledCaller:
     """A caller whose plans are decided by the files, and by one word more."""
 
-    caller: KeyCaller
+    caller: Caller
     ruled: Ruled
 
     @property

@@ -12,7 +12,7 @@ from tests.conftest import running_proxy, world
 from tests.test_pipeline import ROUTES, Route, texts
 
 PROMPT = "Name three colors of the sky"
-LIMITED = (b'"length"', b'"max_tokens"', b'"max_output_tokens"')
+LIMITED = (b'"length"', b'"max_tokens"', b'"reason":"max_output_tokens"')
 
 
 def length(route: Route) -> dict[str, int]:

@@ -20,13 +20,14 @@ from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
-from proxy.policy.decide import GuardPolicies
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.store import read_folder
 from proxy.telemetry import Emitters
 from proxy.types import RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
+from tests.cache.world import RuledPolicies
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -86,8 +87,9 @@ async def inside(
             NullCache(),
             Upstreams(http, "us", new_span_id, health),
         )
-        run = build_pipeline(GuardPolicies(lambda: snapshot), stages, Emitters((sink,), _raise)).run
-        yield HttpEgress(http, run, new_request_id).of(outer()), sink
+        policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
+        pipeline = build_pipeline(policies, stages, Emitters((sink,), _raise))
+        yield HttpEgress(http, pipeline.run, new_request_id).of(outer()), sink
 
 
 def _raise(sink: object, error: BaseException) -> None:

@@ -21,8 +21,8 @@ from proxy.guards.output import StreamInspector, ValueRestorer
 from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.text.documents import LIGHT, SHEET, request_texts
 from proxy.guards.text.walk import request_walk
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.runtime.turns import Turns
 from proxy.types.guard import Busy, GuardRule, StageRules
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of
@@ -85,7 +85,7 @@ async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_as
 ) -> None:
     result = 0
     with ThreadPoolExecutor(1) as pool:
-        engine = Engine(Ticks(), pool, turns=Turns(1))
+        engine = Engine(Ticks(), pool, turns=FairSemaphore(1))
 
         async def busy() -> None:
             nonlocal result
@@ -105,7 +105,7 @@ async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_as
 
 
 async def test_without_threads_work_is_done_at_once() -> None:
-    assert await GuardThreads(None, Turns(0).of("key"))(lambda: 1) == 1
+    assert await GuardThreads(None, FairSemaphore(0).of("key"))(lambda: 1) == 1
 
 
 def test_guards_have_no_other_way_to_threads() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.call.billing import BudgetCharge
+from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace

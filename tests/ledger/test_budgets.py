@@ -15,8 +15,7 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.call.attempts import Attempt
-from proxy.call.billing import BudgetCharge
+from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.call.billing import BudgetCharge
+from proxy.call.attempts import BudgetCharge
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
 from proxy.ledger.rows import entry_of, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten

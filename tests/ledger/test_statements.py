@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxy.call.billing import BudgetCharge
+from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import CHARGE, Row, Rows, entry_of, joined, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore

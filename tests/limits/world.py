@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import LimitDecision
+from proxy.types.limit import Claim, Limit, LimitDecision
 from proxy.types.windows import Calendar
 
 SUPPORT = "key:support-widget"

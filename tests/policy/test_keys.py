@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.errors import Unauthorized
-from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
 from proxy.policy.review.check import check_folder
@@ -52,7 +51,7 @@ def key_name(snapshot: Snapshot, text: str, position: datetime = BEFORE_END) -> 
     """Name the key of a text at a moment; None for one that counts no more."""
     head = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
-        return identify(snapshot, replace(head, received_at=position)).key.name
+        return snapshot.identify(replace(head, received_at=position)).key.name
     except Unauthorized:
         return None
 

@@ -25,7 +25,7 @@ from proxy.pipeline import Pipeline
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Revocations, read_revocations
 from proxy.policy.store import MAX_REVISIONS, PolicyFolder, PolicyStore, read_folder
-from proxy.server.drain import Calls
+from proxy.server import Calls
 from proxy.server.request import Bounds
 from proxy.telemetry import Emitters, RecordSink
 from proxy.telemetry.metrics import Metrics

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.policy.watch import (
+from proxy.policy.store import (
     INTERVAL_S,
     MAX_SETTLES,
     ChangeDebouncer,

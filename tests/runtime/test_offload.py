@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.runtime.offload import LARGE_BYTES, Offload
-from proxy.runtime.turns import Turns
 
 
 async def test_only_work_on_large_bodies_leaves_the_loop() -> None:
@@ -36,7 +36,7 @@ async def test_what_the_work_raises_comes_through(size: int) -> None:
 async def test_one_who_asks_for_much_holds_another_up_for_one_piece_of_work() -> None:
     result: list[str] = []
     with ThreadPoolExecutor(1, "bodies") as executor:
-        offload = Offload(executor, Turns(1))
+        offload = Offload(executor, FairSemaphore(1))
         async with asyncio.TaskGroup() as group:
             for caller in ["greedy"] * 50 + ["other"]:
                 work = partial(result.append, caller)

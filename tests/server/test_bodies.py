@@ -15,9 +15,9 @@ from aiohttp import ClientSession, web
 from proxy import server
 from proxy.app.telemetry import LibraryLog
 from proxy.errors import Overloaded
-from proxy.server.bodies import Bodies, BodyShare
+from proxy.server.request import Bodies, BodyShare
 from proxy.telemetry.lines import line_logger
-from proxy.telemetry.log_limits import BURST, LogLevel
+from proxy.telemetry.log import BURST, LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from proxy.server.drain import Calls
+from proxy.server import Calls
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
 from tests.test_pipeline import ROUTES

@@ -14,7 +14,7 @@ from proxy import server
 from proxy.app.context import new_record, new_span_id
 from proxy.cache import NullCache
 from proxy.pipeline import Pipeline
-from proxy.server.drain import Calls
+from proxy.server import Calls
 from proxy.server.request import Bounds
 from proxy.telemetry import Emitters
 from proxy.telemetry.metrics import Metrics

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS as LIMIT_KINDS
-from proxy.server import headers
-from proxy.server.headers import of_limits
-from proxy.types.limit import Limit, LimitKind
-from proxy.types.outcome import CounterState, LimitDecision, outcome
+from proxy.server import response as response_module
+from proxy.server.response import limit_headers
+from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, outcome
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
@@ -119,7 +118,7 @@ async def test_each_header_is_sent_when_the_page_says(context: dict[str, list[se
 
 
 def test_the_names_of_the_code_are_those_of_the_page() -> None:
-    code = (Path(headers.__file__)).read_text()
+    code = (Path(response_module.__file__)).read_text()
     names = set(re.findall(r"\"(x-headrace-[a-z-]+)\"", code))
 
     assert names == {name for name in rows() if name.startswith("x-headrace-")}
@@ -153,5 +152,5 @@ def test_clients_read_of_their_tightest_rate_of_each_kind(counted: list[tuple[Li
             events = str(rate.limit.capacity), str(rate.remaining), f"{rate.reset_s or 0:g}s"
             headers |= zip(kind.headers, events, strict=True)
 
-    assert of_limits(admission) == headers
-    assert [*of_limits(admission)] == [*headers]
+    assert limit_headers(admission) == headers
+    assert [*limit_headers(admission)] == [*headers]

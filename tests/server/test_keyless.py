@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from proxy.server.keyless import EXPOSED
+from proxy.server import EXPOSED
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
 from tests.server.test_drain import connected, stoppable

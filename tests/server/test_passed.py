@@ -10,8 +10,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from proxy.errors import RequestTimeout
-from proxy.server.bodies import BodyShare
-from proxy.server.request import Bounds, Incoming
+from proxy.server.request import BodyShare, Bounds, Incoming
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, hang
 from tests.for_each import for_each

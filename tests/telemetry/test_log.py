@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from proxy.app.context import new_record
-from proxy.call.billing import CacheSavings
+from proxy.call.attempts import CacheSavings
 from proxy.call.record import Record
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import Word
@@ -31,8 +31,7 @@ from proxy.telemetry.lines import (
     line_logger,
     native,
 )
-from proxy.telemetry.log import PARAMETERS, CallLog, canonical
-from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.log import PARAMETERS, CallLog, LogLevel, canonical
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.telemetry.log_limits import MAX_S, LogLevel, Quota
+from proxy.telemetry.log import MAX_S, LogLevel, Quota
 from tests.for_each import for_each
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.telemetry.lines import line_logger
-from proxy.telemetry.log import CallLog
-from proxy.telemetry.log_limits import LogLevel
+from proxy.telemetry.log import CallLog, LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer

@@ -12,7 +12,7 @@ from proxy.money.usage import Price
 from proxy.telemetry.catalog import METRICS
 from proxy.telemetry.catalog.spec import OTHER
 from proxy.telemetry.exposition import Exposition
-from proxy.telemetry.registry import RETIRED_S, Registry
+from proxy.telemetry.metrics import RETIRED_S, Registry
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.roster import LabelCatalog, ListedDeployment
@@ -50,7 +50,7 @@ class Clock:
 
 def lines(registry: Registry) -> list[str]:
     exposed = CollectorRegistry()
-    exposed.register(Exposition(registry))
+    exposed.register(Exposition(registry.collect))
     text = generate_latest(exposed).decode()
     return [line for line in text.splitlines() if not line.startswith("#")]
 

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, TraceIdRatioBased
 
 from proxy.telemetry.attributes import OUTCOME
-from proxy.telemetry.sampling import RateLimitedSampler, load_sampler
+from proxy.telemetry.trace import RateLimitedSampler, load_sampler
 from tests.for_each import for_each
 
 RATE = 10

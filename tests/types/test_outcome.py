@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
-from proxy.types.limit import Limit
-from proxy.types.outcome import FRESH, NEVER, WARNED, outcome
+from proxy.types.limit import FRESH, NEVER, WARNED, Limit, outcome
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
 
 

@@ -16,8 +16,8 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
+from proxy.upstream.attempt import remaining_rate_limit
 from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
-from proxy.upstream.response_reader import remaining_rate_limit
 from tests.for_each import for_each
 
 TEXT, CALL = Part("text", 0), Part("arguments", 1)

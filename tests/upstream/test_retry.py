@@ -25,7 +25,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Retry
-from proxy.upstream.retry import most_useful, retry_cause, retry_delay
+from proxy.upstream.errors import most_useful, retry_cause, retry_delay
 from tests.conftest import running_proxy
 from tests.dialects.test_leaning import house, policy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response

@@ -26,6 +26,7 @@ from proxy.fields.checks import check_spelling
 from proxy.money.estimate import field_quarters
 from proxy.runtime.offload import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
+from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import (
     MOST_VALUE,
     BoundedUpload,
@@ -34,7 +35,6 @@ from proxy.types.passthrough import (
     Upload,
     fill,
 )
-from proxy.types.way import MODEL_FREE_METHODS
 
 MAX_QUERY_PARAMETERS = 64
 JSON = "application/json"

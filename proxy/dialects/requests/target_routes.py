@@ -27,8 +27,8 @@ from proxy.types import (
     TranslatedRequest,
     Upstream,
 )
+from proxy.types.endpoints import ChangedFields, NumericFields
 from proxy.types.providers import ENDPOINTS
-from proxy.types.way import AskedNumbers, ChangedFields
 
 INSTEAD: Mapping[Endpoint, tuple[Endpoint, ...]] = {
     "completions": ("completions", "chat"),
@@ -39,19 +39,19 @@ INSTEAD: Mapping[Endpoint, tuple[Endpoint, ...]] = {
 MOST_KEPT = 256  # of what requests have said on one way: a client may say any number
 
 
-def way_of(
+def route_for(
     endpoint: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
 ) -> TargetRoute:
     """Return the route from a client's endpoint to a target. Raises ``InvalidField`` if there is
     none."""
-    ways = target.upstream.ways
+    routes = target.upstream.routes
     key = from_dialect.name, endpoint, target.endpoint
-    if key not in ways:
-        ways[key] = _way(endpoint, from_dialect, target, to_dialect)
-    return ways[key]
+    if key not in routes:
+        routes[key] = _new_route(endpoint, from_dialect, target, to_dialect)
+    return routes[key]
 
 
-def _way(
+def _new_route(
     client_endpoint: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect
 ) -> TargetRoute:
     endpoint, upstream = target_endpoint(client_endpoint, target, to_dialect), target.upstream
@@ -142,7 +142,7 @@ def changed_fields(
 ) -> ChangedFields | None:
     """Return what becomes of the fields that a body has and that decide it. None where it takes a
     closer look."""
-    numbers = _asked_numbers(body, model, changes)
+    numbers = _numeric_fields(body, model, changes)
     if numbers is None:
         return None
     cached = changes.changed.setdefault(way, {}) if changes.set or changes.cap else way.unchanged
@@ -156,7 +156,7 @@ def changed_fields(
     return result
 
 
-def _asked_numbers(body: Json, model: str, changes: ParameterOverrides) -> AskedNumbers | None:
+def _numeric_fields(body: Json, model: str, changes: ParameterOverrides) -> NumericFields | None:
     """Return the values of the fields that decide on changes, or None if one is not an integer."""
     names = READ.intersection(body)
     if changes.set:
@@ -173,7 +173,7 @@ def _asked_numbers(body: Json, model: str, changes: ParameterOverrides) -> Asked
 
 
 def _changed_numbers(
-    way: TargetRoute, numbers: AskedNumbers, changes: ParameterOverrides
+    way: TargetRoute, numbers: NumericFields, changes: ParameterOverrides
 ) -> ChangedFields | None:
     """Return the changed fields, or None if one moves to another name or exceeds the upstream's
     range."""

@@ -14,7 +14,12 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.chat.signed_calls import signed
 from proxy.dialects.request_headers import forwarded_headers
 from proxy.dialects.requests.parameters import apply_parameters
-from proxy.dialects.requests.target_routes import changed_fields, passed_on, target_endpoint, way_of
+from proxy.dialects.requests.target_routes import (
+    changed_fields,
+    passed_on,
+    route_for,
+    target_endpoint,
+)
 from proxy.dialects.requests.translation import blamed, names_of, translate
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
 from proxy.dialects.vendors.openai import OPENAI
@@ -73,7 +78,7 @@ def translate_request(
     It is cached with the call unless it is large. Raises ``InvalidField`` with the client's field
     name.
     """
-    way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
+    way = route_for(call.head.endpoint, from_dialect, target, to_dialect)
     return _translated(way, call, target, from_dialect, to_dialect, changes)
 
 
@@ -117,7 +122,7 @@ def parameters(call: Call, target: Target, changes: ParameterOverrides) -> Json:
             and translated.changed is not None
         ):
             return {**call.body, **translated.changed}
-    way = target.upstream.ways.get((call.head.dialect, call.head.endpoint, target.endpoint))
+    way = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
     if way is not None:
         changed = changed_fields(way, call.body, target.model, changes)
         if changed is not None and not (way.takes_zero and 0 in changed.fields.values()):
@@ -170,7 +175,7 @@ def build_request(
 
     Raises ``InvalidField`` when the target's dialect cannot express it.
     """
-    way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
+    way = route_for(call.head.endpoint, from_dialect, target, to_dialect)
     fit_for = _translated(way, call, target, from_dialect, to_dialect, changes)
     body, dropped = fit_for.body, fit_for.dropped_fields
     if call.stream and way.asked_for_usage:

@@ -15,8 +15,8 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.frame_texts import other_texts
 from proxy.guards.text.documents import LIGHT, SHEET, TEXT_WEIGHT, in_steps
+from proxy.runtime.fair_queue import TimeSlice
 from proxy.runtime.frozen import frozen
-from proxy.runtime.turn import LoopTurn
 from proxy.types.events import Attach, Begin, Extension, Frame, Native, Start
 
 WALKED = (Start, Begin, Attach, Extension, Native)
@@ -88,7 +88,7 @@ class Feeding:
 
     async def feed_all(self, frames: Sequence[Frame], now: Callable[[], float]) -> list[Frame]:
         """Take many frames; other tasks run in between."""
-        turn = LoopTurn(now)
+        turn = TimeSlice(now)
         turn.begin()
         released: list[Frame] = []
         for frame in frames:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.types.limit import MAX_AMOUNT, Claim, Counting, Limit
-from proxy.types.outcome import FRESH, NEVER, WARNED
+from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Claim, Counting, Limit
 from proxy.types.windows import Bounds, Calendar
 
 BUSY_MS = 1000

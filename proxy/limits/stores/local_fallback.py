@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.limits.stores.memory import CounterKey, MemoryStore
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import FRESH, NEVER, READING, LimitDecision, outcome
+from proxy.types.limit import FRESH, NEVER, READING, Claim, Limit, LimitDecision, outcome
 
 RETRY_MS = 1000
 MAX_COUNTERS = 100_000

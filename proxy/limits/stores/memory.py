@@ -13,8 +13,7 @@ from itertools import chain, islice
 
 from proxy.limits.stores.counters import Budget, Charge, Counter, Leases, Rate, new_counter
 from proxy.limits.stores.store import BillingOwners
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import READING, CounterState, LimitDecision, outcome
+from proxy.types.limit import READING, Claim, CounterState, Limit, LimitDecision, outcome
 
 MAX_COUNTERS = 100_000
 RETAINED_SHARE = 0.9

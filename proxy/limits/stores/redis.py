@@ -29,8 +29,7 @@ from proxy.limits.stores.redis_script import (
 from proxy.limits.stores.store import BILL_TTL_S, NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.frozen import frozen
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer, cause_of_fault
-from proxy.types.limit import LEASE_S, Claim
-from proxy.types.outcome import CounterState, LimitDecision, outcome
+from proxy.types.limit import LEASE_S, Claim, CounterState, LimitDecision, outcome
 
 TIMEOUT_S = 0.1
 MAX_IN_FLIGHT = 100_000

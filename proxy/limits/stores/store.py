@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.runtime.frozen import frozen
-from proxy.types.limit import RENEW_S, Claim
-from proxy.types.outcome import CounterState, LimitDecision
+from proxy.types.limit import RENEW_S, Claim, CounterState, LimitDecision
 
 BILL_TTL_S = 40 * 86_400  # longer than any provider is known to keep a response
 MAX_BILL_OWNERS = 100_000

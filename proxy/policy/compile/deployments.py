@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
-from proxy.dialects.requests.target_routes import way_of
+from proxy.dialects.requests.target_routes import route_for
 from proxy.errors import InvalidField
 from proxy.errors.words import quoted
 from proxy.money.usage import NANO
@@ -46,7 +46,7 @@ class DeploymentCompiler:
             self._context.check_tag((*path, "tags", tag), tag, value)
         policy = self._policy_of((*path, "policy"), config.policy)
         limits = self._rules.limit_compiler.limits_at((*path, "limits"), config.limits)
-        cache = compile_cache(config.cache) or (self._rules.cache(policy) if policy else None)
+        cache = compile_cache(config.cache) or (self._rules.cache(policy) if policy else "off")
         balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
         return Deployment(
             name=name,
@@ -59,7 +59,7 @@ class DeploymentCompiler:
             hedge_after=config.hedge.after if config.hedge else None,
             sections=self._rules.sections(policy) if policy else (),
             limits=limits + (self._rules.scoped_limits(policy) if policy else ()),
-            cache=cache.cache if cache else None,
+            cache=None if cache == "off" else cache,
             guards=self._rules.guards(policy) if policy else NO_GUARDS,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
@@ -142,7 +142,7 @@ def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Key
 
 def _embeds(target: Target) -> bool:
     try:
-        way_of(EMBEDDINGS, DIALECTS["openai"], target, DIALECTS[target.upstream.dialect])
+        route_for(EMBEDDINGS, DIALECTS["openai"], target, DIALECTS[target.upstream.dialect])
     except InvalidField:
         return False
     return True

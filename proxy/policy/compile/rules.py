@@ -80,8 +80,7 @@ class LimitCompiler:
     def _scope(self, config: schema.LimitConfig) -> tuple[str, ...]:
         """Return the parts of a counter's name, the key first.
 
-        Values that clients may set are counted per key, so that no client can use up the limit of
-        another tenant.
+        Values that clients may set are counted per key, so that no client exhausts another's limit.
         """
         rules = self._context.tag_rules.items()
         client_values = {"user", *(f"tag.{name}" for name, rule in rules if rule.set_by_clients)}
@@ -276,9 +275,7 @@ class RuleCompiler:
         times = (time.split(":") for time in (config.between or "00:00-24:00").split("-"))
         begin, end = (int(hour) * 60 + int(minute) for hour, minute in times)
         days = frozenset(DAYS.index(day) for day in config.days or DAYS)
-        return conditions.TimeOfDay(
-            begin=begin, end=end, days=days, zone=zone, text=to_yaml(config)
-        )
+        return conditions.TimeOfDay(begin, end, days, zone, text=to_yaml(config))
 
 
 def compile_cache(config: schema.CacheConfig | None) -> CacheDecision | None:
@@ -288,7 +285,7 @@ def compile_cache(config: schema.CacheConfig | None) -> CacheDecision | None:
     fields = config.model_dump(exclude={"off", "semantic"})
     semantic = config.semantic
     rule = None if semantic is None else SemanticCacheRule(**semantic.model_dump())
-    return CacheDecision(None if config.off else CacheRule(**fields, semantic=rule))
+    return "off" if config.off else CacheRule(**fields, semantic=rule)
 
 
 def _values(match: schema.Match) -> conditions.Values:

@@ -193,11 +193,10 @@ class TargetCompiler:
         for path, target in targets if limit is not None else ():
             missing = target.missing_price()
             if missing is not None:
-                problem = (
-                    f"model {quoted(target.model)} has {missing}, but limit {quoted(str(limit))}"
-                )
+                problem = f"model {quoted(target.model)} has {missing}"
                 advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'
-                self._context.report(path, f"{problem} is in USD. {advice}")
+                message = f"{problem}, but limit {quoted(str(limit))} is in USD. {advice}"
+                self._context.report(path, message)
 
     def check_reachable(self, deployments: Iterable[Deployment]) -> None:
         """Report the targets that no call of any deployment can reach."""

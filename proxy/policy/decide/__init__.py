@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from proxy.dialects.request_headers import REFRESH_IGNORED
-from proxy.errors import InvalidField, NotFound, Unauthorized
+from proxy.errors import InvalidField, NotFound
 from proxy.errors.words import ascii_word
 from proxy.policy.decide import model_calls as pricing
 from proxy.policy.decide.conditions import facts_of
@@ -19,7 +18,7 @@ from proxy.policy.decide.model_calls import merge_rules_by_effect, rule_model_ca
 from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, distinct
 from proxy.policy.decide.selection import list_models, merge_tags, select_deployment
-from proxy.policy.decide.snapshot import Credential, Deployment, Snapshot, VirtualKey
+from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import NO_GUARDS
@@ -41,8 +40,14 @@ class ActivePolicy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "revision", self.snapshot.revision)
 
-    def identify(self, head: RequestHead) -> KeyCaller:
-        credential = identify(self.snapshot, head)
+    def identify(self, head: RequestHead) -> KeyCaller | InternalCaller:
+        """Return the caller. No client can send a head with an internal key."""
+        if head.internal_key is not None:
+            deployment = self.snapshot.deployments.get(head.deployment or "")
+            if deployment is None:
+                raise NotFound("The deployment of this internal call no longer exists.")
+            return InternalCaller(self.snapshot, head.internal_key, deployment)
+        credential = self.snapshot.identify(head)
         return KeyCaller(self.snapshot, credential.key, credential.label)
 
 
@@ -73,79 +78,27 @@ class KeyCaller:
         if cached_plan is not None:
             return cached_plan
         plan = decide(self.snapshot, self.virtual_key, call)
-        if isinstance(plan, DecidedPlan) and not call.background and _can_share(plan, head):
+        if not is_unique and isinstance(plan, DecidedPlan) and _can_share(plan):
             if len(plans) >= MAX_PLANS:
                 plans.clear()
             plans[cache_key] = plan.without_basis()
         return plan
 
 
-def _can_share(plan: DecidedPlan, head: RequestHead) -> bool:
+def _can_share(plan: DecidedPlan) -> bool:
     """Return True if a plan depends only on the cache key of ``KeyCaller.decide``.
 
     The model must be in the policy, which bounds the number of shared plans.
     """
     _, key, key_deployment, call, _, _ = plan.basis
-    if head.tags or head.bypass_cache or head.passthrough is not None:
+    models, chain = call.requested_models, key_deployment.chain
+    if call.head.passthrough is not None or len(models) != 1 or models[0] not in key.by_model:
         return False
-    if len(call.requested_models) != 1 or call.requested_models[0] not in key.by_model:
-        return False
-    chain = key_deployment.chain
     return not key_deployment.deployment.routes.is_drawn and (chain is None or chain.is_steady)
 
 
-def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
-    """Return the credential of a request. Raise ``Unauthorized``, with the same message for one
-    that is missing, unknown, revoked or expired."""
-    digest = head.digest
-    if digest is None:
-        raise Unauthorized
-    credential = snapshot.credentials.get(digest)
-    if credential is None or not hmac.compare_digest(credential.digest, digest):
-        revoked = snapshot.revoked_credentials.get(digest)
-        if revoked is not None:
-            raise Unauthorized("revoked", revoked.key.name)
-        raise Unauthorized("revoked" if digest.hex() in snapshot.revoked else "unknown")
-    if credential.expires_at is not None and not credential.is_valid(head.received_at):
-        raise Unauthorized("expired", credential.key.name)
-    return credential
-
-
 @frozen
-class GuardPolicies:
-    """The policies for calls that guards and caches make."""
-
-    current: Callable[[], Snapshot]
-
-    def active(self) -> GuardPolicy:
-        return GuardPolicy(self.current())
-
-    async def read(self, head: RequestHead) -> GuardPolicy:
-        return self.active()
-
-
-@frozen
-class GuardPolicy:
-    """A snapshot for one call of a guard."""
-
-    snapshot: Snapshot
-
-    @property
-    def revision(self) -> str:
-        return self.snapshot.revision
-
-    def identify(self, head: RequestHead) -> GuardCaller:
-        """Return the caller. No client can send a head with an internal key."""
-        if head.internal_key is None:
-            raise Unauthorized
-        deployment = self.snapshot.deployments.get(head.deployment or "")
-        if deployment is None:
-            raise NotFound("The deployment of this internal call no longer exists.")
-        return GuardCaller(self.snapshot, head.internal_key, deployment)
-
-
-@frozen
-class GuardCaller:
+class InternalCaller:
     """A guard or a cache as a caller of a deployment."""
 
     snapshot: Snapshot
@@ -201,9 +154,8 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     dropped: tuple[str, ...] = ()
     if head.tags:
         tags, dropped = merge_tags(snapshot, key_deployment, head)
-        warnings += tuple(
-            f"tag {ascii_word(tag)} ignored: clients may not set this value" for tag in dropped
-        )
+        names = map(ascii_word, dropped)
+        warnings += tuple(f"tag {tag} ignored: clients may not set this value" for tag in names)
     if len(call.requested_models) > deployment.max_models:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
     facts = facts_of(key.name, call, tags)
@@ -235,7 +187,7 @@ def _build_plan(
     refusal = route.refusal
     limits = combine_limits(deployment.limits, first_union, first_effects)
     guards = combine_guards(deployment.guards, every, all_effects)
-    cache = deployment.cache if first_union.cache is None else first_union.cache.cache
+    cache = first_union.cache or deployment.cache
     if path is not None:  # passthrough requests are sent once and unchanged
         model_calls = tuple(
             replace(part, overrides=UNCHANGED, target_overrides={}) for part in model_calls
@@ -261,11 +213,11 @@ def _build_plan(
         hedge_after=None if creates_state or path is not None else deployment.hedge_after,
         refusal=refusal,
         limits=limits,
-        cache=None if is_uncached else cache,
+        cache=None if is_uncached or cache == "off" else cache,
         may_refresh=key.may_refresh,
         guards=guards,
         rule_by_effect=merge_rules_by_effect(route, first_union, every),
-        passed=path,
+        passthrough=path,
         basis=basis,
         unpriced=unpriced,
     )

@@ -50,8 +50,7 @@ def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
 
 @frozen
 class StaticFacts:
-    """Facts that all calls of a key to a deployment share. Clients may add ``client_tags``, but may
-    not change ``tags``."""
+    """Facts of all calls of a key to a deployment. Clients may add ``client_tags``."""
 
     key: str
     tags: Mapping[str, str]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from proxy.money.usage import price_on
 from proxy.policy.decide.conditions import NO_NAMES, Facts
@@ -94,8 +94,7 @@ def rule_model_call(
 def order_targets(
     deployment: Deployment, routes: Routes, model: str, key: str, call: Call
 ) -> tuple[Targets, int]:
-    """Return the targets for a name in the order in which they are tried, and the number of equal
-    targets at the start."""
+    """Return the targets for a name in their order, and the number of equal ones at its start."""
     candidates = deployment.candidates(model, routes)
     order = candidates.order
     if order is None:
@@ -131,10 +130,6 @@ def _fallback(deployment: Deployment, effects: Effects) -> Targets:
     return deployment.fallback if effects.routes is None else ()
 
 
-def _flatten(by_target: EffectsByTarget) -> tuple[Effects, ...]:
-    return distinct(effects for effects_list in by_target.values() for effects in effects_list)
-
-
 class _ByTarget:
     def __init__(
         self, deployment: Deployment, chain: RuleChain, call: Call, facts: Facts, model: str
@@ -150,7 +145,7 @@ class _ByTarget:
 
     def rule(self) -> RuledModelCall:
         candidates, pool_size = self._order(self._deployment.routes, self._model)
-        served = tuple(t for t in candidates if not self._is_refused(t)) or candidates
+        served = tuple(t for t in candidates if self._is_allowed(t, self._union(t))) or candidates
         first_targets = tuple(t for t in served if t in candidates[:pool_size]) or served[:1]
         route = self._union(served[0])
         if route.refusal is not None:
@@ -158,12 +153,14 @@ class _ByTarget:
         chosen, pool_size = self._choose(route, served, first_targets)
         targets = chosen + self._fallback(route)
         by_target = {t.id: self._effects(t, first_targets) for t in targets}
-        first_effects = distinct(
-            effects for t in targets[:pool_size] for effects in by_target[t.id]
-        )
-        while detours := self._detours(by_target):
+        first_effects = distinct(e for t in targets[:pool_size] for e in by_target[t.id])
+        while True:
+            every = distinct(e for effects in by_target.values() for e in effects)
+            guards = combine_guards(self._deployment.guards, self._chain.union(every), every)
+            detours = [t for t in guards.route_targets if t.id not in by_target]
+            if not detours:
+                break
             by_target |= {t.id: self._effects(t, first_targets) for t in detours}
-        every = _flatten(by_target)
         unions = route, self._chain.union(first_effects), self._chain.union(every)
         return RuledModelCall(
             model_call=self._model_call(targets, pool_size, unions, by_target),
@@ -182,8 +179,7 @@ class _ByTarget:
     ) -> tuple[Targets, int]:
         """Return the targets before the fallback, and the number of equal ones at the start.
 
-        Targets that a rule chooses are the choice of the policy, so their own rules do not exclude
-        them.
+        Targets that a rule chooses are the policy's choice: their own rules do not exclude them.
         """
         if route.routes is not None or route.model is not None:
             routes = route.routes or self._deployment.routes
@@ -199,10 +195,9 @@ class _ByTarget:
             return fallback
         return tuple(t for t in fallback if self._may_follow(t))
 
-    def _is_refused(self, target: Target) -> bool:
-        effects = self._union(target)
+    def _is_allowed(self, target: Target, effects: Effects) -> bool:
         if effects.refusal is None:
-            return False
+            return True
         return self._leave_out(target, effects.rule_by_effect["refusal"])
 
     def _is_served(self, target: Target, effects: Effects) -> bool:
@@ -213,25 +208,25 @@ class _ByTarget:
         if target in candidates.targets:
             return True
         rules = effects.rule_by_effect
-        return not self._leave_out(target, rules.get("targets") or rules["model"])
+        return self._leave_out(target, rules.get("targets") or rules["model"])
 
     def _may_follow(self, target: Target) -> bool:
         """Return True if the rules of a fallback neither refuse it nor choose others."""
         effects = self._effects_for(self._names(target))
         rules = effects.rule_by_effect
-        if effects.refusal is not None:
-            return not self._leave_out(target, rules["refusal"])
+        if not self._is_allowed(target, effects):
+            return False
         if effects.routes is not None and target not in effects.routes.targets:
-            return not self._leave_out(target, rules["targets"])
+            return self._leave_out(target, rules["targets"])
         if effects.model is None or effects.model in target.names | self._deployment.names:
             return True
         if effects.model not in (effects.routes or self._deployment.routes).by_model:
             return True  # no target has this name
-        return not self._leave_out(target, rules["model"])
+        return self._leave_out(target, rules["model"])
 
-    def _leave_out(self, target: Target, rule: str) -> bool:
+    def _leave_out(self, target: Target, rule: str) -> Literal[False]:
         self._left_out.append(LeftOut(target, rule))
-        return True
+        return False
 
     def _names(self, target: Target) -> Names:
         """Return the names of a target, with the call's names if it is for the deployment."""
@@ -257,12 +252,6 @@ class _ByTarget:
 
     def _union(self, target: Target) -> Effects:
         return self._chain.union(self._effects(target, (target,)))
-
-    def _detours(self, by_target: EffectsByTarget) -> list[Target]:
-        """Return the targets to which guards may route the call, and that have no effects yet."""
-        every = _flatten(by_target)
-        guards = combine_guards(self._deployment.guards, self._chain.union(every), every)
-        return [t for t in guards.route_targets if t.id not in by_target]
 
     def _model_call(
         self,

@@ -99,9 +99,8 @@ class DecidedPlan(Plan):
         facts = facts_of(self.key, self.basis.call, self.tags)._replace(names=names)
         matching = {*model_call.rules, *model_call.shadow_rules}
         for section in deployment.sections:
-            first_rule = next(
-                (rule.name for rule in section.rules if rule.name in model_call.rules), ""
-            )
+            applied = [rule.name for rule in section.rules if rule.name in model_call.rules]
+            first_rule = applied[0] if applied else ""
             for rule in section.rules:
                 reason = None
                 if rule.name not in matching:
@@ -117,12 +116,9 @@ class DecidedPlan(Plan):
         if not effect.startswith(ANY_TARGET_EFFECTS) and not any(
             rule.name in effects.rules for effects in decisive
         ):
-            is_parameter = effect.startswith(PARAMETER_EFFECTS)
-            return (
-                "for a later target only"
-                if is_parameter
-                else "no effect: another model is tried first"
-            )
+            if effect.startswith(PARAMETER_EFFECTS):
+                return "for a later target only"
+            return "no effect: another model is tried first"
         if kind == "cap":
             changes = (ruled.model_call.overrides, *ruled.model_call.target_overrides.values())
             caps = [change.cap.get(name) for change in changes]
@@ -188,7 +184,5 @@ class DecidedPlan(Plan):
         reason = "its price is unknown"
         if self.basis.call.state_ref is not None:
             reason = "another target stores the state of this call"
-        yield from (
-            (target, reason) for target in ruled.model_call.targets if target not in targets
-        )
+        yield from ((t, reason) for t in ruled.model_call.targets if t not in targets)
         yield from ((target, f"by rule {rule}") for target, rule in ruled.left_out)

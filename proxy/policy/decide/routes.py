@@ -58,8 +58,7 @@ class Candidates:
 
 @frozen
 class Routes:
-    """The targets of a deployment or a rule in declared order, and the candidates by the name of a
-    model."""
+    """The targets of a deployment or a rule in declared order, and the candidates by model."""
 
     targets: tuple[Target, ...]
     candidates: Candidates

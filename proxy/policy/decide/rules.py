@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from proxy.fields.token_bounds import BOUNDS
 from proxy.policy.decide.conditions import (
@@ -43,11 +43,7 @@ class RuleGuards(NamedTuple):
     cost_caps: tuple[CostCap, ...] = ()
 
 
-@frozen
-class CacheDecision:
-    """A decision of a rule about the cache: how to cache, or None for no cache."""
-
-    cache: CacheRule | None
+CacheDecision = CacheRule | Literal["off"]
 
 
 @frozen
@@ -85,7 +81,7 @@ class Rule:
         if self.model is not None:
             yield "model", f"model {self.model}"
         if self.cache is not None:
-            yield "cache", "cache" if self.cache.cache else "cache off"
+            yield "cache", "cache off" if self.cache == "off" else "cache"
         for kind, values in (("set", self.changes.set), ("cap", self.changes.cap)):
             yield from ((f"{kind} {name}", f"{kind} {name} {v}") for name, v in values.items())
         lists = (
@@ -258,19 +254,17 @@ def rules_by_effect(rules: Sequence[Rule]) -> Mapping[str, str]:
     return by_effect
 
 
-def _merge_changes(
-    first_overrides: ParameterOverrides, later: ParameterOverrides
-) -> ParameterOverrides:
+def _merge_changes(first: ParameterOverrides, later: ParameterOverrides) -> ParameterOverrides:
     """Return the changes of two rules. A value that ``first`` sets wins, by any of its names."""
-    if not first_overrides or not later:
-        return first_overrides or later
-    caps = dict(first_overrides.cap)
+    if not first or not later:
+        return first or later
+    caps = dict(first.cap)
     for name, cap in later.cap.items():
         caps[name] = min(cap, caps.get(name, cap))
     values = later.set
-    if not first_overrides.set.keys().isdisjoint(BOUNDS):
+    if not first.set.keys().isdisjoint(BOUNDS):
         values = {name: value for name, value in values.items() if name not in BOUNDS}
-    return ParameterOverrides({**values, **first_overrides.set}, caps)
+    return ParameterOverrides({**values, **first.set}, caps)
 
 
 def combine_limits(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -9,13 +10,14 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from proxy.errors import Unauthorized
 from proxy.policy.decide.conditions import StaticFacts, facts_used
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.keys import TagPattern
 from proxy.runtime.frozen import frozen, memo
-from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
+from proxy.types import CacheRule, Plan, RequestHead, Retry, ScopedLimit, Target
 from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
 from proxy.types.target import ListedModel
 
@@ -94,8 +96,7 @@ class Deployment:
     def for_key(
         self, key: str, tags: Mapping[str, str], client_tags: frozenset[str]
     ) -> KeyDeployment:
-        """Return the deployment for calls of a key with ``tags``. Clients may add any value of
-        ``client_tags``."""
+        """Return the deployment for a key with ``tags``. Clients may add ``client_tags``."""
         chain = compile_chain(self.sections, StaticFacts(key, tags, client_tags))
         return KeyDeployment(self, tags, chain)
 
@@ -225,6 +226,22 @@ class Snapshot:
             path = path[:-1]
         location = self.locations.get(path)
         return f"{location.file}:{location.line}" if location else None
+
+    def identify(self, head: RequestHead) -> Credential:
+        """Return the credential of a request. Raise ``Unauthorized``, with the same message for one
+        that is missing, unknown, revoked or expired."""
+        digest = head.digest
+        if digest is None:
+            raise Unauthorized
+        credential = self.credentials.get(digest)
+        if credential is None or not hmac.compare_digest(credential.digest, digest):
+            revoked = self.revoked_credentials.get(digest)
+            if revoked is not None:
+                raise Unauthorized("revoked", revoked.key.name)
+            raise Unauthorized("revoked" if digest.hex() in self.revoked else "unknown")
+        if credential.expires_at is not None and not credential.is_valid(head.received_at):
+            raise Unauthorized("expired", credential.key.name)
+        return credential
 
     def key_named(self, name: str | None) -> VirtualKey | None:
         """Return the key of a name, even if it is revoked or expired."""

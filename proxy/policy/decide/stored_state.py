@@ -19,10 +19,9 @@ def select_drawn(call: Call, state_ref: StateRef) -> Call:
     drawn = (head.deployment, *head.alternatives)
     if not head.alternatives or state_ref.deployment not in drawn:
         return call
-    alternatives = tuple(name for name in drawn if name not in (None, state_ref.deployment))
-    return replace(
-        call, head=replace(head, deployment=state_ref.deployment, alternatives=alternatives)
-    )
+    name = state_ref.deployment
+    others = tuple(other for other in drawn if other not in (None, name))
+    return replace(call, head=replace(head, deployment=name, alternatives=others))
 
 
 def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:

@@ -163,8 +163,7 @@ class CloudTokens:
         return slot.token.text
 
     def state(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
-        """Return a value that changes with each new token, like the state of files. Drop tokens
-        without a reference."""
+        """Return a value that changes with each new token. Drop tokens without a reference."""
         token_refs = [ref for ref in refs if is_token(ref)]
         if not token_refs and not self._slots:
             return frozenset()
@@ -173,10 +172,8 @@ class CloudTokens:
 
     def due(self) -> frozenset[str]:
         """Return the clouds with a token to fetch."""
-        now = self._now()
-        return frozenset(
-            ref.partition(":")[0] for ref, slot in [*self._slots.items()] if now >= slot.due_at
-        )
+        now, slots = self._now(), [*self._slots.items()]
+        return frozenset(ref.partition(":")[0] for ref, slot in slots if now >= slot.due_at)
 
     def renew(self, cloud: str) -> None:
         """Fetch the due tokens of a cloud, one after the other. Old tokens are used meanwhile."""
@@ -196,9 +193,8 @@ class CloudTokens:
                 slot.fetch = self._makers[cloud](scope, self._environ)
             slot.token = slot.fetch()
         except ImportError:
-            slot.reason = (
-                f"tokens of {cloud} need an extra package. Run: pip install 'headrace[{cloud}]'"
-            )
+            name = f"headrace[{cloud}]"
+            slot.reason = f"tokens of {cloud} need an extra package. Run: pip install '{name}'"
         except Exception as error:  # noqa: BLE001  # messages of the libraries may contain secrets
             slot.reason = f"fetching a token from {cloud} failed with {type(error).__name__}"
         else:

@@ -43,8 +43,7 @@ AFTER_LIST = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
 
 @frozen
 class Loaded:
-    """The valid parts of a folder. ``document`` has the locations of all parts, and the problems of
-    excluded parts."""
+    """The valid parts of a folder, and the document with all locations and problems."""
 
     policies: schema.PoliciesConfig
     document: Document
@@ -61,9 +60,8 @@ class Loaded:
         if self.has_price_table:
             return self.policies
         table = packaged_prices()
-        return self.policies.model_copy(
-            update={name: getattr(table, name) for name in PRICE_SECTIONS}
-        )
+        update = {name: getattr(table, name) for name in PRICE_SECTIONS}
+        return self.policies.model_copy(update=update)
 
 
 def load(folder: Path) -> Loaded:
@@ -195,8 +193,7 @@ def is_policy_file(name: str) -> bool:
 
 
 def read_secret(ref: str, environ: Mapping[str, str]) -> str:
-    """Return the value of ``${VARIABLE}`` or ``file:/path``. Raise ``ValueError`` if there is
-    none."""
+    """Return the value of ``${VARIABLE}`` or ``file:/path``, or raise ``ValueError``."""
 
     def expand(match: re.Match[str]) -> str:
         if not environ.get(match[1]):
@@ -209,9 +206,8 @@ def read_secret(ref: str, environ: Mapping[str, str]) -> str:
     try:
         content = read_limited(file, MAX_SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise ValueError(
-            f"file {file} cannot be read. Check that it exists and is readable."
-        ) from None
+        message = f"file {file} cannot be read. Check that it exists and is readable."
+        raise ValueError(message) from None
     if not 0 < len(content) <= MAX_SECRET_BYTES:
         raise ValueError(f"file {file} must contain 1 to {MAX_SECRET_BYTES} bytes")
     return content

@@ -183,8 +183,7 @@ class Document:
     def stop_reading(
         self, location: SourceLocation, path: KeyPath, message: str, text: str | None = None
     ) -> None:
-        """Report a problem that prevents reading the rest of a file, whose ``text`` may be known,
-        or of a folder."""
+        """Report a problem that prevents reading the rest of a folder, or of a file's ``text``."""
         self.unread_texts.append(text)
         self.possible_keys.update(KEY.findall(text or ""))
         self.add_problem(location, path, message)

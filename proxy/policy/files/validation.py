@@ -30,8 +30,7 @@ CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
 """Parts that are validated although their keys conflict, because they refer to other parts."""
 PLACEHOLDER_TARGET = {"upstream": "none", "model": "none"}
 REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
-"""Values for fields that are missing or invalid, by section and field, so that the rest of the part
-is validated."""
+"""Values for missing or invalid fields, so that the rest of their part is validated."""
 HUGE = r"[1-9]\d{18,}"
 """Numbers that the YAML reader leaves as text."""
 OTHER_MONEY = frozenset(
@@ -110,9 +109,8 @@ def _invalid_part(detail: ErrorDetails, document: Document) -> KeyPath:
     path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
     if path[::2] in REQUIRED:
         return path
-    return document.original_path(
-        path[:-1] if detail["type"] == "missing" else path, only_located=True
-    )
+    path = path[:-1] if detail["type"] == "missing" else path
+    return document.original_path(path, only_located=True)
 
 
 def _deployments_without_targets(document: Document) -> Iterator[str]:

@@ -25,8 +25,7 @@ from proxy.policy.schema.rules import Cap, Set
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResults
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import LimitDecision
+from proxy.types.limit import Claim, Limit, LimitDecision
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""

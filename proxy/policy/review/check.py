@@ -63,9 +63,8 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     problems: set[Problem] = set()
     for inspected_path, findings in lints:
         with document.errors_at(inspected_path):
-            problems |= {
-                Problem.located(document.location(path), path, text) for path, text in findings
-            }
+            locate = document.location
+            problems |= {Problem.located(locate(path), path, text) for path, text in findings}
     return sorted(problems)
 
 
@@ -150,8 +149,7 @@ def _ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
 def _keys(policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """Yield keys that no call can use, and revocations without effect.
 
-    The name of a removed key may stay in ``revoked``, so only a name similar to a
-    key's is a finding.
+    The name of a removed key may stay in ``revoked``, so only one similar to a key's is a finding.
     """
     if not policies.keys:
         hint = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this '

@@ -15,7 +15,7 @@ from proxy.dialects.requests.upstream_request import parameters
 from proxy.errors import ProxyError, Unauthorized
 from proxy.errors.words import counted, word
 from proxy.fields.token_bounds import BOUNDS
-from proxy.policy.decide import ActivePolicy, decide
+from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import CallExplanation, Decision, limit_text
 from proxy.runtime.frozen import frozen
@@ -104,7 +104,7 @@ class ChangeTally:
     """
 
     def __init__(
-        self, max_examples: int, *, max_changes: int = 100_000, keep_newest: bool = False
+        self, max_examples: int, max_changes: int = 100_000, *, keep_newest: bool = False
     ) -> None:
         self.by_change: OrderedDict[tuple[Kind, str], ChangeCount] = OrderedDict()
         self._max_examples = max_examples
@@ -184,10 +184,8 @@ def _compare_model_calls(
     if old_call.target_overrides or new_call.target_overrides:
         by_id = {target.id: target for target in old_call.targets}
         pairs += [(by_id[t.id], t) for t in new_call.targets if t.id in by_id]
-    differences = (
-        d for pair in pairs for d in _compare_parameters(call, old_call, new_call, *pair)
-    )
-    yield from dict.fromkeys(differences)
+    changes = (d for pair in pairs for d in _compare_parameters(call, old_call, new_call, *pair))
+    yield from dict.fromkeys(changes)
 
 
 def _compare_parameters(
@@ -250,7 +248,7 @@ class Candidate:
     def __init__(self, current: Callable[[], Snapshot], count: Callable[[str, str], None]) -> None:
         self.current = current
         self._count = count
-        self._tally = ChangeTally(MAX_EXAMPLES, max_changes=MAX_CHANGES, keep_newest=True)
+        self._tally = ChangeTally(MAX_EXAMPLES, MAX_CHANGES, keep_newest=True)
 
     def end(self, record: Record) -> None:
         differences = self._compare(record)
@@ -267,7 +265,7 @@ class Candidate:
         if head is None or head.internal_key is not None:  # the candidate has no internal keys
             return None
         try:
-            key = ActivePolicy(snapshot).identify(head).virtual_key
+            key = snapshot.identify(head).key
         except Unauthorized:
             key = None
         if call is None:

@@ -214,8 +214,7 @@ def _as_utc(time: datetime) -> datetime:
 
 
 class RecordedCall(BaseModel):
-    """The fields of a line of the call log that decide a call. Some logs have no ``headers`` and
-    no ``body``."""
+    """The fields of a logged call that decide it. Some logs have no ``headers`` and no ``body``."""
 
     model_config = ConfigDict(strict=True)
 

@@ -107,11 +107,11 @@ def _decisions(
         reason, source = plan.origin_of_deployment()
         yield Decision("deployment", str(plan.deployment), reason, source=source)
         yield _tags(plan)
-        if plan.passed is not None and call.head.passthrough is not None:
+        if plan.passthrough is not None and call.head.passthrough is not None:
             method, reason = call.head.method, "retried after a failure"
-            if not plan.passed.may_repeat(method):
+            if not plan.passthrough.may_repeat(method):
                 reason = "retried only if the upstream did not receive the request"
-            yield Decision("passthrough", f"{method} {plan.passed.route}", reason)
+            yield Decision("passthrough", f"{method} {plan.passthrough.route}", reason)
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
         if hidden_calls := plan.model_calls[MAX_LISTED:]:
@@ -260,7 +260,7 @@ def _computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
     """Return the claims of a call, or those that do not depend on its texts if it has none."""
     if _has_texts(call):
         return estimate_claims(plan, call)
-    if plan.passed is None or plan.passed.most_cost is None:
+    if plan.passthrough is None or plan.passthrough.most_cost is None:
         return ()
     return [claim for claim in estimate_claims(plan, call) if claim.limit.is_budget]
 

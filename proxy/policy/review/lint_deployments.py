@@ -10,8 +10,8 @@ from proxy.policy.compile.targets import REMEDY, named_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import overriding_rule
+from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath, PassthroughPaths
-from proxy.types.way import MODEL_FREE_METHODS
 
 STORED = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
@@ -174,9 +174,8 @@ def _paths(path: KeyPath, deployment: Deployment, paths: PassthroughPaths) -> It
             "also serves chat calls, at a price of 0. If it is only for its paths, add "
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
-    credentials = _routes(
-        paths, lambda p: "POST" in p.methods and bool(CREDENTIALS.search(p.route))
-    )
+    posts = PassthroughPaths(tuple(path for path in paths.paths if "POST" in path.methods))
+    credentials = _routes(posts, lambda p: bool(CREDENTIALS.search(p.route)))
     if credentials:
         yield (
             path,

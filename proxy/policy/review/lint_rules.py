@@ -230,8 +230,8 @@ def _has_estimate(*limits: ScopedLimit) -> bool:
 
 def _claims(snapshot: Snapshot, deployment: Deployment, calls: list[Call]) -> list[Claim]:
     key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
-    plans = [(decide(snapshot, key, call), call) for call in calls]
-    claims = [
-        c for plan, call in plans if plan.refusal is None for c in estimate_claims(plan, call)
-    ]
+    claims: list[Claim] = []
+    for call in calls:
+        plan = decide(snapshot, key, call)
+        claims += estimate_claims(plan, call) if plan.refusal is None else ()
     return sorted(claims, key=lambda claim: -claim.amount)

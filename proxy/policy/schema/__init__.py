@@ -1,7 +1,6 @@
 """Models of the policy files, with every key that an operator may write, and their JSON Schema.
 
-Each section has a file. Models are frozen and reject unknown keys. Editors show the docstring below
-a key.
+Each section has a file. Models are frozen and reject unknown keys. Docstrings are for editors.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from proxy.errors.words import MAX_MODELS
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
 from proxy.types import CACHE_STORES
-from proxy.types.way import ABOUT_STATE, TargetEndpoint
+from proxy.types.endpoints import ABOUT_STATE, TargetEndpoint
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPath
@@ -238,9 +238,8 @@ def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
     path = None if route is None else PassthroughPath(route)
     for method in methods:
         if path is not None and _is_served(method, path):
-            raise ValueError(
-                f"must not contain {method}, because Headrace itself serves it on this path"
-            )
+            message = f"must not contain {method}, because Headrace itself serves it on this path"
+            raise ValueError(message)
     return methods
 
 

@@ -57,7 +57,7 @@ class Match(Section):
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     )
     REQUIREMENTS = (
-        Requirement(any_of(has("equals"), has("in"), has("glob")), "must have equals, in or glob"),
+        Requirement(any_of(*map(has, ("equals", "in", "glob"))), "must have equals, in or glob"),
     )
 
     @property

@@ -1,7 +1,6 @@
 """Catalog of all metrics.
 
-Label values come from the policies or from closed sets, never from a client. Any other value is
-counted as ``other``.
+Label values come from the policies or from closed sets, never from a client. Others: ``other``.
 """
 
 from __future__ import annotations

@@ -55,13 +55,16 @@ def _targets(roster: LabelCatalog) -> Iterator[tuple[str, Target]]:
             yield name, target
 
 
-def _served(roster: LabelCatalog, *, priced: bool | None = None) -> set[Values]:
+def _served(roster: LabelCatalog, *, priced: bool = False) -> set[Values]:
     """Return deployments with provider and model. An unknown price is not a price of zero."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
         for name, target in _targets(roster)
-        if priced is None or bool(target.prices) is priced
+        if target.prices or not priced
     }
+
+
+_priced = partial(_served, priced=True)
 
 
 def _models(roster: LabelCatalog) -> set[Values]:
@@ -162,19 +165,15 @@ def _scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
 
 
 _budgets = partial(_scopes, budgets_only=True)
-DEPLOYMENT = LabelSet(
-    ("deployment",), _deployments, lambda roster: [(name,) for name in roster.deployments]
-)
+DEPLOYMENT = LabelSet(("deployment",), _deployments, lambda roster: _deployments(roster)[:-1])
 DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
 ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
 OUTCOME = closed("outcome", *get_args(CallOutcome))
 STREAM = closed("stream", "true", "false")
 MODEL = LabelSet(("deployment", "model"), _models, _models)
 SERVED = LabelSet(("deployment", "provider", "model"), _served, _served)
-PRICED = LabelSet(SERVED.labels, _served, partial(_served, priced=True))
-UNPRICED = LabelSet(
-    SERVED.labels, _served, lambda roster: _served(roster) - _served(roster, priced=True)
-)
+PRICED = LabelSet(SERVED.labels, _served, _priced)
+UNPRICED = LabelSet(SERVED.labels, _served, lambda roster: _served(roster) - _priced(roster))
 LACKING = closed("reason", "no_price", "no_usage", initial=("no_price",))
 TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, initial=("input", "output"))
 COST_TYPE = closed("cost_type", "input", "output", "cached", "other", initial=("input", "output"))

@@ -73,8 +73,7 @@ class Connection(asyncio.Protocol):
     def send(self, head: bytes, body: bytes, deadline: float, on_sent: Callable[[], None]) -> None:
         """Start a request. ``deadline`` of the loop's clock includes the response.
 
-        Calls ``on_sent`` once the request is written. Raises ``UpstreamUnavailable`` if the
-        connection has ended.
+        Calls ``on_sent`` once it is written. Raises ``UpstreamUnavailable`` on a closed connection.
         """
         self._response = Response()
         self._total_at = deadline
@@ -95,8 +94,7 @@ class Connection(asyncio.Protocol):
     def _write_unsent(self) -> None:
         """Write a large body in pieces, so that copies and encryption do not block the loop.
 
-        Reads what has arrived before each piece. It may be an early refusal, which a failed write
-        would discard.
+        Reads what has arrived before each piece: a failed write would discard an early refusal.
         """
         while self._unsent and self._is_writable and not self._transport.is_closing():
             if self._is_reading and self._poll.poll(0):
@@ -250,8 +248,7 @@ class Connection(asyncio.Protocol):
     def is_ready(self) -> bool:
         """True if an idle connection is open and has no unread bytes.
 
-        Polls the socket, because the loop may not have read bytes that would become the response
-        to another request.
+        Polls the socket: unread bytes would become the response to another request.
         """
         return not self._transport.is_closing() and not self._poll.poll(0)
 

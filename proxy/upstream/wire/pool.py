@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.runtime.turns import Turns
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Origin
 
@@ -52,7 +52,7 @@ class Pool:
         self._max_connections = max_connections
         self._keepalive_s = keepalive_s
         self._linger_s = linger_s
-        self._slots = Turns(max_connections)
+        self._slots = FairSemaphore(max_connections)
         self._dialing = 0
         self._in_use: dict[Connection, None] = {}
         self._idle: dict[Origin, list[Connection]] = {}

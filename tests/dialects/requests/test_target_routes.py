@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
 from proxy.dialects.requests.parameters import apply_parameters
-from proxy.dialects.requests.target_routes import MOST_KEPT, passed_on, target_endpoint, way_of
+from proxy.dialects.requests.target_routes import MOST_KEPT, passed_on, route_for, target_endpoint
 from proxy.dialects.requests.translation import translate
 from proxy.dialects.requests.upstream_request import parameters, translate_request
 from proxy.dialects.vendors.openai import OPENAI
@@ -99,7 +99,7 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     if only is not None:
         target = Target(target_upstream, model, endpoint=only)
     try:
-        way = way_of(call.head.endpoint, dialect, target, spoken)
+        way = route_for(call.head.endpoint, dialect, target, spoken)
     except InvalidField:
         return
     document_before = dict(call.body)
@@ -139,7 +139,7 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
     endpoint = target_endpoint(call.head.endpoint, target, spoken)
     known_names = spoken.fields.get(endpoint, {}).keys() | target_upstream.accepts
     with suppress(InvalidField):  # what was sent before is known already
-        way_of(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
+        route_for(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
         if is_sent:
             translate_request(call, target, DIALECTS[call.head.dialect], spoken, changes)
 
@@ -160,17 +160,17 @@ def test_usual_way_is_short(
 ) -> None:
     usual = {**FIELDS["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
-    way = way_of("chat", OPENAI, target, DIALECTS[dialect])
+    way = route_for("chat", OPENAI, target, DIALECTS[dialect])
 
     request = passed_on(way, "chat", usual, "gpt-4o", changes)
 
     assert request is not None
     assert request.body["model"] == "gpt-4o"
-    assert way_of("chat", OPENAI, target, DIALECTS[dialect]) is way
+    assert route_for("chat", OPENAI, target, DIALECTS[dialect]) is way
 
 
 def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
-    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
     hot = {**FIELDS["chat"], "temperature": 3}
 
@@ -179,7 +179,7 @@ def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
 
 def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
     changes = ParameterOverrides(cap={"max_tokens": 9})
-    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
     for number in range(1, 3 * MOST_KEPT):
         fields = {**FIELDS["chat"], "max_tokens": number}
@@ -200,7 +200,7 @@ class EmptiedByOthers(dict[Any, Any]):
 
 def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
     """Large requests take this way in a thread, at the same time as others."""
-    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way = route_for("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
     way.unchanged = EmptiedByOthers()
 
     for _ in range(3):

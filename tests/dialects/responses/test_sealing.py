@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app import gauges
+from proxy.app import telemetry
 from proxy.dialects.responses.sealing import MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_response
 from proxy.errors import NotFound
@@ -222,7 +222,7 @@ def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
 def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:
     metrics = [Metrics("1") for _ in ROTATION]
     for step, metric in enumerate(metrics):
-        gauges.secrets(metric, replica(step))
+        telemetry.show_secrets(metric, replica(step))
     label = re.compile(r'headrace_secret_info\{fingerprint="(\w+)",use="(\w+)"\}')
     texts = [metric.render()[0].decode() for metric in metrics]
 

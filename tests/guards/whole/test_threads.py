@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from proxy.errors import GuardUnavailable
 from proxy.guards.engine import Engine
 from proxy.guards.text.documents import SHEET, request_texts
-from proxy.runtime.turns import Turns
+from proxy.runtime.fair_queue import FairSemaphore
 from proxy.types.guard import Finding, GuardRule
 from tests.guards.doubles import Ticks, rule
 
@@ -66,7 +66,7 @@ async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
 async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
     """No deadline is spent while others work, and no call waits for ever."""
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(Ticks(), pool, turns=Turns(0), most_wait_s=0.01)
+        engine = Engine(Ticks(), pool, turns=FairSemaphore(0), most_wait_s=0.01)
         single_rule = rule("word", deadline_s=0.01)
         inspection = await engine.inspect([single_rule], request_texts(BODY).texts)
 
@@ -77,7 +77,7 @@ async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
 async def test_a_turn_is_given_back_by_who_is_late() -> None:
     clock = Ticks()
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(clock, pool, turns=Turns(1))
+        engine = Engine(clock, pool, turns=FairSemaphore(1))
         texts = request_texts(BODY).texts
         await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
         inspection = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
@@ -89,7 +89,7 @@ async def test_one_key_with_many_long_texts_keeps_no_other_waiting() -> None:
     order: list[str] = []
     clock = Ticks()
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(clock, pool, turns=Turns(1))
+        engine = Engine(clock, pool, turns=FairSemaphore(1))
 
         async def ask(key: str) -> None:
             await engine.inspect([rule("word", deadline_s=1e9)], texts[key], caller=key)

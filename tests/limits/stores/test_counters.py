@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import LimitDecision
+from proxy.types.limit import Claim, Limit, LimitDecision
 from proxy.types.windows import Calendar
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, amounts, claims
 

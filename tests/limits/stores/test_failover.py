@@ -21,8 +21,7 @@ from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.background import run_in_background
-from proxy.types.limit import Claim, Limit, OnStoreError
-from proxy.types.outcome import LimitDecision
+from proxy.types.limit import Claim, Limit, LimitDecision, OnStoreError
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared

@@ -16,8 +16,7 @@ from proxy.limits.stores.local_fallback import (
 )
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.types.limit import Claim, Limit, OnStoreError
-from proxy.types.outcome import FRESH, LimitDecision, outcome
+from proxy.types.limit import FRESH, Claim, Limit, LimitDecision, OnStoreError, outcome
 from tests.for_each import for_each
 from tests.limits.stores.test_failover import noting
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse

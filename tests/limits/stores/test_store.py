@@ -16,8 +16,7 @@ from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore, renew_leases
-from proxy.types.limit import LEASE_S, Claim, Limit
-from proxy.types.outcome import CounterState, LimitDecision
+from proxy.types.limit import LEASE_S, Claim, CounterState, Limit, LimitDecision
 from proxy.types.windows import Calendar
 from tests.cli.test_init import serving
 from tests.conftest import world

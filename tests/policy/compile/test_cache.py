@@ -52,8 +52,7 @@ def test_semantic_cache_shadows_first(
 ) -> None:
     result = compile_cache(CacheConfig.model_validate(config))
 
-    assert result is not None
-    assert result.cache == CacheRule(3600.0, semantic=rule)
+    assert result == CacheRule(3600.0, semantic=rule)
 
 
 def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:

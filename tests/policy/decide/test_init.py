@@ -12,7 +12,7 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.errors import InvalidField, NotFound, Unauthorized
-from proxy.policy.decide import MAX_PLANS, GuardPolicies, KeyCaller, identify
+from proxy.policy.decide import MAX_PLANS, ActivePolicy, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import sample_call
 from proxy.policy.store import read_folder
@@ -41,14 +41,14 @@ def call(*models: str, deployment: str | None = None, **head: Any) -> Call:
 @for_each("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
 def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
-        identify(snapshot, replace(HEAD, digest=Secret(token).digest))
+        snapshot.identify(replace(HEAD, digest=Secret(token).digest))
 
 
 def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized) as error:
-        identify(snapshot, replace(HEAD, digest=None))
+        snapshot.identify(replace(HEAD, digest=None))
     with pytest.raises(Unauthorized) as wrong:
-        identify(snapshot, replace(HEAD, digest=Secret("x").digest))
+        snapshot.identify(replace(HEAD, digest=Secret("x").digest))
 
     assert str(error.value) == str(wrong.value)
 
@@ -208,9 +208,9 @@ tags: {team: [search]}
 """
 
 
-def policies(folder: Path) -> GuardPolicies:
+def active(folder: Path) -> ActivePolicy:
     (folder / "p.yaml").write_text(POLICIES)
-    return GuardPolicies(lambda: read_folder(folder, None))
+    return ActivePolicy(read_folder(folder, None))
 
 
 def guard_call(key: str | None = "guard/house", deployment: str = "judge-smol") -> Call:
@@ -219,8 +219,8 @@ def guard_call(key: str | None = "guard/house", deployment: str = "judge-smol") 
     return read_call(head, body)
 
 
-async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(guard_call().head)
+def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) -> None:
+    policy = active(tmp_path)
     caller = policy.identify(guard_call().head)
     plan = caller.decide(guard_call())
 
@@ -230,8 +230,8 @@ async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: 
     assert plan.model_calls[0].targets[0].model == "smol"
 
 
-async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(guard_call().head)
+def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> None:
+    policy = active(tmp_path)
     plan = policy.identify(guard_call().head).decide(guard_call())
 
     assert plan.rules == ("judged/strict",)
@@ -244,8 +244,8 @@ async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path)
     [({"key": None}, Unauthorized), ({"deployment": "judge-big"}, NotFound)],
     ids=["no key", "unknown deployment"],
 )
-async def test_refuses_call(change: Any, error: type[Exception], tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(guard_call().head)
+def test_refuses_call(change: Any, error: type[Exception], tmp_path: Path) -> None:
+    policy = active(tmp_path)
 
     with pytest.raises(error):
         policy.identify(guard_call(**change).head)

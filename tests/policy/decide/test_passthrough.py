@@ -79,8 +79,8 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
     plan = planned(snapshot, call(requested_models=("one",)))
 
     assert plan.deployment == "one"
-    assert plan.passed is not None
-    assert plan.passed.route == "/v1/rerank"
+    assert plan.passthrough is not None
+    assert plan.passthrough.route == "/v1/rerank"
     assert (plan.hedge_after, plan.cache) == (None, None)
     assert plan.model_calls[0].overrides == UNCHANGED
     assert plan.rules == ("here/only-here",)
@@ -131,7 +131,7 @@ def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> No
     for length, good in ((1000, True), (None, True), (1001, False)):
         request = replace(call(deployment="one"), upload=Upload(length))
         if good:
-            assert planned(snapshot, request).passed is not None
+            assert planned(snapshot, request).passthrough is not None
         else:
             with pytest.raises(RequestTooLarge):
                 planned(snapshot, request)

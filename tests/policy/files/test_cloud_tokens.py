@@ -27,8 +27,7 @@ from proxy.policy.files.cloud_tokens import (
     is_token,
 )
 from proxy.policy.files.source import PolicyError
-from proxy.policy.store import read_folder
-from proxy.policy.watch import FileStates, renew_tokens, secret_states
+from proxy.policy.store import FileStates, read_folder, renew_tokens, secret_states
 from proxy.runtime.background import run_in_background
 from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat

@@ -19,8 +19,7 @@ from proxy.policy.review.call_history import MAX_CALLS, CallHistory, without_tex
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import outcome
+from proxy.types.limit import Claim, Limit, outcome
 from proxy.types.windows import Calendar
 from tests.conftest import KEY, world
 from tests.policy.deciding import decide

@@ -40,16 +40,11 @@ def release() -> None:
 def drop_tracebacks(error: BaseException) -> None:
     """Remove the tracebacks of a stored error and its causes.
 
-    Their frames refer to the call, which refers to the error: a cycle that would keep the call
-    alive.
+    Their frames refer to the call, which refers to the error: a cycle that keeps the call alive.
     """
-    chain: list[BaseException | None] = [error]
-    while chain:
-        error_in_chain = chain.pop()
-        if error_in_chain is not None and (
-            error_in_chain.__traceback__ or error_in_chain.__context__ or error_in_chain.__cause__
-        ):
-            chain += [error_in_chain.__context__, error_in_chain.__cause__]
-            error_in_chain.__traceback__ = error_in_chain.__context__ = error_in_chain.__cause__ = (
-                None
-            )
+    pending: list[BaseException | None] = [error]
+    while pending:
+        link = pending.pop()
+        if link is not None and (link.__traceback__ or link.__context__ or link.__cause__):
+            pending += [link.__context__, link.__cause__]
+            link.__traceback__ = link.__context__ = link.__cause__ = None

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.freed import MIN_FROZEN, drop_tracebacks, uncollected
+from proxy.runtime.deferred_free import MIN_FROZEN, drop_tracebacks, uncollected
 
 FREES = """
 import ctypes, re
 from pathlib import Path
-from proxy.runtime.freed import release
+from proxy.runtime.deferred_free import release
 
 def resident_kib():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.gauges import LAG_EVERY_S, Enforcement, LoopLag, policies
-from proxy.app.telemetry import enforcing
+from proxy.app.telemetry import LAG_EVERY_S, Enforcement, LoopLag, enforcing, reload_reporter
 from proxy.policy.catalog import list_labels
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
@@ -25,7 +24,7 @@ def enforced(path: Path, kind: str) -> tuple[int, Metrics, Events]:
     metrics, log = Metrics("1"), Events()
     if kind == "policies":  # no secret seals ids, so that keys can share responses
         enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
-        tell = policies(metrics, enforcement, ())
+        tell = reload_reporter(metrics, enforcement, ())
     else:
         enforcement = Enforcement(lambda read: [metrics.admit_candidate(list_labels(read))])
         tell = enforcement.tell

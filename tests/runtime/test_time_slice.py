@@ -4,56 +4,56 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.runtime.turn import TURN_S, LoopTurn, LoopTurns
+from proxy.runtime.fair_queue import SLICE_S, TimeSlice, TimeSlices
 from tests.guards.doubles import Ticks
 
 
-def worked(turn: LoopTurn, clock: Ticks, seconds: float) -> bool:
+def worked(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
     clock.now += seconds
     return turn.is_over()
 
 
 def test_it_is_over_after_so_much_work_in_all() -> None:
     clock = Ticks()
-    turn = LoopTurn(clock)
+    turn = TimeSlice(clock)
     turn.begin()
 
-    assert not worked(turn, clock, TURN_S * 0.6)
-    assert worked(turn, clock, TURN_S * 0.6)
+    assert not worked(turn, clock, SLICE_S * 0.6)
+    assert worked(turn, clock, SLICE_S * 0.6)
 
 
 def test_waiting_is_no_work() -> None:
     clock = Ticks()
-    turn = LoopTurn(clock)
+    turn = TimeSlice(clock)
 
     for _ in range(10):
         clock.now += 1.0
         turn.begin()
-        assert not worked(turn, clock, TURN_S / 20)
+        assert not worked(turn, clock, SLICE_S / 20)
 
 
 async def test_others_run_while_it_rests_and_then_another_turn_begins() -> None:
     clock = Ticks()
-    turn = LoopTurn(clock)
+    turn = TimeSlice(clock)
     turn.begin()
     other_event = asyncio.Event()
     asyncio.get_running_loop().call_soon(other_event.set)
-    assert worked(turn, clock, 2 * TURN_S)
+    assert worked(turn, clock, 2 * SLICE_S)
 
     await turn.rest()
 
     assert other_event.is_set()
-    assert not worked(turn, clock, TURN_S / 2)
+    assert not worked(turn, clock, SLICE_S / 2)
 
 
-async def rounds(turns: LoopTurns, caller: str, went_on: list[str], *, times: int = 1) -> None:
+async def rounds(turns: TimeSlices, caller: str, went_on: list[str], *, times: int = 1) -> None:
     for _ in range(times):
         await turns.rest(caller)
         went_on.append(caller)
 
 
 async def test_of_one_caller_s_work_one_piece_goes_on_in_a_round() -> None:
-    turns, went_on = LoopTurns(), list[str]()
+    turns, went_on = TimeSlices(), list[str]()
     tasks = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
     other_task = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
 
@@ -65,7 +65,7 @@ async def test_of_one_caller_s_work_one_piece_goes_on_in_a_round() -> None:
 
 
 async def test_work_that_was_cancelled_as_it_rested_holds_up_nobody() -> None:
-    turns, went_on = LoopTurns(), list[str]()
+    turns, went_on = TimeSlices(), list[str]()
     remaining = asyncio.ensure_future(rounds(turns, "search", went_on))
     stays = asyncio.ensure_future(rounds(turns, "search", went_on))
     await asyncio.sleep(0)

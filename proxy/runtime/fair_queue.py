@@ -1,16 +1,21 @@
-"""Fair queue for threads that callers share: a caller with many tasks delays only its own."""
+"""Fair use of threads and of the event loop: a caller with much work delays only its own.
+
+Awaiting data that is already available does not yield. A call with such data works for a time
+slice, then pauses. Waiting for I/O does not count, so a stream at a model's pace never pauses.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 
 from proxy.runtime.frozen import frozen
 
 MAX_CHARGED = 1024
 
 
-class Turns:
+class FairSemaphore:
     """Semaphore that favors callers that have used the least time.
 
     Among equals the longest waiting caller is first. The caller that just finished is last.
@@ -28,19 +33,15 @@ class Turns:
         """Charge a caller for the work of a turn that it still holds."""
         self._charged[caller] = self._charge_of(caller) + seconds
         if len(self._charged) > MAX_CHARGED:
-            pending_charges = {
-                caller_id: charge
-                for caller_id, charge in self._charged.items()
-                if charge > self._level
-            }
-            self._charged = pending_charges
+            charges = self._charged.items()
+            self._charged = {other: charge for other, charge in charges if charge > self._level}
 
     def _charge_of(self, caller: object) -> float:
         return max(self._charged.get(caller, 0.0), self._level)
 
-    def of(self, caller: object) -> CallerTurn:
+    def of(self, caller: object) -> CallerSlot:
         """Return a context manager that holds a turn of the caller. Reusable."""
-        return CallerTurn(self, caller)
+        return CallerSlot(self, caller)
 
     def take_free(self) -> bool:
         """Take a turn if one is free and no caller waits. Return True if it was taken."""
@@ -67,7 +68,7 @@ class Turns:
         """End a turn of ``caller`` and start the next one."""
         while self._waiting:
             following = min(
-                self._waiting, key=lambda waiting: (self._charge_of(waiting), waiting == caller)
+                self._waiting, key=lambda other: (self._charge_of(other), other == caller)
             )
             self._level = self._charge_of(following)
             queue = self._waiting.pop(following)
@@ -84,8 +85,7 @@ class Turns:
 
 
 class Places:
-    """Counts places per caller. When all are taken, only callers below their equal share get
-    another one."""
+    """Counts places per caller. When all are taken, only callers below an equal share get one."""
 
     def __init__(self, max_places: int) -> None:
         self._most = max_places
@@ -107,13 +107,13 @@ class Places:
 
 
 @frozen
-class CallerTurn:
+class CallerSlot:
     """Context manager that holds a turn of one caller."""
 
-    turns: Turns
+    turns: FairSemaphore
     caller: object
 
-    async def __aenter__(self) -> CallerTurn:
+    async def __aenter__(self) -> CallerSlot:
         await self.turns.take(self.caller)
         return self
 
@@ -122,3 +122,77 @@ class CallerTurn:
 
     def charge(self, seconds: float) -> None:
         self.turns.charge(self.caller, seconds)
+
+
+SLICE_S = 0.005
+
+
+class TimeSlices:
+    """Pauses of all callers. Per loop iteration one pause of each caller ends.
+
+    A hundred busy streams of one key then take a hundred iterations instead of one long iteration.
+    """
+
+    __slots__ = ("_is_due", "_resting")
+
+    def __init__(self) -> None:
+        self._resting: dict[object, deque[asyncio.Future[None]]] = {}
+        self._is_due = False
+
+    async def rest(self, caller: object) -> None:
+        """Pause until other callers, and earlier pauses of this caller, have continued."""
+        loop = asyncio.get_running_loop()
+        rested = loop.create_future()
+        self._resting.setdefault(caller, deque()).append(rested)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._go_on)
+        await rested
+
+    def _go_on(self) -> None:
+        for caller, resting in [*self._resting.items()]:
+            while resting:
+                rested = resting.popleft()
+                if not rested.done():  # it may have been cancelled
+                    rested.set_result(None)
+                    break
+            if not resting:
+                del self._resting[caller]
+        self._is_due = bool(self._resting)
+        if self._is_due:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+
+class TimeSlice:
+    """Time slice of one call. ``turns`` schedules its pauses by ``caller``."""
+
+    __slots__ = ("_began", "_caller", "_now", "_turns", "_worked")
+
+    def __init__(
+        self, now: Callable[[], float], turns: TimeSlices | None = None, caller: object = None
+    ) -> None:
+        self._now = now
+        self._turns = turns
+        self._caller = caller
+        self._began = self._worked = 0.0
+
+    def begin(self) -> float:
+        """Start or resume the measurement of work. Return the current time."""
+        self._began = now = self._now()
+        return now
+
+    def is_over(self) -> bool:
+        """Add the work since the last measurement. Return True if the slice is used up."""
+        now = self._now()
+        self._worked += now - self._began
+        self._began = now
+        return self._worked > SLICE_S
+
+    async def rest(self) -> None:
+        """Yield to other calls and start a new slice."""
+        if self._turns is None:
+            await asyncio.sleep(0)
+        else:
+            await self._turns.rest(self._caller)
+        self._worked = 0.0
+        self._began = self._now()

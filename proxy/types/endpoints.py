@@ -32,7 +32,7 @@ class ChangedFields(NamedTuple):
     most: int
 
 
-AskedNumbers = tuple[str, tuple[tuple[str, int], ...]]
+NumericFields = tuple[str, tuple[tuple[str, int], ...]]
 """The target's model and the integer values of such fields: the key of a cache of
 ``ChangedFields``."""
 
@@ -59,4 +59,4 @@ class TargetRoute:
     takes_zero: bool
     asked_for_usage: bool
     headers: dict[str, str] = field(repr=False)  # our own credential is among them
-    unchanged: dict[AskedNumbers, ChangedFields | None] = field(default_factory=dict, repr=False)
+    unchanged: dict[NumericFields, ChangedFields | None] = field(default_factory=dict, repr=False)

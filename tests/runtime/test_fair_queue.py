@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.runtime.turns import MAX_CHARGED, Places, Turns
+from proxy.runtime.fair_queue import MAX_CHARGED, FairSemaphore, Places
 from tests.doubles import PATIENCE_S
 
 
-async def take(turns: Turns, caller: str, order: list[str]) -> None:
+async def take(turns: FairSemaphore, caller: str, order: list[str]) -> None:
     async with turns.of(caller):
         order.append(caller)
         await asyncio.sleep(0)
 
 
 async def test_one_who_asks_for_one_is_next_to_one_who_asks_for_many() -> None:
-    turns, order = Turns(1), list[str]()
+    turns, order = FairSemaphore(1), list[str]()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for caller in "aaaaaaaaabac":
             group.create_task(take(turns, caller, order))
@@ -24,7 +24,7 @@ async def test_one_who_asks_for_one_is_next_to_one_who_asks_for_many() -> None:
 
 
 async def test_no_turn_is_lost_with_one_who_leaves() -> None:
-    turns, order = Turns(1), list[str]()
+    turns, order = FairSemaphore(1), list[str]()
     await turns.take("a")
     tasks = [asyncio.ensure_future(take(turns, caller, order)) for caller in "bbcd"]
     await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def test_no_turn_is_lost_with_one_who_leaves() -> None:
     assert order == ["d", "e"]
 
 
-async def work(turns: Turns, caller: str, seconds: float, order: list[str]) -> None:
+async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[str]) -> None:
     async with turns.of(caller) as turn:
         order.append(caller)
         turn.charge(seconds)
@@ -49,7 +49,7 @@ async def work(turns: Turns, caller: str, seconds: float, order: list[str]) -> N
 
 async def test_caller_with_less_work_is_served_first() -> None:
     """Turns of a caller that take three times as long come a third as often."""
-    turns, order = Turns(1), list[str]()
+    turns, order = FairSemaphore(1), list[str]()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for _ in range(4):
             group.create_task(work(turns, "large", 3, order))
@@ -61,7 +61,7 @@ async def test_caller_with_less_work_is_served_first() -> None:
 
 async def test_caller_saves_no_turns_while_away() -> None:
     """A caller who worked alone for long is not behind one who comes now."""
-    turns, order = Turns(2), list[str]()
+    turns, order = FairSemaphore(2), list[str]()
     await turns.take("holder")
     for _ in range(100):
         await work(turns, "busy", 1, order)
@@ -74,7 +74,7 @@ async def test_caller_saves_no_turns_while_away() -> None:
 
 
 async def test_charges_of_idle_turns_are_forgotten() -> None:
-    turns = Turns(1)
+    turns = FairSemaphore(1)
     for number in range(3 * MAX_CHARGED):
         async with turns.of(number) as turn:
             turn.charge(1)
