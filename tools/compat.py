@@ -1,7 +1,6 @@
-"""Tries the package as others install it: under every Python of this machine that it declares, and
-with the lowest versions of what it needs.
+"""Tests the package with every supported Python of this machine, and with its lowest dependencies.
 
-python -m tools.compat            # say which Pythons there are, and run the fast tests under each
+python -m tools.compat TESTS...   # passes TESTS to pytest
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 TOP = Path(__file__).parents[1]
@@ -31,99 +30,102 @@ TOOLS = (
     "pytest-timeout",
     "pytest-xdist",
 )
-"""What the tests of the fast loop need beside the package, as requirements/dev.in declares it."""
-SLOWEST_S = 1200
+"""Dependencies of the fast tests. Their versions are in requirements/dev.in."""
+TIMEOUT_S = 1200
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One environment: a Python, and whether what is declared is taken at its lowest."""
+    """An environment: a Python with locked or with the lowest dependencies."""
 
     version: Version
     python: Path
-    lowest: bool
+    has_lowest: bool
 
     @property
     def title(self) -> str:
-        versions = "the lowest versions declared" if self.lowest else "the versions of the locks"
+        versions = (
+            "the lowest versions declared" if self.has_lowest else "the versions of the locks"
+        )
         return f"Python {self.version[0]}.{self.version[1]} with {versions}"
 
     @property
     def folder(self) -> Path:
         return (
-            FOLDER / f"{self.version[0]}.{self.version[1]}-{'lowest' if self.lowest else 'locked'}"
+            FOLDER
+            / f"{self.version[0]}.{self.version[1]}-{'lowest' if self.has_lowest else 'locked'}"
         )
 
 
-def least() -> Version:
+def min_version() -> Version:
     """Return the lowest Python that pyproject.toml declares."""
-    declared = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["requires-python"]
-    [found] = re.findall(r">=(\d+)\.(\d+)", declared)
-    return int(found[0]), int(found[1])
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    [(major, minor)] = re.findall(r">=(\d+)\.(\d+)", project["requires-python"])
+    return int(major), int(minor)
 
 
-def places(path: Iterable[str], home: Path) -> Iterator[Path]:
-    """Yield where Pythons may be: on the path, and where pyenv and uv put theirs."""
+def python_folders(path: Iterable[str], home: Path) -> Iterator[Path]:
+    """Yield the folders of the path, pyenv and uv."""
     yield from map(Path, path)
     yield from sorted(home.glob(".pyenv/versions/*/bin"))
     yield from sorted(home.glob(".local/share/uv/python/*/bin"))
 
 
-def pythons(folders: Iterable[Path], lowest: Version) -> dict[Version, Path]:
-    """Return the first working Python of each version from the lowest on."""
-    found: dict[Version, Path] = {}
+def find_pythons(folders: Iterable[Path], minimum: Version) -> dict[Version, Path]:
+    """Return the first working Python of each supported version."""
+    pythons: dict[Version, Path] = {}
     for folder in folders:
         for file in sorted(folder.glob("python3*")):
             if re.fullmatch(r"python3\.\d+", file.name) and os.access(file, os.X_OK):
                 version = version_of(file)
-                if version is not None and version >= lowest:
-                    found.setdefault(version, file)
-    return dict(sorted(found.items()))
+                if version is not None and version >= minimum:
+                    pythons.setdefault(version, file)
+    return dict(sorted(pythons.items()))
 
 
 def version_of(python: Path) -> Version | None:
-    """Return the version that a program says it is, None where it does not start."""
-    asked = [str(python), "-c", "import sys; print(*sys.version_info[:2])"]
-    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False).stdout
-    numbers = said.split()
+    """Return the version of a program, or None if it does not start."""
+    command = [str(python), "-c", "import sys; print(*sys.version_info[:2])"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    numbers = ran.stdout.split()
     return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else None
 
 
-def trials(found: Mapping[Version, Path]) -> list[Trial]:
-    """Return what is tried: each Python with the locks, the first with the lowest versions too."""
-    locked = [Trial(version, python, lowest=False) for version, python in found.items()]
-    return [*locked, *(Trial(each.version, each.python, lowest=True) for each in locked[:1])]
+def plan_trials(pythons: Mapping[Version, Path]) -> list[Trial]:
+    """Return a trial of each Python, and one of the lowest Python with the lowest dependencies."""
+    locked = [Trial(version, python, has_lowest=False) for version, python in pythons.items()]
+    return [*locked, *(replace(trial, has_lowest=True) for trial in locked[:1])]
 
 
 def install(trial: Trial, uv: Path) -> None:
-    """Make the environment anew. Raise ``CalledProcessError`` where that fails."""
+    """Create the environment. Raises ``CalledProcessError`` if a command fails."""
     run(uv, "venv", "-q", "--clear", "--python", trial.python, trial.folder)
     python = ("--python", trial.folder / "bin" / "python")
     add = (uv, "pip", "install", "-q", *python)
-    if trial.lowest:
+    if trial.has_lowest:
         run(*add, "--resolution", "lowest-direct", "-e", f".[{','.join(EXTRAS)}]")
         lowest = trial.folder / "lowest.txt"
-        freeze = [str(each) for each in (uv, "pip", "freeze", "--exclude-editable", *python)]
+        freeze: list[str | Path] = [uv, "pip", "freeze", "--exclude-editable", *python]
         lowest.write_bytes(subprocess.run(freeze, check=True, stdout=subprocess.PIPE).stdout)
-        run(*add, "--constraint", lowest, *declared(TOOLS))
+        run(*add, "--constraint", lowest, *tool_requirements())
         return
     for lock in ("runtime", "build", "dev"):
         run(*add, "--require-hashes", "-r", f"requirements/{lock}.lock")
     run(*add, "--no-deps", "--no-build-isolation", "-e", ".")
 
 
-def declared(names: Iterable[str]) -> list[str]:
-    """Return what is needed to develop, of these names, each with the versions that will do."""
+def tool_requirements() -> list[str]:
+    """Return the requirements of ``TOOLS`` with their version ranges."""
     lines = (TOP / "requirements" / "dev.in").read_text().splitlines()
-    return [line for line in lines if re.split(r"[<>=]", line)[0] in names]
+    return [line for line in lines if re.split(r"[<>=]", line)[0] in TOOLS]
 
 
 def run(*command: str | Path) -> None:
-    subprocess.run(command, cwd=TOP, check=True, timeout=SLOWEST_S)
+    subprocess.run(command, cwd=TOP, check=True, timeout=TIMEOUT_S)
 
 
 def passes(trial: Trial, uv: Path, tests: list[str]) -> bool:
-    """Install and run the tests. Return whether both went well."""
+    """Return True if the installation and the tests succeed."""
     print(f"== {trial.title}", flush=True)
     try:
         install(trial, uv)
@@ -135,13 +137,13 @@ def passes(trial: Trial, uv: Path, tests: list[str]) -> bool:
 
 
 def main() -> int:
-    found = pythons(places(os.get_exec_path(), Path.home()), least())
-    tried = trials(found)
-    print("Tried here:", "; ".join(each.title for each in tried), flush=True)
+    folders = python_folders(os.get_exec_path(), Path.home())
+    trials = plan_trials(find_pythons(folders, min_version()))
+    print("Environments:", "; ".join(trial.title for trial in trials), flush=True)
     uv = Path(sys.executable).with_name("uv")
-    results = {trial.title: passes(trial, uv, sys.argv[1:]) for trial in tried}
-    for title, passed in results.items():
-        print(f"{'passed' if passed else 'FAILED'}: {title}")
+    results = {trial.title: passes(trial, uv, sys.argv[1:]) for trial in trials}
+    for title, has_passed in results.items():
+        print(f"{'passed' if has_passed else 'FAILED'}: {title}")
     return 0 if all(results.values()) else 1
 
 

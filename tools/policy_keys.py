@@ -1,4 +1,4 @@
-"""The generated part of docs/policy-reference.md: keys of each section of the policy files."""
+"""Generated part of docs/policy-reference.md: keys of each section of the policy files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def sections() -> Iterator[str]:
                 yield ""
             yield from keys_list(model, model.model_fields)
             yield ""
-            for name, each in model.model_fields.items():
-                queue += [(inner, each.alias or name) for inner in _models(each.annotation)]
+            for name, member in model.model_fields.items():
+                queue += [(inner, member.alias or name) for inner in _models(member.annotation)]
 
 
 def _models(kind: Any) -> Iterator[type[Section]]:
-    """Yield the models that a type names."""
+    """Yield the models in a type annotation."""
     if isinstance(kind, type) and issubclass(kind, Section):
         yield kind
     for part in get_args(kind):

@@ -1,4 +1,4 @@
-"""The generated tables of docs/settings.md: flags, environment variables and commands."""
+"""Generated tables of docs/settings.md: flags, environment variables and commands."""
 
 from __future__ import annotations
 
@@ -118,21 +118,21 @@ VARIABLES: dict[str, tuple[str | None, str]] = {
     "HEADRACE_LOG_RATIO": ("1", "See [logs.md](logs.md)."),
     "HEADRACE_DECISION_LOG": (None, "File of the [decision log](logs.md#decision-log)."),
 }
-"""Default and description of each variable: a field of ``Settings``, a text, or nothing."""
+"""Default and description of each variable. A default is a field of ``Settings`` or a text."""
 
 
 def settings() -> Iterator[str]:
     yield "| flag or variable | default | description |"
     yield "|---|---|---|"
-    options = {name: each for each in COMMANDS["serve"].params for name in each.opts}
+    options = {name: option for option in COMMANDS["serve"].params for name in option.opts}
     for name, text in FLAGS.items():
         default = options[name].default
         yield f"| `{name}` | {default if isinstance(default, str) else ''} | {text} |"
     fields = Settings(Path())
     for name, (field, text) in VARIABLES.items():
         default = getattr(fields, field, field) if field else ""
-        shown = f"{default:g}" if isinstance(default, float) else str(default)
-        yield f"| `{name}` | {shown} | {text} |"
+        formatted = f"{default:g}" if isinstance(default, float) else str(default)
+        yield f"| `{name}` | {formatted} | {text} |"
 
 
 def commands() -> Iterator[str]:
@@ -142,10 +142,10 @@ def commands() -> Iterator[str]:
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         if isinstance(command, click.Group):
-            inner = click.Context(command)
-            for each in command.list_commands(inner):
-                below = command.get_command(inner, each)
-                yield f"| `headrace {name} {each}` | {_help(below)} |"
+            group = click.Context(command)
+            for subname in command.list_commands(group):
+                subcommand = command.get_command(group, subname)
+                yield f"| `headrace {name} {subname}` | {_help(subcommand)} |"
         else:
             yield f"| `headrace {name}` | {_help(command)} |"
 

@@ -16,7 +16,7 @@ from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks
-from tools.hidden import detector
+from tools.measure import detector
 
 FINDERS = {
     "keywords": detector(

@@ -24,7 +24,7 @@ from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, pieces
 from tests.guards.whole.test_text_batches import KEY, OWN
 from tests.test_pipeline import ROUTES
-from tools.hidden import detector
+from tools.measure import detector
 
 Json = dict[str, Any]
 VALUE = KEY.removeprefix("ghp_")

@@ -28,7 +28,7 @@ from tests.guards.stream import frames as made
 from tests.guards.test_coverage import bodies, fed, planted
 from tests.guards.text.test_walk import MARK, PATHS
 from tests.test_pipeline import ROUTES, Route
-from tools.hidden import detector
+from tools.measure import detector
 
 Json = dict[str, Any]
 FINDERS = {

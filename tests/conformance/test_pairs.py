@@ -40,8 +40,7 @@ from tests.doubles import (
     usage,
 )
 from tests.for_each import for_each
-from tools.losses import Arrived, Sample, judge, samples, targets
-from tools.losses import fate as fate_in_the_docs
+from tools.losses import ReceivedRequest, Sample, classify, samples, targets, translate
 
 CREDENTIALS: Mapping[str, dict[str, str]] = {
     "openai": BEARER,
@@ -254,15 +253,15 @@ async def test_what_becomes_of_each_field_is_what_the_table_says(
     event, known_values = {}, {}
     for to, target in targets(endpoint).items():
         way = Way(client_dialect, endpoint, to)
-        baselines: dict[str, Arrived | None] = {}
+        baselines: dict[str, ReceivedRequest | None] = {}
         for sample in samples(DIALECTS[client_dialect], endpoint):
             if sample.name == "model":
                 continue  # the policy says which it is
-            extra = json.dumps(sample.without)
+            extra = json.dumps(sample.body_without_field)
             if extra not in baselines:
-                baselines[extra] = await _arrived(way, client, upstream, sample.without)
+                baselines[extra] = await _arrived(way, client, upstream, sample.body_without_field)
             arrived = await _arrived(way, client, upstream, sample.body)
-            event[to, sample.title] = fate_in_the_docs(sample, _at_another_address(target))
+            event[to, sample.title] = translate(sample, _at_another_address(target))
             known_values[to, sample.title] = _fate(sample, target, arrived, baselines[extra])
 
     assert known_values == event
@@ -274,14 +273,19 @@ def _at_another_address(target: Target) -> Target:
     return replace(target, upstream=replace(target.upstream, open_ranges=is_openai))
 
 
-def _fate(sample: Sample, target: Target, arrived: Arrived | None, excluded: Arrived | None) -> str:
+def _fate(
+    sample: Sample,
+    target: Target,
+    arrived: ReceivedRequest | None,
+    excluded: ReceivedRequest | None,
+) -> str:
     assert excluded is not None
-    return "refused" if arrived is None else judge(sample, target, arrived, excluded)
+    return "refused" if arrived is None else classify(sample, target, arrived, excluded)
 
 
 async def _arrived(
     way: Way, client: ClientSession, upstream: ScriptedUpstream, body: Any
-) -> Arrived | None:
+) -> ReceivedRequest | None:
     """Return what an upstream has got, and what the client was warned of; None if refused."""
     upstream.requests.clear()
     upstream.answer_with(way.script(streamed=False))
@@ -295,4 +299,4 @@ async def _arrived(
     assert answered.status == 200
     [request] = upstream.requests
     names = [name.removesuffix(" dropped") for name in warnings.split("; ") if name]
-    return Arrived(request.json, tuple(names))
+    return ReceivedRequest(request.json, tuple(names))

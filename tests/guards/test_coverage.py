@@ -40,8 +40,8 @@ from tests.guards.doubles import Ticks, stream_inspector
 from tests.guards.stream import frames as made
 from tests.guards.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, fields, hub
 from tests.test_pipeline import Route, every_route
-from tools.disguises import MUST, SHOULD, WORDS_ONLY
-from tools.hidden import credentials, detector, found
+from tools.disguises import MUST, SHOULD, WORDS_ONLY, credentials
+from tools.measure import detector, finds
 
 WORD = "hippo"
 KEY = credentials(random.Random(11))[0]
@@ -260,7 +260,7 @@ async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> 
         where = rule.name, cut, len(string_before)
         assert blocked, where
         text = shown(released)
-        assert not found(rule.detector, text, cased=rule.cased), where  # type: ignore[arg-type]
+        assert not finds(rule.detector, text, cased=rule.cased), where  # type: ignore[arg-type]
         assert plant[:4] not in text, where
 
 

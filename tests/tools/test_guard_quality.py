@@ -1,35 +1,44 @@
-"""What the page of figures is computed by."""
+"""Statistics and sections of the page of guard quality."""
 
 from __future__ import annotations
 
 import pytest
 
 from proxy.guards.kinds.nsfw import Nsfw
-from tools import confidence, guard_quality
+from tests.for_each import for_each
+from tools import guard_quality
+from tools.measure import wilson
 
 
-def test_the_area_under_the_curve_counts_ties_by_half() -> None:
+def test_auc_counts_ties_half() -> None:
     assert guard_quality.auc([0.9, 0.5], [0.5, 0.1]) == pytest.approx(3.5 / 4)
 
 
-def test_a_share_is_of_texts_with_a_finding() -> None:
+def test_share_is_of_texts_with_a_finding() -> None:
     assert guard_quality.share(Nsfw(), ["a nude child", "a hat"]) == "0.500"
     assert guard_quality.share(Nsfw(), []) == "-"
 
 
-def test_grounded_and_relevant_are_as_the_page_says() -> None:
+def test_page_has_current_figures_of_grounded() -> None:
     page = guard_quality.PAGE.read_text("utf-8")
+    rows = [line for line in guard_quality.grounded() if line.startswith("| ")]
 
-    assert [line for line in guard_quality.truth() if line.startswith("|")]
-    assert all(line in page for line in guard_quality.truth() if line.startswith("| "))
-
-
-def test_a_count_is_given_with_what_its_share_may_be() -> None:
-    assert confidence.wilson(0, 0) == "-"
-    assert confidence.wilson(0, 100) == "0/100 (0.000-0.037)"
-    assert confidence.wilson(50, 100) == "50/100 (0.404-0.596)"
-    assert confidence.wilson(100, 100) == "100/100 (0.963-1.000)"
+    assert rows
+    assert all(row in page for row in rows)
 
 
-def test_the_page_was_measured_with_the_rules_that_are_in_force() -> None:
+@for_each(
+    ("hits", "total", "text"),
+    [
+        (0, 0, "-"),
+        (0, 100, "0/100 (0.000-0.037)"),
+        (50, 100, "50/100 (0.404-0.596)"),
+        (100, 100, "100/100 (0.963-1.000)"),
+    ],
+)
+def test_counts_have_a_confidence_interval(hits: int, total: int, text: str) -> None:
+    assert wilson(hits, total) == text
+
+
+def test_page_was_measured_with_current_rules() -> None:
     assert guard_quality.fingerprint() in guard_quality.PAGE.read_text("utf-8")

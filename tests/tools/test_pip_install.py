@@ -29,7 +29,7 @@ FAILURES = {
 
 @pytest.mark.process
 @pytest.mark.parametrize(("arguments", "reason", "code"), FAILURES.values(), ids=FAILURES)
-def test_a_failure_of_pip_is_one_line(arguments: tuple[str, ...], reason: str, code: int) -> None:
+def test_failure_of_pip_is_one_line(arguments: tuple[str, ...], reason: str, code: int) -> None:
     ran = subprocess.run(
         [sys.executable, str(TOOL), *arguments],
         capture_output=True,
@@ -54,7 +54,7 @@ def test_a_failure_of_pip_is_one_line(arguments: tuple[str, ...], reason: str, c
         ("", "pip failed"),
     ],
 )
-def test_the_reason_is_found_in_the_output_of_pip(output: str, reason: str) -> None:
+def test_reason_is_found_in_output(output: str, reason: str) -> None:
     text, code = explain(output)
 
     assert text.startswith(reason)

@@ -22,7 +22,8 @@ from tests.adversary.shapes import SHAPES, text
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, rule
 from tests.guards.stream.test_window import RULES, RUN, TEXT
-from tools.hidden import credentials, detector
+from tools.disguises import credentials
+from tools.measure import detector
 
 Found = list[tuple[int, int, str]]
 MOST_BYTES = 32 * 1024 * 1024  # what a sheet, its readings and the work on them may take
