@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dashboards.build import BOARDS, FOLDER, written
+from dashboards.build import BOARDS, FOLDER, render
 
 
 def main() -> None:
     for name, board in BOARDS.items():
-        (FOLDER / f"{name}.json").write_text(written(board))
+        (FOLDER / f"{name}.json").write_text(render(board))
 
 
 main()

@@ -1,11 +1,10 @@
-"""The dashboards: what they ask, and how they are written."""
+"""Generates Grafana dashboards."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
@@ -20,15 +19,10 @@ BOARDS: Mapping[str, Board] = {
 }
 
 
-def written(board: Board) -> str:
-    """Give a dashboard's file: the same text for the same board."""
-    drawn = json.loads(json.dumps(drawing.board(board), cls=JSONEncoder))
-    for variable in drawn["templating"]["list"]:
-        _tidy(variable)
-    return json.dumps(drawn, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _tidy(variable: dict[str, Any]) -> None:
-    """Take away what the library says of every variable and Grafana knows of intervals only."""
-    for name in ("auto", "auto_count", "auto_min"):
-        variable.pop(name, None)
+def render(board: Board) -> str:
+    """Return the JSON of a dashboard."""
+    document = json.loads(json.dumps(drawing.board(board), cls=JSONEncoder))
+    for variable in document["templating"]["list"]:
+        for name in ("auto", "auto_count", "auto_min"):  # Grafana has them for intervals only
+            variable.pop(name, None)
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

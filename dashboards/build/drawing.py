@@ -1,4 +1,4 @@
-"""How panels and boards become Grafana's own model; nothing else here knows its library."""
+"""Converts boards to Grafana's model. No other module uses its library."""
 
 from __future__ import annotations
 
@@ -18,88 +18,89 @@ from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.build.panels import Ask, Board, Panel, Row, Variable
+from dashboards.build.panels import Board, Panel, Query, Row, Variable
 
-Drawn = stat.Panel | timeseries.Panel | bargauge.Panel | table.Panel
+GrafanaPanel = stat.Panel | timeseries.Panel | bargauge.Panel | table.Panel
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG = "headrace"
 PLAIN = ((None, "text"),)
 
 
-def board(said: Board) -> model.Dashboard:
-    """Draw a dashboard. Panels have ids in the order in which they are read."""
-    drawn = (
-        dashboard.Dashboard(said.title)
-        .uid(said.uid)
-        .description(said.description)
+def board(board: Board) -> model.Dashboard:
+    """Convert a dashboard. Panels are numbered in reading order."""
+    builder = (
+        dashboard.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.description)
         .tags([TAG])
         .timezone("utc")
-        .time(f"now-{said.span}", "now")
+        .time(f"now-{board.span}", "now")
         .refresh("1m")
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .readonly()
-        .link(_others())
-        .annotation(_reloads())
+        .link(_dashboard_links())
+        .annotation(_reload_annotation())
         .with_variable(
             dashboard.DatasourceVariable("datasource").label("Source").type("prometheus")
         )
     )
-    for variable in said.variables:
-        drawn.with_variable(_variable(variable))
+    for variable in board.variables:
+        builder.with_variable(_variable(variable))
     number = 0
-    for row in said.rows:
-        number = _row(drawn, row, number)
-    return drawn.build()
+    for row in board.rows:
+        number = _add_row(builder, row, number)
+    return builder.build()
 
 
-def _row(drawn: dashboard.Dashboard, row: Row, number: int) -> int:
-    drawn.with_row(dashboard.Row(row.title).id(number := number + 1))
-    for said in row.panels:
-        drawn.with_panel(panel(said).id(number := number + 1))
+def _add_row(builder: dashboard.Dashboard, row: Row, number: int) -> int:
+    """Add a row and its panels, and return the last id."""
+    builder.with_row(dashboard.Row(row.title).id(number := number + 1))
+    for content in row.panels:
+        builder.with_panel(panel(content).id(number := number + 1))
     return number
 
 
-def panel(said: Panel) -> Drawn:
-    drawn = _shaped(said)
-    drawn.title(said.title).description(said.question).unit(said.unit).datasource(SOURCE)
-    drawn.span(said.width).height(said.height).thresholds(_thresholds(said.steps or PLAIN))
-    drawn.targets([_target(said, ask, number) for number, ask in enumerate(said.asks)])
-    if said.most is not None:
-        drawn.min(0).max(said.most)
-    if said.decimals is not None:
-        drawn.decimals(said.decimals)
-    if said.since is not None:
-        drawn.time_from(said.since)
-    if said.words:
-        drawn.mappings([_words(said)])
-    return drawn
+def panel(panel: Panel) -> GrafanaPanel:
+    builder = _shape(panel)
+    builder.title(panel.title).description(panel.question).unit(panel.unit).datasource(SOURCE)
+    builder.span(panel.width).height(panel.height).thresholds(_thresholds(panel.steps or PLAIN))
+    builder.targets([_target(panel, query, number) for number, query in enumerate(panel.queries)])
+    if panel.maximum is not None:
+        builder.min(0).max(panel.maximum)
+    if panel.decimals is not None:
+        builder.decimals(panel.decimals)
+    if panel.time_from is not None:
+        builder.time_from(panel.time_from)
+    if panel.value_texts:
+        builder.mappings([_value_mapping(panel)])
+    return builder
 
 
-def _shaped(said: Panel) -> Drawn:
-    match said.shape:
+def _shape(panel: Panel) -> GrafanaPanel:
+    match panel.shape:
         case "stat":
-            return _stat(said)
+            return _stat(panel)
         case "bars":
             return _bars()
         case "table":
-            return _table(said)
+            return _table(panel)
         case "lines" | "stacked":
-            return _lines(said)
+            return _lines(panel)
 
 
-def _last() -> common.ReduceDataOptions:
+def _last_value() -> common.ReduceDataOptions:
     return common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False)
 
 
-def _stat(said: Panel) -> stat.Panel:
+def _stat(panel: Panel) -> stat.Panel:
     mode = (
         shapes.BigValueColorMode.VALUE
-        if said.steps or said.words
+        if panel.steps or panel.value_texts
         else shapes.BigValueColorMode.NONE
     )
     return (
         stat.Panel()
-        .reduce_options(_last())
+        .reduce_options(_last_value())
         .graph_mode(shapes.BigValueGraphMode.NONE)
         .color_mode(mode)
         .text_mode(shapes.BigValueTextMode.AUTO)
@@ -111,7 +112,7 @@ def _stat(said: Panel) -> stat.Panel:
 def _bars() -> bargauge.Panel:
     return (
         bargauge.Panel()
-        .reduce_options(_last())
+        .reduce_options(_last_value())
         .orientation(shapes.VizOrientation.HORIZONTAL)
         .display_mode(shapes.BarGaugeDisplayMode.BASIC)
         .value_mode(shapes.BarGaugeValueMode.TEXT)
@@ -122,8 +123,8 @@ def _bars() -> bargauge.Panel:
     )
 
 
-def _lines(said: Panel) -> timeseries.Panel:
-    stacked = said.shape == "stacked"
+def _lines(panel: Panel) -> timeseries.Panel:
+    stacked = panel.shape == "stacked"
     mode = shapes.StackingMode.NORMAL if stacked else shapes.StackingMode.NONE
     legend = (
         common.VizLegendOptions()
@@ -150,11 +151,11 @@ def _lines(said: Panel) -> timeseries.Panel:
     )
 
 
-def _table(said: Panel) -> table.Panel:
-    """Join the queries by their labels into rows: the labels first, then a column per query."""
-    values = {value_column(said, number): ask for number, ask in enumerate(said.asks)}
-    order = {name: place for place, name in enumerate((*said.columns, *values))}
-    drawn = (
+def _table(panel: Panel) -> table.Panel:
+    """Join queries by their labels: label columns first, then a column per query."""
+    values = {value_column(panel, number): query for number, query in enumerate(panel.queries)}
+    order = {name: index for index, name in enumerate((*panel.columns, *values))}
+    builder = (
         table.Panel()
         .with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
         .with_transformation(
@@ -164,8 +165,8 @@ def _table(said: Panel) -> table.Panel:
                     "excludeByName": {"Time": True},
                     "indexByName": order,
                     "renameByName": {
-                        **{name: name.replace("_", " ").capitalize() for name in said.columns},
-                        **{name: ask.legend for name, ask in values.items()},
+                        **{name: name.replace("_", " ").capitalize() for name in panel.columns},
+                        **{name: query.legend for name, query in values.items()},
                     },
                 },
             )
@@ -173,28 +174,28 @@ def _table(said: Panel) -> table.Panel:
         .show_header(True)
         .cell_height(shapes.TableCellHeight.SM)
         .min_width(70)
-        .sort_by([common.TableSortByFieldState().display_name(said.asks[0].legend).desc(True)])
+        .sort_by([common.TableSortByFieldState().display_name(panel.queries[0].legend).desc(True)])
     )
-    for ask in said.asks:
-        if ask.unit is not None:
-            unit = model.DynamicConfigValue(id_val="unit", value=ask.unit)
-            drawn.override_by_name(ask.legend, [unit])
-    return drawn
+    for query in panel.queries:
+        if query.unit is not None:
+            unit = model.DynamicConfigValue(id_val="unit", value=query.unit)
+            builder.override_by_name(query.legend, [unit])
+    return builder
 
 
-def value_column(said: Panel, number: int) -> str:
-    """Give the name that Grafana gives to the values of a table's query."""
-    return "Value" if len(said.asks) == 1 else f"Value #{ascii_uppercase[number]}"
+def value_column(panel: Panel, number: int) -> str:
+    """Return Grafana's name for the values of a query in a table."""
+    return "Value" if len(panel.queries) == 1 else f"Value #{ascii_uppercase[number]}"
 
 
-def _target(said: Panel, ask: Ask, number: int) -> prometheus.Dataquery:
-    query = prometheus.Dataquery().expr(ask.expr).ref_id(ascii_uppercase[number])
-    if said.shape == "table":
-        return query.instant().format(PromQueryFormat.TABLE)
-    query.legend_format(ask.legend or "__auto").format(PromQueryFormat.TIME_SERIES)
-    if said.shape in ("lines", "stacked"):
-        return query.range().exemplar(said.traced)
-    return query.instant()
+def _target(panel: Panel, query: Query, number: int) -> prometheus.Dataquery:
+    builder = prometheus.Dataquery().expr(query.expr).ref_id(ascii_uppercase[number])
+    if panel.shape == "table":
+        return builder.instant().format(PromQueryFormat.TABLE)
+    builder.legend_format(query.legend or "__auto").format(PromQueryFormat.TIME_SERIES)
+    if panel.shape in ("lines", "stacked"):
+        return builder.range().exemplar(panel.exemplars)
+    return builder.instant()
 
 
 def _thresholds(steps: Sequence[tuple[float | None, str]]) -> dashboard.ThresholdsConfig:
@@ -205,34 +206,34 @@ def _thresholds(steps: Sequence[tuple[float | None, str]]) -> dashboard.Threshol
     )
 
 
-def _words(said: Panel) -> model.ValueMapping:
-    shown = {
-        f"{value:g}": model.ValueMappingResult(text=text, color=color, index=place)
-        for place, (value, text, color) in enumerate(said.words)
+def _value_mapping(panel: Panel) -> model.ValueMapping:
+    options = {
+        f"{value:g}": model.ValueMappingResult(text=text, color=color, index=index)
+        for index, (value, text, color) in enumerate(panel.value_texts)
     }
-    return model.ValueMap(options=shown)
+    return model.ValueMap(options=options)
 
 
-def _variable(said: Variable) -> dashboard.QueryVariable:
-    drawn = (
-        dashboard.QueryVariable(said.name)
-        .label(said.label)
-        .query(said.query)
+def _variable(variable: Variable) -> dashboard.QueryVariable:
+    builder = (
+        dashboard.QueryVariable(variable.name)
+        .label(variable.label)
+        .query(variable.query)
         .datasource(SOURCE)
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.ALPHABETICAL_ASC)
-        .multi(not said.single)
-        .include_all(not said.single)
+        .multi(not variable.single)
+        .include_all(not variable.single)
     )
-    if said.single:
-        only = model.VariableOption(selected=True, text=said.single, value=said.single)
-        return drawn.current(only)
-    everything = model.VariableOption(selected=True, text="All", value="$__all")
-    return drawn.all_value(".*").current(everything)
+    if variable.single:
+        option = model.VariableOption(selected=True, text=variable.single, value=variable.single)
+        return builder.current(option)
+    option = model.VariableOption(selected=True, text="All", value="$__all")
+    return builder.all_value(".*").current(option)
 
 
-def _others() -> dashboard.DashboardLink:
-    """Lead to the other dashboards, with the same range and the same choices."""
+def _dashboard_links() -> dashboard.DashboardLink:
+    """Link to the other dashboards, with the same time range and variables."""
     return (
         dashboard.DashboardLink("Headrace")
         .type(model.DashboardLinkType.DASHBOARDS)
@@ -243,11 +244,11 @@ def _others() -> dashboard.DashboardLink:
     )
 
 
-def _reloads() -> dashboard.AnnotationQuery:
-    """Mark when new policies came into force."""
+def _reload_annotation() -> dashboard.AnnotationQuery:
+    """Mark when new policies became active."""
     return (
         dashboard.AnnotationQuery()
-        .name("Policies in force")
+        .name("Active policies")
         .datasource(SOURCE)
         .enable(True)
         .icon_color("blue")

@@ -1,4 +1,4 @@
-"""What a dashboard is made of, as values: questions, the queries that answer them, rows."""
+"""Contents of dashboards as values, without Grafana's library."""
 
 from __future__ import annotations
 
@@ -7,96 +7,105 @@ from typing import Literal, TypedDict, Unpack
 
 Shape = Literal["stat", "lines", "stacked", "bars", "table"]
 Steps = tuple[tuple[float | None, str], ...]
+"""Lower bounds of values with their colors."""
+ValueTexts = tuple[tuple[float, str, str], ...]
+"""Values with the text and the color that replace them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One query: its expression, and what its series are called.
-
-    In a table ``legend`` is the column of its values, and ``unit`` that column's.
-    """
+class Query:
+    """An expression and the name of its series, or of its column in a table."""
 
     expr: str
     legend: str = ""
     unit: str | None = None
+    """Unit of the column in a table."""
 
 
-class Look(TypedDict, total=False):
-    """What a panel may say beyond its question."""
+class PanelOptions(TypedDict, total=False):
+    """Optional fields of a panel."""
 
     width: int
     height: int
     steps: Steps
-    words: tuple[tuple[float, str, str], ...]
-    traced: bool
-    most: float
+    value_texts: ValueTexts
+    exemplars: bool
+    maximum: float
     decimals: int
-    since: str
+    time_from: str
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A question and its answer. ``question`` becomes the description.
+    """A panel whose description is a question.
 
-    A stat, bars and a table show the end of the range, lines all of it. ``steps`` colour values
-    from each threshold on, ``words`` (value, text, colour) are shown for numbers that mean
-    something, ``most`` is the end of the scale. ``traced`` shows exemplars, which lead to traces.
-    ``since`` is a beginning of its own, such as ``now/d``. ``columns`` are the labels of a table.
+    Stats, bars and tables show the end of the time range.
     """
 
     shape: Shape
     title: str
     question: str
     unit: str
-    asks: tuple[Ask, ...]
+    queries: tuple[Query, ...]
     width: int = 4
     height: int = 4
     steps: Steps = ()
-    words: tuple[tuple[float, str, str], ...] = ()
-    traced: bool = False
-    most: float | None = None
+    value_texts: ValueTexts = ()
+    exemplars: bool = False
+    """Show exemplars, which link to traces."""
+    maximum: float | None = None
+    """End of the scale, which then starts at 0."""
     decimals: int | None = None
-    since: str | None = None
+    time_from: str | None = None
+    """Start of the time range instead of the dashboard's, such as ``now/d``."""
     columns: tuple[str, ...] = ()
+    """Labels of a table."""
 
 
-def stat(title: str, question: str, unit: str, expr: str, **look: Unpack[Look]) -> Panel:
-    """One number."""
-    return Panel("stat", title, question, unit, (Ask(expr),), **look)
+def stat(title: str, question: str, unit: str, expr: str, **options: Unpack[PanelOptions]) -> Panel:
+    return Panel("stat", title, question, unit, (Query(expr),), **options)
 
 
-def _large(look: Look, width: int = 8) -> Look:
-    large: Look = {"width": width, "height": 8}
-    large.update(look)
-    return large
+def _with_size(options: PanelOptions, width: int = 8) -> PanelOptions:
+    sized: PanelOptions = {"width": width, "height": 8}
+    sized.update(options)
+    return sized
 
 
-def lines(title: str, question: str, unit: str, *asks: Ask, **look: Unpack[Look]) -> Panel:
-    """Series over time."""
-    return Panel("lines", title, question, unit, asks, **_large(look))
+def lines(
+    title: str, question: str, unit: str, *queries: Query, **options: Unpack[PanelOptions]
+) -> Panel:
+    return Panel("lines", title, question, unit, queries, **_with_size(options))
 
 
-def stacked(title: str, question: str, unit: str, *asks: Ask, **look: Unpack[Look]) -> Panel:
-    """Series over time whose sum means something."""
-    return Panel("stacked", title, question, unit, asks, **_large(look))
+def stacked(
+    title: str, question: str, unit: str, *queries: Query, **options: Unpack[PanelOptions]
+) -> Panel:
+    """Return stacked series, whose sum is meaningful."""
+    return Panel("stacked", title, question, unit, queries, **_with_size(options))
 
 
-def bars(title: str, question: str, unit: str, *asks: Ask, **look: Unpack[Look]) -> Panel:
-    """Values to be compared."""
-    return Panel("bars", title, question, unit, asks, **_large(look))
+def bars(
+    title: str, question: str, unit: str, *queries: Query, **options: Unpack[PanelOptions]
+) -> Panel:
+    return Panel("bars", title, question, unit, queries, **_with_size(options))
 
 
 def table(
-    title: str, question: str, columns: tuple[str, ...], *asks: Ask, **look: Unpack[Look]
+    title: str,
+    question: str,
+    columns: tuple[str, ...],
+    *queries: Query,
+    **options: Unpack[PanelOptions],
 ) -> Panel:
-    """Rows of labels and values; each query has a unit of its own."""
-    unit = asks[0].unit or "none"
-    return Panel("table", title, question, unit, asks, **_large(look, 12), columns=columns)
+    unit = queries[0].unit or "none"
+    sized = _with_size(options, 12)
+    return Panel("table", title, question, unit, queries, **sized, columns=columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels under a heading, laid out from left to right and wrapped at 24 columns."""
+    """Panels from left to right, wrapped at 24 columns."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -104,15 +113,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a dashboard: the values of a label of a metric.
-
-    Most offer all values at once; ``single`` is the first choice of one that takes but one value.
-    """
+    """A variable of a dashboard, with the values of a label of a metric."""
 
     name: str
     label: str
     metric: str
     single: str = ""
+    """Initial value of a variable that has one value. Others have any number of values."""
 
     @property
     def query(self) -> str:
@@ -121,7 +128,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard. ``uid`` is its address and never changes."""
+    """A dashboard. ``uid`` is part of its URL and never changes."""
 
     uid: str
     title: str

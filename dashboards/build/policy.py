@@ -1,33 +1,45 @@
-"""What policies do to calls: guards, limits, rules, the cache, and which policies are in force."""
+"""Policy dashboard: guards, limits, rules, the cache, and the active policies."""
 
 from __future__ import annotations
 
-from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat
-from dashboards.build.promql import Selecting, by, grown, lively, quantile, rate, ratio, some, zero
+from dashboards.build.panels import Board, Query, Row, Variable, bars, lines, stacked, stat
+from dashboards.build.promql import (
+    Selector,
+    active_rates,
+    by,
+    increase,
+    or_zero,
+    positive,
+    quantile,
+    rate,
+    ratio,
+)
 
 USD, SHARE, SECONDS, PER_S, BYTES = "currencyUSD", "percentunit", "s", "cps", "bytes"
 
-of = Selecting(("deployment", "guard", "limit"))
-GUARDS = of("guard_decisions_total", shadow="false")
-ACTED = of("guard_decisions_total", shadow="false", verdict="!~passed|failed|not_applicable")
-WOULD = of("guard_decisions_total", shadow="true", verdict="!~passed|failed|not_applicable")
-LIMITS = of("limit_decisions_total")
-REFUSED = of("limit_decisions_total", decision="!=allow")
-CACHE = of("cache_lookups_total")
-KEPT = of("cache_lookups_total", result="=~hit|hit_semantic|coalesced")
+metric = Selector(("deployment", "guard", "limit"))
+GUARDS = metric("guard_decisions_total", shadow="false")
+GUARD_ACTIONS = metric(
+    "guard_decisions_total", shadow="false", verdict="!~passed|failed|not_applicable"
+)
+SHADOW_ACTIONS = metric(
+    "guard_decisions_total", shadow="true", verdict="!~passed|failed|not_applicable"
+)
+LIMITS = metric("limit_decisions_total")
+REFUSED = metric("limit_decisions_total", decision="!=allow")
+CACHE = metric("cache_lookups_total")
+CACHE_HITS = metric("cache_lookups_total", result="=~hit|hit_semantic|coalesced")
 
-BY_DEPLOYMENT = ratio(by("deployment", grown(KEPT)), by("deployment", grown(CACHE)))
-
-FORCE = Row(
-    "At a glance",
+OVERVIEW = Row(
+    "Overview",
     (
         stat(
             "Calls blocked by guards",
             "What share of the calls did a guard stop?",
             SHARE,
             ratio(
-                zero(by("", grown(of("requests_total", outcome="blocked")))),
-                by("", grown(of("requests_total"))),
+                or_zero(by("", increase(metric("requests_total", outcome="blocked")))),
+                by("", increase(metric("requests_total"))),
             ),
         ),
         stat(
@@ -35,212 +47,232 @@ FORCE = Row(
             "What share of the calls was refused by a limit or a budget?",
             SHARE,
             ratio(
-                zero(by("", grown(of("requests_total", outcome="limited")))),
-                by("", grown(of("requests_total"))),
+                or_zero(by("", increase(metric("requests_total", outcome="limited")))),
+                by("", increase(metric("requests_total"))),
             ),
         ),
         stat(
             "Guards that failed",
-            "How often could a guard not say anything? What its rule says of that was done.",
+            "How often did a guard fail? Its rule decides whether the call continues.",
             "short",
-            zero(by("", grown(of("guard_decisions_total", verdict="failed")))),
+            or_zero(by("", increase(metric("guard_decisions_total", verdict="failed")))),
             steps=((None, "green"), (1, "red")),
         ),
         stat(
-            "Answers from the cache",
-            "What share of the calls that a cache rule covers had a kept or shared answer?",
+            "Cache hits",
+            "What share of the calls with a cache rule had a cached or shared response?",
             SHARE,
-            ratio(zero(by("", grown(KEPT))), by("", grown(CACHE))),
+            ratio(or_zero(by("", increase(CACHE_HITS))), by("", increase(CACHE))),
         ),
         stat(
             "Saved by the cache",
-            "What would the kept and shared answers of the range have cost?",
+            "What would the cached and shared responses have cost?",
             USD,
-            by("", grown(of("cache_saved_usd_total"))),
+            by("", increase(metric("cache_saved_usd_total"))),
         ),
         stat(
-            "Policies in force",
-            "Is the folder as it was last read in force, on every instance?",
+            "Active policies",
+            "Is the last version of the folder active on every instance?",
             "none",
-            by("", of("policy_last_reload_success"), "min"),
-            words=((0, "rejected", "red"), (1, "yes", "green")),
+            by("", metric("policy_last_reload_success"), "min"),
+            value_texts=((0, "rejected", "red"), (1, "yes", "green")),
         ),
     ),
 )
 
-GUARD = Row(
+GUARD_ROW = Row(
     "Guards",
     (
         stacked(
-            "What guards decide",
-            "What becomes of the texts that guards look at, by stage?",
+            "Guard decisions",
+            "What do guards decide, by stage?",
             PER_S,
-            Ask(lively(GUARDS, "stage, verdict"), "{{stage}} {{verdict}}"),
+            Query(active_rates(GUARDS, "stage, verdict"), "{{stage}} {{verdict}}"),
             width=6,
         ),
         bars(
             "Blocks, masks and flags by guard",
-            "Which guards act, in the range shown?",
+            "Which guards act?",
             "short",
-            Ask(some(by("guard, verdict", grown(ACTED)), "guard"), "{{guard}} {{verdict}}"),
+            Query(
+                positive(by("guard, verdict", increase(GUARD_ACTIONS)), "guard"),
+                "{{guard}} {{verdict}}",
+            ),
             width=6,
         ),
         bars(
-            "Would have, in shadow",
-            "What would guards in shadow have done, had they been in force?",
+            "Guard actions in shadow mode",
+            "What would guards in shadow mode have done?",
             "short",
-            Ask(some(by("guard, verdict", grown(WOULD)), "guard"), "{{guard}} {{verdict}}"),
+            Query(
+                positive(by("guard, verdict", increase(SHADOW_ACTIONS)), "guard"),
+                "{{guard}} {{verdict}}",
+            ),
             width=6,
         ),
         lines(
-            "Time of guards, p95",
+            "Guard duration, p95",
             "Which guard is slow?",
             SECONDS,
-            Ask(
-                quantile(0.95, of("guard_duration_seconds_bucket"), "guard, stage"),
+            Query(
+                quantile(0.95, metric("guard_duration_seconds_bucket"), "guard, stage"),
                 "{{guard}} {{stage}}",
             ),
-            Ask(quantile(0.95, of("guard_wait_seconds_bucket")), "wait for a thread"),
+            Query(quantile(0.95, metric("guard_wait_seconds_bucket")), "wait for a thread"),
             width=6,
         ),
     ),
 )
 
-LIMIT = Row(
+LIMIT_ROW = Row(
     "Limits and budgets",
     (
         stacked(
-            "What limits decide",
-            "How often do limits let calls pass, and refuse?",
+            "Limit decisions",
+            "How often do limits allow and refuse calls?",
             PER_S,
-            Ask(lively(LIMITS, "decision"), "{{decision}}"),
+            Query(active_rates(LIMITS, "decision"), "{{decision}}"),
             width=6,
         ),
         bars(
             "Refused by limit",
-            "Which limits refuse, in the range shown? Those in shadow would have.",
+            "Which limits refuse calls, or would refuse them in shadow mode?",
             "short",
-            Ask(some(by("limit, decision", grown(REFUSED)), "limit"), "{{limit}} {{decision}}"),
+            Query(
+                positive(by("limit, decision", increase(REFUSED)), "limit"),
+                "{{limit}} {{decision}}",
+            ),
             width=6,
         ),
         bars(
             "Share left by limit",
             "Which limits are nearly used up?",
             SHARE,
-            Ask(
-                f"bottomk(12, {by('limit, scope', of('limit_remaining_ratio'), 'min')})",
+            Query(
+                f"bottomk(12, {by('limit, scope', metric('limit_remaining_ratio'), 'min')})",
                 "{{limit}} {{scope}}",
             ),
-            most=1,
+            maximum=1,
             width=6,
         ),
         bars(
             "Warnings",
-            "Which limits were taken past their warn_at?",
+            "Which limits exceeded their warn_at?",
             "short",
-            Ask(some(by("limit", grown(of("limit_warnings_total"))), "limit"), "{{limit}}"),
+            Query(
+                positive(by("limit", increase(metric("limit_warnings_total"))), "limit"),
+                "{{limit}}",
+            ),
             width=6,
         ),
     ),
 )
 
-RULE = Row(
+RULE_ROW = Row(
     "Rules",
     (
         bars(
             "Rules that applied",
-            "Which rules apply, and how often, in the range shown?",
+            "Which rules apply, and how often?",
             "short",
-            Ask(
-                some(f"topk(12, {by('rule', grown(of('policy_rules_total')))})", "rule"), "{{rule}}"
-            ),
-            width=6,
-        ),
-        bars(
-            "Rules that would have applied",
-            "What would the rules in shadow have done?",
-            "short",
-            Ask(
-                some(f"topk(12, {by('rule', grown(of('policy_shadow_rules_total')))})", "rule"),
+            Query(
+                positive(f"topk(12, {by('rule', increase(metric('policy_rules_total')))})", "rule"),
                 "{{rule}}",
             ),
             width=6,
         ),
         bars(
-            "What the candidate decides otherwise",
-            "What would change if the candidate policies came into force, in the range shown?",
+            "Rules that would have applied",
+            "Which rules in shadow mode would have applied?",
             "short",
-            Ask(some(by("kind", grown(of("candidate_decisions_total"))), "kind"), "{{kind}}"),
+            Query(
+                positive(
+                    f"topk(12, {by('rule', increase(metric('policy_shadow_rules_total')))})", "rule"
+                ),
+                "{{rule}}",
+            ),
+            width=6,
+        ),
+        bars(
+            "Decisions that the candidate changes",
+            "Which decisions would the candidate policies change?",
+            "short",
+            Query(
+                positive(by("kind", increase(metric("candidate_decisions_total"))), "kind"),
+                "{{kind}}",
+            ),
             width=6,
         ),
         lines(
             "Tags dropped",
-            "Which deployments are sent tags that the policy does not allow?",
+            "Which deployments receive tags that the policy does not allow?",
             PER_S,
-            Ask(lively(of("dropped_tags_total"), "deployment"), "{{deployment}}"),
+            Query(active_rates(metric("dropped_tags_total"), "deployment"), "{{deployment}}"),
             width=6,
         ),
     ),
 )
 
-KEPT_ANSWERS = Row(
+CACHE_ROW = Row(
     "Cache",
     (
         stacked(
             "Lookups by result",
-            "How often is an answer kept, shared, missed, refreshed or bypassed?",
+            "How often is a response cached, shared, missed, refreshed or bypassed?",
             PER_S,
-            Ask(lively(CACHE, "result"), "{{result}}"),
+            Query(active_rates(CACHE, "result"), "{{result}}"),
         ),
         bars(
-            "Answers from the cache by deployment",
-            "Where does keeping answers pay?",
+            "Cache hits by deployment",
+            "Which deployments benefit from the cache?",
             SHARE,
-            Ask(
-                ratio(by("deployment", grown(KEPT)), by("deployment", grown(CACHE))),
+            Query(
+                ratio(by("deployment", increase(CACHE_HITS)), by("deployment", increase(CACHE))),
                 "{{deployment}}",
             ),
-            most=1,
+            maximum=1,
         ),
         stacked(
             "Tokens saved",
-            "What did no upstream have to work on?",
+            "How many tokens did no upstream process?",
             "short",
-            Ask(by("direction", rate(of("cache_saved_tokens_total"))), "{{direction}}"),
+            Query(by("direction", rate(metric("cache_saved_tokens_total"))), "{{direction}}"),
         ),
         lines(
-            "Time of a lookup, p95",
-            "What does looking for a kept answer take, by store?",
+            "Cache lookup duration, p95",
+            "How long does a lookup take, by store?",
             SECONDS,
-            Ask(quantile(0.95, of("cache_lookup_duration_seconds_bucket"), "store"), "{{store}}"),
+            Query(
+                quantile(0.95, metric("cache_lookup_duration_seconds_bucket"), "store"), "{{store}}"
+            ),
         ),
         lines(
             "Size by store",
-            "How much is kept?",
+            "How large is the cache?",
             BYTES,
-            Ask(by("store", of("cache_bytes")), "{{store}}"),
+            Query(by("store", metric("cache_bytes")), "{{store}}"),
         ),
         lines(
-            "Kept answers let go",
+            "Cache evictions",
             "Is the cache too small, or its store away?",
             PER_S,
-            Ask(lively(of("cache_evictions_total"), "reason"), "{{reason}}"),
-            Ask(
-                some(by("store", rate(of("cache_store_failures_total"))), "store"),
+            Query(active_rates(metric("cache_evictions_total"), "reason"), "{{reason}}"),
+            Query(
+                positive(by("store", rate(metric("cache_store_failures_total"))), "store"),
                 "{{store}} failed",
             ),
         ),
     ),
 )
 
-RELOADS = Row(
-    "Policies in force",
+RELOAD_ROW = Row(
+    "Active policies",
     (
         stacked(
-            "Readings of the folder",
+            "Policy reloads",
             "When did policies change, and was a change rejected?",
             "short",
-            Ask(
+            Query(
                 by("result", "increase(headrace_policy_reloads_total[$__rate_interval])"),
                 "{{result}}",
             ),
@@ -249,13 +281,16 @@ RELOADS = Row(
             "Last read",
             "How long ago did each instance last read its folder?",
             SECONDS,
-            Ask("time() - headrace_policy_last_reload_timestamp_seconds", "{{instance}}"),
+            Query("time() - headrace_policy_last_reload_timestamp_seconds", "{{instance}}"),
         ),
         lines(
             "Label overflow",
-            "Is something counted as other that the policies do not know?",
+            "Are label values counted as other because policies do not declare them?",
             "short",
-            Ask(some(by("label", grown(of("label_overflow_total"))), "label"), "{{label}}"),
+            Query(
+                positive(by("label", increase(metric("label_overflow_total"))), "label"),
+                "{{label}}",
+            ),
         ),
     ),
 )
@@ -263,12 +298,12 @@ RELOADS = Row(
 BOARD = Board(
     uid="headrace-policy",
     title="Headrace: policy",
-    description="What guards, limits, rules and the cache do to calls, and what is in force.",
+    description="Effects of guards, limits, rules and the cache on calls, and the active policies.",
     span="24h",
     variables=(
         Variable("deployment", "Deployment", "headrace_requests_total"),
         Variable("guard", "Guard", "headrace_guard_decisions_total"),
         Variable("limit", "Limit", "headrace_limit_decisions_total"),
     ),
-    rows=(FORCE, GUARD, LIMIT, RULE, KEPT_ANSWERS, RELOADS),
+    rows=(OVERVIEW, GUARD_ROW, LIMIT_ROW, RULE_ROW, CACHE_ROW, RELOAD_ROW),
 )

@@ -1,4 +1,4 @@
-"""Expressions over metrics that the proxy declares: a wrong name or label stops the build."""
+"""PromQL over metrics of the proxy. An undeclared name or label raises ``KeyError``."""
 
 from __future__ import annotations
 
@@ -9,43 +9,46 @@ from proxy.telemetry.catalog import METRICS
 
 LABELS: Mapping[str, tuple[str, ...]] = {metric.name: metric.labels for metric in METRICS}
 HISTOGRAMS = frozenset(metric.name for metric in METRICS if metric.kind == "histogram")
-SCRAPED = ("instance", "job")  # what Prometheus adds
-PARTS = ("_bucket", "_sum", "_count")
+SCRAPED = ("instance", "job")  # labels that Prometheus adds
+SUFFIXES = ("_bucket", "_sum", "_count")
 OPERATORS = ("!~", "!=", "=~")
-PROCESS = "process_start_time_seconds"  # one series of each process, with every scrape
+PROCESS = "process_start_time_seconds"  # one series per process
 
 
 def labels_of(series: str) -> tuple[str, ...]:
-    """Give the labels of a series by its scraped name. Raises ``KeyError`` for an unknown one."""
-    for part in PARTS:
-        whole = series.removesuffix(part)
-        if whole != series and whole in HISTOGRAMS:
-            return (*LABELS[whole], "le") if part == "_bucket" else LABELS[whole]
+    """Return the labels of a series. Raises ``KeyError`` if it is not declared."""
+    for suffix in SUFFIXES:
+        name = series.removesuffix(suffix)
+        if name != series and name in HISTOGRAMS:
+            return (*LABELS[name], "le") if suffix == "_bucket" else LABELS[name]
     if series in HISTOGRAMS:
-        raise KeyError(f"{series} is a histogram: name its _bucket, _sum or _count")
+        raise KeyError(f"{series} is a histogram: use its _bucket, _sum or _count")
     return LABELS[series]
 
 
 @dataclass(frozen=True, slots=True)
-class Selecting:
-    """Gives selectors that follow a dashboard's variables, wherever a metric has their label."""
+class Selector:
+    """Selects metrics by the variables of a dashboard that are labels of the metric."""
 
     variables: tuple[str, ...] = ()
 
-    def __call__(self, name: str, *ignored: str, **wanted: str) -> str:
+    def __call__(self, name: str, *unfiltered: str, **values: str) -> str:
         """Select ``headrace_<name>``.
 
-        ``wanted`` are values, or patterns that begin with ``=~``, ``!~`` or ``!=``; ``ignored``
-        are variables that this selector does not follow.
+        ``values`` may begin with an operator: ``=~``, ``!~`` or ``!=``. Variables in
+        ``unfiltered`` are ignored.
         """
         series = f"headrace_{name}"
         labels = labels_of(series)
-        for label in (*wanted, *ignored):
+        for label in (*values, *unfiltered):
             if label not in labels:
                 raise KeyError(f"{series} has no label {label}")
-        followed = [v for v in self.variables if v in labels and v not in (*wanted, *ignored)]
-        matchers = [f'{label}=~"${label}"' for label in followed]
-        matchers += [_matcher(label, value) for label, value in wanted.items()]
+        matchers = [
+            f'{name}=~"${name}"'
+            for name in self.variables
+            if name in labels and name not in (*values, *unfiltered)
+        ]
+        matchers += [_matcher(label, value) for label, value in values.items()]
         return f"{series}{{{', '.join(matchers)}}}" if matchers else series
 
 
@@ -56,32 +59,31 @@ def _matcher(label: str, value: str) -> str:
     return f'{label}="{value}"'
 
 
-def by(labels: str, inner: str, how: str = "sum") -> str:
-    """Aggregate by labels, or to one number where there are none."""
-    return f"{how} by ({labels}) ({inner})" if labels else f"{how}({inner})"
+def by(labels: str, expr: str, operator: str = "sum") -> str:
+    """Aggregate by labels, or to one number without labels."""
+    return f"{operator} by ({labels}) ({expr})" if labels else f"{operator}({expr})"
 
 
 def rate(selector: str) -> str:
     return f"rate({selector}[$__rate_interval])"
 
 
-def grown(selector: str) -> str:
-    """Give by how much counters grew within the range shown.
+def increase(selector: str) -> str:
+    """Return the increase of counters within the time range, including their first value.
 
-    ``increase`` alone misses the first count of a series that began within the range, so such a
-    one counts whole, unless a restart made that the smaller number. One that only has no sample
-    where the range begins has not begun there: it counts whole where its process began within the
-    range, or where that was seen more often than the series was.
+    PromQL's ``increase`` ignores the first value of a series that starts within the range. A series
+    without a sample at the start of the range counts with its full value if its process started
+    within the range, or has more samples than the series. After a restart the larger number counts.
     """
-    own = ", ".join(labels_of(selector.partition("{")[0]))
-    whole = f"({selector} unless {selector} offset $__range)"
-    seen = f"count_over_time({selector}[$__range])"
-    process = f"{PROCESS}[$__range]"
-    later = f"{seen} < ignoring ({own}) group_left () count_over_time({process})"
-    first = f"{selector} and ignoring ({own}) {PROCESS} > time() - $__range_s"
-    new = f"({whole} and ({later} or {first}))"
-    increase = f"increase({selector}[$__range])"
-    return f"({increase} > {new} or {new} or {increase})"
+    labels = ", ".join(labels_of(selector.partition("{")[0]))
+    full_value = f"({selector} unless {selector} offset $__range)"
+    samples = f"count_over_time({selector}[$__range])"
+    process_samples = f"count_over_time({PROCESS}[$__range])"
+    is_later = f"{samples} < ignoring ({labels}) group_left () {process_samples}"
+    is_first = f"{selector} and ignoring ({labels}) {PROCESS} > time() - $__range_s"
+    new = f"({full_value} and ({is_later} or {is_first}))"
+    prometheus_increase = f"increase({selector}[$__range])"
+    return f"({prometheus_increase} > {new} or {new} or {prometheus_increase})"
 
 
 def quantile(share: float, buckets: str, labels: str = "") -> str:
@@ -89,25 +91,25 @@ def quantile(share: float, buckets: str, labels: str = "") -> str:
     return f"histogram_quantile({share}, {by(grouped, rate(buckets))})"
 
 
-def ratio(part: str, whole: str) -> str:
-    """Divide, and say nothing where there was nothing."""
-    return f"{part} / ({whole} > 0)"
+def ratio(part: str, total: str) -> str:
+    """Divide. The result is empty where the total is 0."""
+    return f"{part} / ({total} > 0)"
 
 
-def zero(total: str) -> str:
-    """Show 0 where nothing was counted yet, for one number."""
+def or_zero(total: str) -> str:
+    """Return 0 instead of an empty number."""
     return f"({total} or vector(0))"
 
 
-def some(expr: str, label: str) -> str:
-    """Show what is more than nothing, and ``none`` where nothing is."""
+def positive(expr: str, label: str) -> str:
+    """Keep values above 0. Without any, return 0 with the label value ``none``."""
     return f'({expr} > 0 or on() label_replace(vector(0), "{label}", "none", "", ""))'
 
 
-def lively(selector: str, labels: str) -> str:
-    """Give the rates by labels, of those alone that counted something within the range shown;
-    where none did, 0 for ``none``."""
-    any_of = f"{by(labels, f'increase({selector}[$__range] @ end())')} > 0"
-    none = f'label_replace(vector(0), "{labels.split(",", maxsplit=1)[0]}", "none", "", "")'
-    seen = f"{by(labels, rate(selector))} and on ({labels}) {any_of}"
-    return f"{seen} or on () ({none} unless on () {any_of})"
+def active_rates(selector: str, labels: str) -> str:
+    """Return rates of series that increase within the time range, or 0 for ``none``."""
+    active = f"{by(labels, f'increase({selector}[$__range] @ end())')} > 0"
+    first_label = labels.split(",", maxsplit=1)[0]
+    fallback = f'label_replace(vector(0), "{first_label}", "none", "", "")'
+    rates = f"{by(labels, rate(selector))} and on ({labels}) {active}"
+    return f"{rates} or on () ({fallback} unless on () {active})"

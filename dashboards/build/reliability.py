@@ -1,179 +1,184 @@
-"""Whether calls are answered, how fast, by whom, and what the proxy itself does to them."""
+"""Reliability dashboard: outcomes, latencies, upstreams, and the proxy process."""
 
 from __future__ import annotations
 
-from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat, table
-from dashboards.build.promql import Selecting, by, lively, quantile, rate, ratio
+from dashboards.build.panels import Board, Query, Row, Variable, bars, lines, stacked, stat, table
+from dashboards.build.promql import Selector, active_rates, by, quantile, rate, ratio
 
 SHARE, SECONDS, PER_S = "percentunit", "s", "reqps"
-ALLOWED = 0.005  # the share of calls that may fail: the objective of dashboards/alerts.yaml
-BAD = "=~upstream_error|timeout|proxy_error"
-JUDGED = "=~success|upstream_error|timeout|proxy_error"
+MAX_FAILURE_SHARE = 0.005  # the objective in dashboards/rules/alerts.yaml
+FAILURES = "=~upstream_error|timeout|proxy_error"
+JUDGED_OUTCOMES = "=~success|upstream_error|timeout|proxy_error"
 
-of = Selecting(("deployment", "upstream"))
-REQUESTS = of("requests_total")
-DURATIONS = of("request_duration_seconds_bucket")
-FIRST_TOKENS = of("time_to_first_token_seconds_bucket")
-OVERHEADS = of("overhead_seconds_bucket")
-ATTEMPTS = of("upstream_attempts_total")
-FAILED_CONNECTIONS = of("upstream_attempts_total", cause="!=none")
-
-
-def failed(window: str, labels: str = "") -> str:
-    """Give the share of calls that failed, of those that no caller had spoilt or left."""
-    judged = by(labels, f"rate({of('requests_total', outcome=JUDGED)}[{window}])")
-    bad = by(labels, f"rate({of('requests_total', outcome=BAD)}[{window}])")
-    return ratio(f"({bad} or {judged} * 0)", judged)
+metric = Selector(("deployment", "upstream"))
+REQUESTS = metric("requests_total")
+DURATIONS = metric("request_duration_seconds_bucket")
+FIRST_TOKENS = metric("time_to_first_token_seconds_bucket")
+OVERHEADS = metric("overhead_seconds_bucket")
+ATTEMPTS = metric("upstream_attempts_total")
+FAILED_CONNECTIONS = metric("upstream_attempts_total", cause="!=none")
 
 
-WORKING = Row(
-    "Is it working",
+def failure_share(window: str, labels: str = "") -> str:
+    """Return the share of failed calls. Client errors, refusals and disconnects do not count."""
+    total = by(labels, f"rate({metric('requests_total', outcome=JUDGED_OUTCOMES)}[{window}])")
+    failures = by(labels, f"rate({metric('requests_total', outcome=FAILURES)}[{window}])")
+    return ratio(f"({failures} or {total} * 0)", total)
+
+
+OVERVIEW = Row(
+    "Overview",
     (
         stat(
             "Availability",
-            "What share of the calls was answered, of those that no caller spoilt or left?",
+            "What share of the calls succeeded, without client errors and refusals?",
             SHARE,
-            f"1 - {failed('$__range')}",
+            f"1 - {failure_share('$__range')}",
             steps=((None, "red"), (0.99, "orange"), (0.995, "green")),
             decimals=2,
         ),
         stat(
             "Error budget left",
-            "How much of the failures that 30 days allow (0.5 %) is left?",
+            "What share of the failures allowed in 30 days (0.5 %) is left?",
             SHARE,
-            f"1 - {failed('30d')} / {ALLOWED}",
+            f"1 - {failure_share('30d')} / {MAX_FAILURE_SHARE}",
             steps=((None, "red"), (0.0, "orange"), (0.25, "green")),
         ),
         stat(
             "Burn rate",
-            "How fast does the last hour use that up? 1 lasts for the 30 days, 14 for two.",
+            "How fast is the error budget spent? At 1 it lasts 30 days, at 14 two days.",
             "none",
-            f"{failed('1h')} / {ALLOWED}",
+            f"{failure_share('1h')} / {MAX_FAILURE_SHARE}",
             steps=((None, "green"), (1, "orange"), (14.4, "red")),
             decimals=1,
         ),
         stat(
             "Calls per second",
-            "How many calls end in a second, now?",
+            "How many calls end per second?",
             PER_S,
             by("", rate(REQUESTS)),
         ),
         stat(
             "First text, p95",
-            "How long do 95 of 100 callers wait for the first text, at most?",
+            "How long do 95 % of the callers wait for the first text, at most?",
             SECONDS,
             quantile(0.95, FIRST_TOKENS),
         ),
         stat(
             "Overhead, p99",
-            "What does the proxy itself add to 99 of 100 calls, at most?",
+            "How much time does the proxy add to 99 % of the calls, at most?",
             SECONDS,
             quantile(0.99, OVERHEADS),
         ),
     ),
 )
 
-CALLS = Row(
+CALL_ROW = Row(
     "Calls",
     (
         stacked(
             "Calls by outcome",
             "How do calls end?",
             PER_S,
-            Ask(lively(REQUESTS, "outcome"), "{{outcome}}"),
+            Query(active_rates(REQUESTS, "outcome"), "{{outcome}}"),
         ),
         lines(
             "Failures by deployment",
-            "Whose calls fail?",
+            "Which deployments fail?",
             SHARE,
-            Ask(failed("$__rate_interval", "deployment"), "{{deployment}}"),
+            Query(failure_share("$__rate_interval", "deployment"), "{{deployment}}"),
         ),
         lines(
             "Burn rate over time",
-            "Is the error budget burning now (5 minutes), or has it for hours?",
+            "How fast is the error budget spent over 5 minutes, 1 hour and 6 hours?",
             "none",
-            *(Ask(f"{failed(each)} / {ALLOWED}", each) for each in ("5m", "1h", "6h")),
+            *(
+                Query(f"{failure_share(window)} / {MAX_FAILURE_SHARE}", window)
+                for window in ("5m", "1h", "6h")
+            ),
         ),
         lines(
             "Duration",
-            "How long do calls take, from the request's head to the last byte of the answer?",
+            "How long do calls take, from the first to the last byte?",
             SECONDS,
-            *(Ask(quantile(q, DURATIONS), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
-            traced=True,
+            *(Query(quantile(q, DURATIONS), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+            exemplars=True,
         ),
         lines(
             "Time to first text",
-            "How long until the answer begins?",
+            "How long does a response take to begin?",
             SECONDS,
-            *(Ask(quantile(q, FIRST_TOKENS), f"p{q * 100:g}") for q in (0.5, 0.95)),
-            traced=True,
+            *(Query(quantile(q, FIRST_TOKENS), f"p{q * 100:g}") for q in (0.5, 0.95)),
+            exemplars=True,
         ),
         lines(
             "Time between tokens, p95",
-            "Do answers flow, by model?",
+            "How long are pauses within streams, by model?",
             SECONDS,
-            Ask(quantile(0.95, of("inter_token_latency_seconds_bucket"), "model"), "{{model}}"),
-            traced=True,
+            Query(
+                quantile(0.95, metric("inter_token_latency_seconds_bucket"), "model"), "{{model}}"
+            ),
+            exemplars=True,
         ),
         lines(
-            "Tokens per second of an answer, median",
-            "How fast are answers written, by model?",
+            "Output tokens per second, median",
+            "How fast are responses generated, by model?",
             "short",
-            Ask(quantile(0.5, of("output_tokens_per_second_bucket"), "model"), "{{model}}"),
+            Query(quantile(0.5, metric("output_tokens_per_second_bucket"), "model"), "{{model}}"),
             width=12,
         ),
         bars(
             "Duration by deployment, p95",
             "Which deployments are slow?",
             SECONDS,
-            Ask(quantile(0.95, DURATIONS, "deployment"), "{{deployment}}"),
+            Query(quantile(0.95, DURATIONS, "deployment"), "{{deployment}}"),
             width=12,
         ),
     ),
 )
 
-UPSTREAMS = Row(
+UPSTREAM_ROW = Row(
     "Upstreams",
     (
         stacked(
             "Attempts by result",
-            "What do upstreams answer?",
+            "How do attempts end, by upstream?",
             PER_S,
-            Ask(lively(ATTEMPTS, "upstream, result"), "{{upstream}} {{result}}"),
+            Query(active_rates(ATTEMPTS, "upstream, result"), "{{upstream}} {{result}}"),
         ),
         stacked(
             "Failed connections by cause",
             "Why do connections to upstreams fail?",
             PER_S,
-            Ask(lively(FAILED_CONNECTIONS, "upstream, cause"), "{{upstream}} {{cause}}"),
+            Query(active_rates(FAILED_CONNECTIONS, "upstream, cause"), "{{upstream}} {{cause}}"),
         ),
         lines(
             "Duration by upstream, p95",
             "Which upstream is slow?",
             SECONDS,
-            Ask(
-                quantile(0.95, of("upstream_request_duration_seconds_bucket"), "upstream"),
+            Query(
+                quantile(0.95, metric("upstream_request_duration_seconds_bucket"), "upstream"),
                 "{{upstream}}",
             ),
-            traced=True,
+            exemplars=True,
         ),
         stacked(
             "Retries, hedges, fallbacks and skips",
-            "How often did an upstream have to be asked again, or another one instead?",
+            "How often is an attempt repeated, or sent to another upstream?",
             PER_S,
-            Ask(lively(of("upstream_repeats_total"), "why"), "{{why}}"),
-            Ask(
-                f"{by('upstream, to_upstream', rate(of('fallbacks_total')))} > 0",
+            Query(active_rates(metric("upstream_repeats_total"), "why"), "{{why}}"),
+            Query(
+                f"{by('upstream, to_upstream', rate(metric('fallbacks_total')))} > 0",
                 "{{upstream}} to {{to_upstream}}",
             ),
-            Ask(f"{by('reason', rate(of('upstream_skipped_total')))} > 0", "{{reason}}"),
+            Query(f"{by('reason', rate(metric('upstream_skipped_total')))} > 0", "{{reason}}"),
         ),
         stat(
             "Circuits",
-            "Which targets are left alone because they failed too often?",
+            "Which targets are skipped because they failed too often?",
             "none",
-            by("upstream, model", of("circuit_state"), "max"),
-            words=(
+            by("upstream, model", metric("circuit_state"), "max"),
+            value_texts=(
                 (0, "closed", "green"),
                 (1, "half open, or open for some", "orange"),
                 (2, "open", "red"),
@@ -183,90 +188,95 @@ UPSTREAMS = Row(
         ),
         table(
             "Headroom at upstreams",
-            "How much do providers still allow, as their last answers said?",
+            "What rate limit is left, according to the last responses of providers?",
             ("upstream", "model"),
-            Ask(
-                by("upstream, model", of("upstream_ratelimit_remaining_requests"), "min"),
+            Query(
+                by("upstream, model", metric("upstream_ratelimit_remaining_requests"), "min"),
                 "Requests left",
                 "short",
             ),
-            Ask(
-                by("upstream, model", of("upstream_ratelimit_remaining_tokens"), "min"),
+            Query(
+                by("upstream, model", metric("upstream_ratelimit_remaining_tokens"), "min"),
                 "Tokens left",
                 "short",
             ),
             width=8,
         ),
         stacked(
-            "Streams cut short",
-            "Who ends streams before their end, and before or after the first text?",
+            "Aborted streams",
+            "Which side aborts streams, before or after the first text?",
             PER_S,
-            Ask(lively(of("stream_aborts_total"), "side, phase"), "{{side}} {{phase}}"),
+            Query(active_rates(metric("stream_aborts_total"), "side, phase"), "{{side}} {{phase}}"),
         ),
     ),
 )
 
-PROCESS = Row(
-    "The proxy itself",
+PROCESS_ROW = Row(
+    "Proxy",
     (
         lines(
             "Overhead",
-            "What does the proxy add to a call, beside the time of its upstreams?",
+            "How much time does the proxy add to a call?",
             SECONDS,
-            *(Ask(quantile(q, OVERHEADS), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
-            traced=True,
+            *(Query(quantile(q, OVERHEADS), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+            exemplars=True,
         ),
         lines(
-            "Calls under way",
-            "How much is there to do at once, by instance?",
+            "Active calls",
+            "How many calls are active or queued, by instance?",
             "short",
-            Ask(by("instance", of("inflight_requests")), "under way {{instance}}"),
-            Ask(by("instance", of("queued_requests")), "waiting {{instance}}"),
+            Query(by("instance", metric("inflight_requests")), "active {{instance}}"),
+            Query(by("instance", metric("queued_requests")), "queued {{instance}}"),
         ),
         lines(
             "Event loop lag, p99",
-            "Does anything hold up the loop that serves all calls?",
+            "Does anything block the event loop?",
             SECONDS,
-            Ask(quantile(0.99, of("event_loop_lag_seconds_bucket"), "instance"), "{{instance}}"),
+            Query(
+                quantile(0.99, metric("event_loop_lag_seconds_bucket"), "instance"), "{{instance}}"
+            ),
         ),
         lines(
             "Memory",
-            "Does an instance grow?",
+            "Does the memory of an instance grow?",
             "bytes",
-            Ask('process_resident_memory_bytes{job="headrace"}', "{{instance}}"),
+            Query('process_resident_memory_bytes{job="headrace"}', "{{instance}}"),
         ),
         lines(
             "Connections",
             "How many connections are open, to clients and to upstreams?",
             "short",
-            Ask(by("side", of("open_connections")), "{{side}}"),
+            Query(by("side", metric("open_connections")), "{{side}}"),
         ),
         table(
-            "Revisions in force",
-            "Do all instances serve the same policies, with the same version?",
+            "Active revisions",
+            "Do all instances serve the same policies?",
             ("revision",),
-            Ask(by("revision", of("policy_info"), "count"), "Instances", "short"),
+            Query(by("revision", metric("policy_info"), "count"), "Instances", "short"),
             width=4,
         ),
         table(
             "Versions",
             "Which versions of the proxy run?",
             ("version",),
-            Ask(by("version", of("build_info"), "count"), "Instances", "short"),
+            Query(by("version", metric("build_info"), "count"), "Instances", "short"),
             width=4,
         ),
         stacked(
             "Telemetry lost",
             "Are log lines, spans or rows missing, and why?",
             "cps",
-            Ask(lively(of("telemetry_dropped_total"), "signal, reason"), "{{signal}} {{reason}}"),
+            Query(
+                active_rates(metric("telemetry_dropped_total"), "signal, reason"),
+                "{{signal}} {{reason}}",
+            ),
             width=12,
         ),
         lines(
             "Telemetry waiting",
-            "Does something pile up before it is lost?",
+            "Does a queue fill up before records are lost?",
             "short",
-            Ask(by("signal", of("telemetry_queue_length")), "{{signal}}"),
+            Query(by("signal", metric("telemetry_queue_length")), "{{signal}}"),
             width=12,
         ),
     ),
@@ -275,11 +285,11 @@ PROCESS = Row(
 BOARD = Board(
     uid="headrace-reliability",
     title="Headrace: reliability",
-    description="Whether calls are answered, how fast, and where a bad minute comes from.",
+    description="Whether calls are answered, how fast, and why they fail.",
     span="6h",
     variables=(
         Variable("deployment", "Deployment", "headrace_requests_total"),
         Variable("upstream", "Upstream", "headrace_upstream_attempts_total"),
     ),
-    rows=(WORKING, CALLS, UPSTREAMS, PROCESS),
+    rows=(OVERVIEW, CALL_ROW, UPSTREAM_ROW, PROCESS_ROW),
 )

@@ -14,8 +14,8 @@ import jsonschema_rs
 import pytest
 
 from dashboards.build import BOARDS as BUILT
-from dashboards.build import drawing, promql, written
-from dashboards.build.panels import Ask, stat
+from dashboards.build import drawing, promql, render
+from dashboards.build.panels import Query, stat
 from tests.dashboards import expressions
 from tests.dashboards.expressions import BOARDS, TOP, Said, board, panels
 from tests.for_each import for_each
@@ -35,11 +35,11 @@ def test_there_are_three_and_each_has_its_file() -> None:
 
 @every_board
 def test_a_board_is_written_byte_for_byte_as_committed(path: Path) -> None:
-    assert written(BUILT[path.stem]) == path.read_text(), "run make dashboards"
+    assert render(BUILT[path.stem]) == path.read_text(), "run make dashboards"
 
 
 def test_writing_in_another_process_gives_the_same_bytes() -> None:
-    script = "from dashboards.build import *; print(written(BOARDS['cost']), end='')"
+    script = "from dashboards.build import *; print(render(BOARDS['cost']), end='')"
     process = subprocess.run(
         [sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True, check=True
     )
@@ -160,23 +160,26 @@ def _plain(target: dict[str, Any]) -> str:
 
 
 def test_a_metric_or_label_that_is_not_declared_stops_the_build() -> None:
-    of = promql.Selecting()
+    metric = promql.Selector()
 
     for wrong in ("requests", "request_duration_seconds"):
         with pytest.raises(KeyError):
-            of(wrong)
+            metric(wrong)
     with pytest.raises(KeyError, match="no label colour"):
-        of("requests_total", colour="red")
+        metric("requests_total", colour="red")
 
 
 def test_a_selector_follows_the_variables_that_its_metric_has() -> None:
-    of = promql.Selecting(("deployment", "upstream"))
+    metric = promql.Selector(("deployment", "upstream"))
 
     assert (
-        of("overhead_seconds_count") == 'headrace_overhead_seconds_count{deployment=~"$deployment"}'
+        metric("overhead_seconds_count")
+        == 'headrace_overhead_seconds_count{deployment=~"$deployment"}'
     )
-    assert of("requests_total", "deployment") == "headrace_requests_total"
-    assert of("requests_total", "deployment", outcome="!=success").endswith('{outcome!="success"}')
+    assert metric("requests_total", "deployment") == "headrace_requests_total"
+    assert metric("requests_total", "deployment", outcome="!=success").endswith(
+        '{outcome!="success"}'
+    )
 
 
 def test_panels_are_laid_out_in_rows_of_24() -> None:
@@ -184,4 +187,4 @@ def test_panels_are_laid_out_in_rows_of_24() -> None:
 
     assert drawn.grid_pos is not None
     assert (drawn.grid_pos.w, drawn.grid_pos.h) == (6, 4)
-    assert Ask("up").legend == ""
+    assert Query("up").legend == ""
