@@ -4,8 +4,17 @@ night."""
 from __future__ import annotations
 
 import gc
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.adversary.fields import Start, policies
+from tests.conftest import Proxy, running_proxy
+from tests.doubles import ScriptedUpstream
 
 LONGEST_S = 600
 """How long one of these tests may take: they draw much, and other programs may be busy too."""
@@ -32,3 +41,16 @@ def collected() -> None:
     is not gone through while the loop is measured."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Start]:
+    """Start a proxy. It runs until the test ends."""
+    async with AsyncExitStack() as proxies:
+
+        async def start_proxy(*policy: str, **extra: Any) -> Proxy:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            running = running_proxy(folder, policies(upstream.url, *policy, **extra))
+            return await proxies.enter_async_context(running)
+
+        yield start_proxy

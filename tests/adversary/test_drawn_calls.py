@@ -21,11 +21,11 @@ from proxy.settings import LedgerAt
 from proxy.types import Endpoint, Json, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider
 from tests.adversary.drawn import check_examples
+from tests.adversary.fields import ROUTES, TEXTS
 from tests.adversary.grammar import LEAVES, requests
 from tests.adversary.house import house
 from tests.adversary.odd_values import places
 from tests.adversary.test_odd_answers import PARTS
-from tests.adversary.test_what_a_request_may_say import ROUTES, TEXTS
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, message, scripted_upstream, stream
