@@ -154,17 +154,6 @@ async def test_every_message_of_every_role_is_looked_at(role: str, index: int) -
     assert await missed({"messages": messages[:1], "prompt": hidden("as it is")}, "") == set()
 
 
-@for_each("disguise", ["as it is", "zero-width spaces", "full width", "percent"])
-@for_each("size", [1, 3, 10])
-async def test_parts_of_a_message_hide_nothing(size: int, disguise: str) -> None:
-    text = f"see {hidden(disguise)} !"
-    parts = [
-        {"type": "text", "text": text[index : index + size]} for index in range(0, len(text), size)
-    ]
-
-    assert await missed({"messages": [{"role": "user", "content": parts}]}, disguise) == set()
-
-
 async def test_escapes_of_json_hide_nothing() -> None:
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in hidden("as it is"))
     raw = f'{{"messages": [{{"role": "user", "content": "{escaped}"}}]}}'

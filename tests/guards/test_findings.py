@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS
-from proxy.dialects.base import Dialect
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guards.engine import inspect_now
 from proxy.guards.findings import (
@@ -20,7 +17,6 @@ from proxy.guards.findings import (
     find_matches,
     masked,
     named,
-    within_json,
 )
 from proxy.guards.stream.window import Window
 from proxy.guards.text.normalize import View, variants
@@ -81,13 +77,6 @@ def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: De
     assert tally.error in ("deadline", "not_ready")
 
 
-@for_each("dialect", DIALECTS.values(), ids=lambda each: each.name)
-def test_every_client_reads_that_another_try_may_do(dialect: Dialect) -> None:
-    unavailable = GuardUnavailable("Later.", guard="slow", kind="could_not_check")
-
-    assert dialect.client.refuse(unavailable, "r").status == 503
-
-
 def test_time_is_counted_and_bounded() -> None:
     tally = RuleTally(
         GuardRule("slow", Words(("x",)), on_error="open", deadline_s=3), Ticks(step=2)
@@ -121,13 +110,6 @@ def test_the_same_found_in_several_readings_is_found_once() -> None:
     ]
 
 
-def test_spots_can_be_looked_for_from_a_place_on() -> None:
-    text = "a secret, a \uff53ecret"
-    (tally,) = tallies(rule("secret"))
-
-    assert [match.start for match in find_matches(tally, 0, variants(text), start_at=3)] == [12]
-
-
 def test_overlapping_spots_lose_no_character() -> None:
     matches = [TextMatch(1, 4, 0, "a"), TextMatch(2, 3, 1, "b"), TextMatch(3, 6, 1, "b")]
     stored_items: list[str] = []
@@ -138,23 +120,6 @@ def test_overlapping_spots_lose_no_character() -> None:
 
     assert masked("0123456789", matches, RULES, put) == "0<a><b>6789"
     assert "".join(stored_items) == "12345"
-
-
-def test_a_mask_names_what_was_found() -> None:
-    assert masked("0123", [TextMatch(1, 3, 0, "email")], RULES, named) == "0[EMAIL]3"
-
-
-def test_masks_inside_of_json_are_given_the_plain_text_and_escaped() -> None:
-    observed: list[str] = []
-
-    def put(rule: object, kind: str, text: str) -> str:
-        observed.append(text)
-        return '"\n'
-
-    stead = within_json(put)(RULES[0], "x", r"a\"\u00e9")
-
-    assert observed == ['a"é']
-    assert json.loads(f'"{stead}"') == '"\n'
 
 
 WORD, SHEET = "secret ", 32_768

@@ -219,6 +219,8 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
             wrong[name, way, method] = observed, expected(name, way, method)
     assert not wrong, "\n".join(map(str, wrong.items()))
     assert len(records) == len(calls) == summed(metrics, "headrace_requests_total")
+    tokens = sum(record.billing.tokens.total for record in records)
+    assert tokens == summed(metrics, "headrace_tokens_total")
     assert audit(path).violations == ()
     money = sum(record.billing.cost or 0 for record in records)
     assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)

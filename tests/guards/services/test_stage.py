@@ -110,17 +110,6 @@ def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
     return content, arguments
 
 
-async def test_a_service_masks_what_it_finds_in_a_question() -> None:
-    record = new_record()
-    body = {"messages": [{"role": "user", "content": "a secret"}], "user": "secret"}
-
-    safe = await inspected(record, body, service(action="mask"))
-
-    assert safe == {"messages": [{"role": "user", "content": "a [WORD]"}], "user": "[WORD]"}
-    [(stage, result)] = record.guard_results()
-    assert (stage, result.verdict, result.fields, result.bytes) == ("input", "masked", 2, 14)
-
-
 async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
     way = Elsewhere()
     body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
@@ -331,35 +320,6 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
     assert frame.doc is not None
     assert text_of(out)[0] == frame.doc["choices"][0]["message"]["content"]
     assert results == [result for _, result in record.guard_results()]
-
-
-async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
-    out, blocked, _ = await streamed(
-        [service(action="mask")], [chunk({"content": "one "}), chunk({"content": "two"}), END]
-    )
-
-    assert [len(frames) for frames in out] == [0, 0, 0, 4]
-    assert (text_of(out)[0], blocked) == ("one two", None)
-
-
-async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
-    out, blocked, results = await streamed(
-        [service()],
-        [chunk({"content": "all is well, but the sec"}), chunk({"content": "ret"}), END],
-    )
-
-    assert (text_of(out)[0], blocked) == ("", "service word")
-    assert [result.verdict for result in results] == ["blocked"]
-
-
-@pytest.mark.parametrize("keys", [{"action": "flag"}, {"shadow": True}])
-async def test_a_service_that_only_watches_holds_nothing_back(keys: dict[str, Any]) -> None:
-    out, _, results = await streamed(
-        [service(**keys)], [chunk({"content": "a sec"}), chunk({"content": "ret"}), END]
-    )
-
-    assert [len(frames) for frames in out] == [1, 1, 1, 1]
-    assert results[0].findings == {"word": 1}
 
 
 async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:

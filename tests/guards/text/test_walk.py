@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.errors import InvalidField
 from proxy.fields.checks import FieldType
 from proxy.guards.text.documents import STEP, answer_texts, in_steps, request_texts
 from proxy.guards.text.members import unshown_logprobs
@@ -19,7 +18,6 @@ from proxy.guards.text.walk import (
     KINDS,
     NESTED,
     REQUEST,
-    SILENT,
     MemberName,
     Opaque,
     Text,
@@ -99,32 +97,6 @@ def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def seen(body: dict[str, Any]) -> bool:
     return any(MARK in text.text for text in request_texts(body).texts)
-
-
-@for_each(("dialect", "endpoint", "name"), [each[:3] for each in fields()])
-def test_every_field_that_may_carry_text_is_looked_at(
-    dialect: str, endpoint: str, name: str
-) -> None:
-    field = DIALECTS[dialect].fields[endpoint][name]  # type: ignore[index]
-    shapes = [shape for shape in SHAPES if field.check(shape) is None]
-    if name == "model":
-        assert SILENT[name]
-        return
-
-    for shape in shapes:
-        context = {"stream": True} if name == "stream_options" else {}
-        try:
-            body = hub(dialect, endpoint, {**MINIMAL[endpoint], **context, name: shape})
-        except InvalidField:
-            continue  # of a closed set after all
-        assert seen(body) or MARK not in str(body), (name, shape)
-
-
-@for_each("shape", SHAPES, ids=str)
-def test_a_field_that_no_table_knows_is_looked_at(shape: Any) -> None:
-    assert seen({"model": "m", "unknown_to_all": shape})
-    assert seen({"model": "m", "outer": {"inner": [shape]}})
-    assert seen({"model": "m", MARK: 1})
 
 
 def test_kinds_and_roles_are_told() -> None:
