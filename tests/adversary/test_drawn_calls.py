@@ -18,7 +18,7 @@ from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
-from proxy.types import Endpoint, Json, RequestHead, Target, Upstream
+from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.providers import PROVIDERS, Provider
 from tests.adversary.drawn import check_examples
 from tests.adversary.fields import ROUTES, TEXTS
@@ -28,7 +28,16 @@ from tests.adversary.odd_values import places
 from tests.adversary.test_odd_answers import PARTS
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
-from tests.doubles import ScriptedUpstream, answer, chat, legacy, message, scripted_upstream, stream
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    chat,
+    legacy,
+    message,
+    scripted_upstream,
+    stream,
+)
 from tests.for_each import for_each
 
 

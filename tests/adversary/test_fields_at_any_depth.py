@@ -16,10 +16,10 @@ from proxy.dialects.requests.field_filter import permitted
 from proxy.errors import InvalidField
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.member_table import FREE_FORM, MEMBERS
-from proxy.types import Json, Target, Upstream
+from proxy.types import Target, Upstream
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy
-from tests.doubles import ScriptedUpstream, answer, response
+from tests.doubles import Json, ScriptedUpstream, answer, response
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 

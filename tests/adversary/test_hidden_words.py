@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from proxy.guards.text.base64_text import data_of
-from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
+from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
 from tests.test_pipeline import ROUTES, Route
 
-Json = dict[str, Any]
 WORD = "Hydropolis"
 BYTES = [*WORD.encode()]
 NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",

@@ -20,7 +20,7 @@ from proxy.settings import LedgerAt
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
 from tests.adversary.test_large_bodies import TRIES
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Wire, chat, event, head, legacy, usage
+from tests.doubles import Asked, Json, Wire, chat, event, head, legacy, usage
 from tests.ledger.kept import kept
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
 
@@ -38,7 +38,6 @@ policies:
     cache: {ttl: 1h, max_bytes: 64MiB}
     capture: {share: 100%, fields: [input, output]}
 """
-Json = dict[str, Any]
 
 
 def choice(message: Json, **options: Any) -> Json:

@@ -20,7 +20,7 @@ from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
 from tests.adversary.test_hidden_words import NAMED, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
-from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
+from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, stream_inspector
@@ -30,7 +30,6 @@ from tests.guards.text.test_walk import MARK, PATHS
 from tests.test_pipeline import ROUTES, Route
 from tools.measure import detector
 
-Json = dict[str, Any]
 FINDERS = {
     "words": detector("keywords", words=[PLANTS["words"]], patterns=[], whole_words=False),
     "secrets": detector("secrets", reach=1200),

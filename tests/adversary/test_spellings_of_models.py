@@ -19,9 +19,9 @@ from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import compare, decide_call
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
-from proxy.types import Call, Json, Plan
+from proxy.types import Call, Plan
 from tests.conftest import DIGEST, KEY, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import Json, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 from tests.policy.deciding import decide
 

@@ -1,16 +1,11 @@
-"""Whatever an upstream streams, and however much of it at once, nobody else waits: the event loop
-is given to others after some milliseconds of one stream, and what is heavy to look at is looked at
-beside it. With guards and without, in every dialect.
-
-The measure is the processor time of the loop's own thread between two turns of others on it, which
-other programs and other threads change little. What seems too long is tried again.
-"""
+"""Streams of any size never hold the event loop, and held responses share one bound."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +15,28 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
+from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.stream.placeholders import Masks
+from proxy.types.events import Frame
 from tests.adversary.loops import LAG_S, Lag, Loop, upstream_aside
 from tests.adversary.test_growth import GUARDS
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Json, Wire, event, head
-from tests.test_pipeline import ROUTES
+from tests.doubles import (
+    Asked,
+    Json,
+    ScriptedUpstream,
+    Wire,
+    chat_events,
+    event,
+    head,
+    item_events,
+    response_events,
+    text_item,
+)
+from tests.guards.doubles import rule, short_digests, tallies
+from tests.guards.growth import TIMES, lines
+from tests.guards.stream import frames as made
+from tests.test_pipeline import BEARER, ROUTES
 
 pytestmark = pytest.mark.usefixtures("collected")
 
@@ -195,3 +207,187 @@ async def test_an_event_takes_little_memory_however_long_it_is(tmp_path: Path) -
     _, short, longer, longest = peaks
     assert longer - short < 32 * 75_000
     assert longest - longer < 32 * 150_000
+
+
+SMALL_COUNT = 40
+MAXIMUM = TIMES * 1.5
+OPEN = "[EMAIL_x"  # may go on as a placeholder
+Make = Callable[[], StreamFilter]
+
+
+def chunk(delta: Json) -> Json:
+    return {**made.HEAD, "choices": [{"index": 0, "delta": delta}]}
+
+
+CHUNKS: dict[str, Callable[[int], list[Json]]] = {
+    "a list": lambda n: [chunk({"x": ["ab"] * n})],
+    "members": lambda n: [chunk({f"m{number}": "ab" for number in range(n)})],
+}
+
+
+def restoring() -> StreamFilter:
+    masks = Masks(short_digests())
+    masks.placeholder("EMAIL", "a@b.example")
+    return StreamFilter(masks)
+
+
+def flagging() -> StreamFilter:
+    return StreamFilter.under(tallies(rule("secret", action="flag")))
+
+
+def fed(frames: Sequence[Frame], make: Make) -> list[Frame]:
+    stream = make()
+    return [safe for frame in frames for safe in stream.feed(frame)]
+
+
+@pytest.mark.parametrize("make", [flagging, restoring])
+@pytest.mark.parametrize("name", CHUNKS)
+def test_work_grows_with_the_number_of_texts(name: str, make: Make) -> None:
+    frames, items = (
+        made.read(*CHUNKS[name](number)) for number in (SMALL_COUNT, SMALL_COUNT * TIMES)
+    )
+
+    assert made.documents(fed(frames, make)) == made.documents(frames)
+    assert lines(lambda: fed(items, make)) < MAXIMUM * lines(lambda: fed(frames, make))
+
+
+def test_thousands_of_chunks_wait_for_one_text() -> None:
+    first_document, later = chunk({"y": "ab", "z": "ab", "x": OPEN}), chunk({"y": "ab", "z": "ab"})
+    frames = made.read(first_document, *[later] * 3_000)
+
+    assert fed(frames, restoring) == frames
+
+
+SIZE = 100_000
+EVENTS = chat_events("x" * SIZE)
+
+
+def under(guard: str) -> str:
+    return f"\npolicies: {{default: {{match: all, output: [{{guard: {guard}}}]}}}}\n"
+
+
+RETRY = under("keywords, words: [zqforbidden], action: retry")
+DOCUMENT = {
+    "a judged one": under("length, characters: 1000000, action: block"),
+    "a counted one": under("sponge, action: flag"),
+    "a pattern without end": under("keywords, patterns: ['zq.*forbidden'], action: mask"),
+    "a context": under("grounded, action: block"),
+}
+PASSING = under("keywords, words: [zqforbidden], action: block")
+
+
+async def held(proxy: Proxy, client: ClientSession) -> float:
+    lines = (await proxy.metrics()).splitlines()
+    [line] = [line for line in lines if line.startswith("headrace_answer_body_bytes ")]
+    return float(line.split()[1])
+
+
+CHAT_CALL = "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}
+RESPONSES = "/v1/responses", {"input": "Hi"}
+
+
+async def status_of(
+    proxy: Proxy,
+    client: ClientSession,
+    *,
+    stream: bool,
+    requests: tuple[str, Json] = CHAT_CALL,
+    model: str = "support-chat",
+) -> int:
+    path, question = requests
+    body = {**question, "model": model, "stream": stream}
+    async with client.post(f"{proxy.url}{path}", headers=BEARER, json=body) as response:
+        if response.status == 503:
+            assert (await response.json())["error"]["code"] == "overloaded"
+        await response.read()
+        return response.status
+
+
+def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> object:
+    """Answer with most of an answer, and with its end once that is wanted."""
+
+    async def script(request: Asked, wire: Wire) -> None:
+        if stream:
+            first_data, last_data = (
+                b"".join(map(event, events[:-1])),
+                event(events[-1]) + event(b"[DONE]"),
+            )
+            kind = "text/event-stream"
+        else:
+            first_data = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
+            last_data, kind = b'"},"finish_reason":"stop"}]}', "application/json"
+        length = f"content-length: {len(first_data) + len(last_data)}"
+        await wire.send(head(200, kind, length) + first_data)
+        await go_on.wait()
+        await wire.send(last_data)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("policies", "stream", "bounded"),
+    [
+        *(("", False, True), (RETRY, False, True), (RETRY, True, True), ("", True, False)),
+        *((PASSING, True, False), *((policies, True, True) for policies in DOCUMENT.values())),
+    ],
+    ids=[
+        *("whole", "whole under a guard", "a stream that is kept", "a stream"),
+        *("a stream that a guard follows", *DOCUMENT),
+    ],
+)
+async def test_answers_that_are_held_have_one_bound(
+    policies: str, stream: bool, bounded: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    go_on = asyncio.Event()
+    upstream.answer_with(unfinished(go_on, stream=stream))  # type: ignore[arg-type]
+    async with running_proxy(
+        tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
+    ) as proxy:
+        calls = [
+            asyncio.ensure_future(status_of(proxy, proxy.client, stream=stream)) for _ in range(4)
+        ]
+        if bounded:
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert 0 < await held(proxy, proxy.client) <= 5 * SIZE // 2
+        go_on.set()
+        statuses = sorted(await asyncio.gather(*calls))
+        records = await proxy.sink.wait(4)
+        assert await held(proxy, proxy.client) == 0
+
+        assert await status_of(proxy, proxy.client, stream=stream) == 200
+    assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
+    refused = [record for record in records if record.status == 503]
+    assert all(
+        record.outcome == "proxy_error" and not record.is_internal_error for record in refused
+    )
+    assert all(fate.loss for record in refused for _, fate, bill in record.billing.attempts if bill)
+
+
+FIELDS = response_events(item_events(0, text_item("x"), "x" * SIZE))
+
+
+@pytest.mark.parametrize(
+    ("model", "events"), [("support-chat", FIELDS), ("search-answers", EVENTS)], ids=["own", "chat"]
+)
+async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
+    model: str, events: Sequence[Json], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    go_on = asyncio.Event()
+    upstream.answer_with(unfinished(go_on, stream=True, events=events))  # type: ignore[arg-type]
+    policies = tmp_path / "p", world(upstream.url)
+    async with running_proxy(*policies, answers_bytes=6 * SIZE) as proxy:
+        calls = [
+            asyncio.ensure_future(
+                status_of(proxy, proxy.client, stream=True, requests=RESPONSES, model=model)
+            )
+            for _ in range(4)
+        ]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert 0 < await held(proxy, proxy.client) <= 3 * SIZE
+        go_on.set()
+        statuses = sorted(await asyncio.gather(*calls))
+        await proxy.sink.wait(4)
+
+        assert await held(proxy, proxy.client) == 0
+    assert statuses[0] == 200
+    assert statuses[-1] == 503

@@ -21,6 +21,7 @@ from proxy.guards.text.walk import SILENT
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule
 from tests.doubles import (
+    Json,
     ScriptedUpstream,
     answer,
     chat,
@@ -50,7 +51,6 @@ SECRETS = detector("secrets", reach=1200)
 RULES = (GuardRule("words", WORDS), GuardRule("secrets", SECRETS, cased=True))
 EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
 POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
-Json = dict[str, Any]
 
 
 def planted(shape: Any, text: str) -> Any:

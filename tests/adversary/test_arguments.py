@@ -1,28 +1,129 @@
-"""The arguments of a tool call are JSON inside of a string, whose values nobody has counted before
-guards read them: as many are read as a body may hold, and no more, in a question, in a whole answer
-and in a stream. Nobody else waits for them, be it for the loop or for memory."""
+"""Guards inspect the values within arguments of tools, and count them."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
+import random
 import time
 import tracemalloc
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from proxy.errors import GuardBlocked
+from proxy.guards.findings import RuleTally
+from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.text_filter import ReleasedPiece
+from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import MOST_TEXTS, answer_texts, request_texts
+from proxy.types.guard import Action, GuardRule
 from tests.adversary.loops import LAG_S, Lag
+from tests.adversary.places import FORMS, PLANTS, says
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Json, ScriptedUpstream, answer, chat, stream
 from tests.for_each import for_each
+from tests.guards.doubles import Ticks
 from tests.test_pipeline import BEARER
+from tools.measure import detector
+
+FINDERS = {
+    "keywords": detector(
+        "keywords", words=["forbidden"], patterns=[r"\d{3}-\d{2}"], whole_words=True
+    ),
+    "secrets": detector("secrets", reach=1200),
+    "pii": detector("pii", entities=["card", "email", "iban", "ip"], regions=[], threshold=0.5),
+    "code": detector("code"),
+    "toxicity": detector("toxicity", threshold=0.5),
+    "length": detector("length", tokens=3),
+}
+MARKS = ("\uff46\uff4f\uff52bidden", 'a "b" \\', "x\n", "e\u0301", "%41", "&#102;orbidden", "f o r")
+VALUES: dict[str, Callable[[random.Random], object]] = {
+    "numbers": lambda draw: draw.randrange(10 ** draw.randrange(1, 20)),
+    "numbers with points": lambda draw: draw.random() * 10 ** draw.randrange(8),
+    "words that say nothing": lambda draw: draw.choice([True, False, None, ""]),
+    "words": lambda draw: draw.choice(["all", "is", "well", "a@b.example", "10.0.0.1", "123-45"]),
+    "marks": lambda draw: draw.choice(MARKS),
+    "plants": lambda draw: draw.choice(
+        [form(PLANTS[name]) for each, form in FORMS.items() for name in PLANTS if says(each, name)]
+    ),
+    "long words": lambda draw: "word " * draw.randrange(2000),
+    "members": lambda draw: {str(draw.randrange(99)): ["forbidden", draw.randrange(9)]},
+}
+
+
+class PieceByPiece(Window):
+    __slots__ = ()
+
+    def take(self, text: str) -> list[ReleasedPiece]:
+        return [*self.feed(text), *self.close()]
+
+
+def read(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
+    output = ""
+    try:
+        for part in parts:
+            output += "".join(piece.text for piece in window.feed(part))
+        return output + "".join(piece.text for piece in window.close()), ""
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+def window(kind: type[Window], tallies: Sequence[RuleTally]) -> ArgumentsWindow:
+    return ArgumentsWindow(kind(tallies, escaped=True), kind(tallies), tallies)
+
+
+def at_work(names: Sequence[str], action: Action) -> list[RuleTally]:
+    rules = [GuardRule(name, FINDERS[name], action, cased=name != "keywords") for name in names]
+    return [RuleTally(name, Ticks()) for name in rules]
+
+
+@for_each("action", ["mask", "flag", "block"])
+@for_each("shape", VALUES)
+def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) -> None:
+    draw = random.Random(shape)  # noqa: S311  # the same values each time
+    for names in (*([finder] for finder in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
+        for ascii_only in (True, False):
+            values = [VALUES[shape](draw) for _ in range(12)]
+            text = json.dumps(values, ensure_ascii=ascii_only)
+            cut = draw.randrange(len(text))
+            tallies, other_tallies = at_work(names, action), at_work(names, action)
+
+            results = read(window(Window, tallies), [text[:cut], text[cut:]])
+            assert results == read(window(PieceByPiece, other_tallies), [text[:cut], text[cut:]])
+            if not results[1]:
+                assert [finder.result() for finder in tallies] == [
+                    finder.result() for finder in other_tallies
+                ]
+
+
+JOINTS = ("", " ", "\n", "\t", "\r\n", '"', "\\", "/", "\b", "é\n", "\\n", "n")
+PLANTED = ("jane@example.com", "4111 1111 1111 1111", "forbidden", "123-45", "10.0.0.1", "words")
+
+
+@for_each("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
+def test_what_is_masked_in_arguments_is_what_is_masked_in_their_texts(names: list[str]) -> None:
+    draw = random.Random(names[0])  # noqa: S311  # the same values each time
+    for _ in range(60):
+        parts = (draw.choice((*JOINTS, *PLANTED)) for _ in range(draw.randrange(1, 9)))
+        text = "".join(parts)
+        arguments = json.dumps([text], ensure_ascii=draw.random() < 0.5)
+        cuts = sorted(draw.sample(range(len(arguments)), min(3, len(arguments))))
+        pieces = [arguments[a:b] for a, b in pairwise([0, *cuts, len(arguments)])]
+
+        output, _ = read(window(Window, at_work(names, "mask")), pieces)
+
+        plain = Window(at_work(names, "mask"))
+        masked = "".join(piece.text for piece in [*plain.feed(text), *plain.close()])
+        assert json.loads(output) == [masked]
+
 
 BYTES = 1024 * 1024
-VALUES = {
+MANY_VALUES = {
     "numbers": "1,",
     "words without commas": "1 ",
     "empty strings": '"",',
@@ -81,9 +182,9 @@ async def held(proxy: Proxy, body: Json) -> Held:
     return Held(status, text, lag.worst, spend)
 
 
-@for_each("shape", VALUES)
+@for_each("shape", MANY_VALUES)
 def test_no_more_values_are_read_than_a_body_may_hold(shape: str) -> None:
-    texts = request_texts(asked(many(VALUES[shape], 8 * BYTES)))
+    texts = request_texts(asked(many(MANY_VALUES[shape], 8 * BYTES)))
 
     assert texts.unread == "too_many_texts"
     assert len(texts.texts) <= MOST_TEXTS + 9  # beside them the names of the call
@@ -91,7 +192,7 @@ def test_no_more_values_are_read_than_a_body_may_hold(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", ["strings", "empty strings"])
 def test_values_take_no_more_memory_than_a_body_may_hold(shape: str) -> None:
-    body = asked(many(VALUES[shape], 8 * BYTES))
+    body = asked(many(MANY_VALUES[shape], 8 * BYTES))
     tracemalloc.start()
     request_texts(body)
     _, peak = tracemalloc.get_traced_memory()
@@ -128,14 +229,14 @@ def test_a_string_of_escapes_is_one_value() -> None:
 
 
 @pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("shape", VALUES)
+@pytest.mark.parametrize("shape", MANY_VALUES)
 @pytest.mark.parametrize(("mode", "status"), [("", 400), ("mode: shadow,", 200)])
 async def test_nobody_waits_for_values_in_a_question(
     shape: str, mode: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policy = POLICY.replace("SIDE", "input").replace("MODE", mode)
     async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
-        response = await held(proxy, asked(many(VALUES[shape])))
+        response = await held(proxy, asked(many(MANY_VALUES[shape])))
 
     assert response.status == status
     assert (b"guardrail_blocked" in response.text) == (status == 400)
@@ -144,9 +245,9 @@ async def test_nobody_waits_for_values_in_a_question(
 
 
 @pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("shape", VALUES)
+@pytest.mark.parametrize("shape", MANY_VALUES)
 async def test_response_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    message = {"role": "assistant", "tool_calls": [call(many(VALUES[shape]))]}
+    message = {"role": "assistant", "tool_calls": [call(many(MANY_VALUES[shape]))]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(""), "choices": [choice]}))
     policy = POLICY.replace("SIDE", "output").replace("MODE", "")
@@ -162,7 +263,7 @@ async def test_response_values(shape: str, tmp_path: Path, upstream: ScriptedUps
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("shape", ["numbers", "strings", "members"])
 async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    delta = {"role": "assistant", "tool_calls": [{"index": 0, **call(many(VALUES[shape]))}]}
+    delta = {"role": "assistant", "tool_calls": [{"index": 0, **call(many(MANY_VALUES[shape]))}]}
     choice = {"index": 0, "delta": delta, "finish_reason": None}
     upstream.answer_with(stream([{**chat(""), "choices": [choice]}]))
     policy = POLICY.replace("SIDE", "output").replace("MODE", "")

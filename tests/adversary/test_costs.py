@@ -1,0 +1,264 @@
+"""All accounts agree on the cost of a call, whatever its usage and size."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.call.attempts import MAX_COST
+from proxy.money.usage import MAX_TOKENS, Price, Tokens
+from proxy.policy.schema.prices import MAX_USD
+from proxy.settings import LedgerAt
+from proxy.telemetry.log import canonical
+from tests.adversary.test_money_of_every_way_out import read
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
+from tests.ledger.kept import kept, ledgered
+from tests.limits.test_init import SEARCH, ask
+from tests.test_pipeline import BEARER
+
+PROMPT, WORDS = 10, 10  # what is estimated, in tokens
+BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
+LIMITS = "limits: [{name: month, usd: 9000000 per month}]"
+OUT_OF_RANGE: tuple[Any, ...] = (
+    -1, True, False, 1.0, 1.5, MAX_TOKENS + 1, 10**15, 2**63, 10**30, -(10**30), "5", "", [1],
+    {"tokens": 5}, {"completion_tokens": 5},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is reported, the tokens that count, and whether they are the upstream's."""
+
+    usage: Any
+    prompt: int = PROMPT
+    completion: int = WORDS
+    reported: bool = False
+
+    def __str__(self) -> str:
+        return str(self.usage).replace("_tokens", "")
+
+
+def good(prompt: int, completion: int, **options: Any) -> Case:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **options}
+    return Case(usage, prompt, completion, reported=True)
+
+
+CASES = (
+    good(0, 0),
+    good(5, 3),
+    good(MAX_TOKENS, 0),
+    good(0, MAX_TOKENS),
+    good(MAX_TOKENS, MAX_TOKENS, total_tokens=10**30),
+    *[good(5, 3, total_tokens=each) for each in OUT_OF_RANGE],
+    *[good(5, 3, prompt_tokens_details={"cached_tokens": each}) for each in OUT_OF_RANGE[4:9]],
+    *[good(5, 3, completion_tokens_details=each) for each in OUT_OF_RANGE],
+    *[Case({"prompt_tokens": each, "completion_tokens": 3}) for each in (*OUT_OF_RANGE, None)],
+    *[Case({"prompt_tokens": 5, "completion_tokens": each}) for each in OUT_OF_RANGE],
+    *[Case(each) for each in (None, *OUT_OF_RANGE)],
+    Case({"prompt_tokens": 5, "completion_tokens": None}, 5, 0, reported=True),
+    Case({"prompt_tokens": 5, "total_tokens": MAX_TOKENS}, 5, MAX_TOKENS - 5, reported=True),
+    Case({"prompt_tokens": 5, "total_tokens": MAX_TOKENS + 1}),
+)
+
+
+async def call(client: ClientSession, **options: Any) -> None:
+    async with client.post("/v1/completions", headers=BEARER, json={**BODY, **options}) as response:
+        assert response.status == 200
+        await response.read()
+
+
+def nano(value: float | str | None) -> Decimal:
+    assert value is not None
+    return round(Decimal(str(value)) * 10**9, 1)
+
+
+async def metric(proxy: Proxy, client: ClientSession, name: str) -> Decimal:
+    families = text_string_to_metric_families(await read(proxy, client, "metrics"))
+    samples = [s.value for family in families for s in family.samples if s.name == name]
+    return sum((Decimal(str(value)) for value in samples), Decimal(0))
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    tokens = cost = Decimal(0)
+    async with ledgered(tmp_path, upstream, LIMITS) as (proxy, client, path):
+        for case in CASES:
+            *events, last_document = legacy_events("y" * 40)
+            good_events = stream([*events, {**last_document, "usage": case.usage}])
+            full_value = answer(legacy("y" * 40, usage=case.usage))
+            upstream.answer_with(good_events if streamed else full_value)
+
+            await call(client, stream=streamed)
+
+            [record] = await proxy.sink.wait()
+            proxy.sink.forget()
+            spend = (case.prompt * 2 + case.completion * 4) * 1000
+            tokens, cost = tokens + case.prompt + case.completion, cost + spend
+            source = "provider" if case.reported else "partial_estimate"
+            assert (record.billing.tokens.total, record.billing.cost, record.billing.source) == (
+                case.prompt + case.completion, spend, source,
+            ), str(case)  # fmt: skip
+            assert nano(canonical(record)["cost_usd"]) == spend, str(case)
+        assert await metric(proxy, client, "headrace_tokens_total") == tokens
+        assert nano(str(await metric(proxy, client, "headrace_cost_usd_total"))) == cost
+        assert nano(str(await metric(proxy, client, "headrace_budget_spent_usd"))) == cost
+    for table in ("calls", "attempts"):
+        assert sum(row["cost_nano_usd"] for row in kept(path, table)) == cost
+
+
+def test_the_most_tokens_at_the_highest_price_can_be_kept() -> None:
+    dearest = Price(input=MAX_USD, output=MAX_USD)
+    cost = dearest.cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
+
+    assert cost is not None
+    assert MAX_COST / 2 < cost <= MAX_COST
+
+
+CALLS = 3
+SMALL_COST = 5 * 20  # nano-USD: 5 tokens at 0.02 USD per million
+SMALL_LIMIT = "\n    limits: [{name: month, usd: 0.000002 per month}]"
+
+
+async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    position = LedgerAt("sqlite", tmp_path / "ledger")
+    policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 0.02, output: 0")
+    policies = policies.replace("  resilient:\n", f"  resilient:{SMALL_LIMIT}\n")
+    body = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
+    statuses, costs = [], []
+    async with running_proxy(tmp_path / "policies", policies, ledger=position) as proxy:
+        for _ in range(CALLS):
+            async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as response:
+                statuses.append(response.status)
+                costs.append(response.headers["x-headrace-cost-usd"])
+        records = list(await proxy.sink.wait(CALLS))
+        metrics = await proxy.metrics()
+        async with proxy.client.post(
+            "/v1/completions", headers=BEARER, json={**body, "prompt": "x" * 400}
+        ) as response:
+            too_dear = response.status  # 100 tokens are 2000 nano-USD, and 300 are spent
+
+    assert (statuses, too_dear) == ([200] * CALLS, 429)
+    assert set(costs) == {"0.0000001"}
+    assert (
+        sum(Decimal(str(canonical(record)["cost_usd"])) for record in records) * 10**9
+        == CALLS * SMALL_COST
+    )
+    assert [row["cost_nano_usd"] for row in kept(position.path)][:CALLS] == [SMALL_COST] * CALLS
+    assert [row["cost_usd"] for row in kept(position.path)][:CALLS] == [SMALL_COST / 1e9] * CALLS
+    spend = 'headrace_budget_spent_usd{budget="month",scope="all"} 3e-07'
+    assert spend in metrics
+
+
+SPENT = "{name: money, usd: 1 per month, unpriced: allow}"
+MANY_TOKENS: dict[str, Any] = {"max_tokens": 100_000}  # claims more than is left
+FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+
+
+@asynccontextmanager
+async def proxied(
+    folder: Path, upstream: ScriptedUpstream, *limits: str, extra: str = ""
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
+    rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{extra}"
+    text = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
+    async with running_proxy(folder / "policies", world(upstream.url) + text) as proxy:
+        yield proxy, proxy.client
+
+
+def dear(*, streamed: bool) -> Any:
+    """An answer that leaves less of the budget than another call would claim."""
+    used = {"prompt_tokens": 5, "completion_tokens": 1_600_000, "total_tokens": 1_600_005}
+    if streamed:
+        return stream(
+            [*legacy_events(" Par", "is.", with_usage=False), {"choices": [], "usage": used}]
+        )
+    return answer(legacy(usage=used))
+
+
+@FORMS
+@pytest.mark.parametrize("limit", [SPENT, "{name: words, tokens: 1600k per day}"])
+async def test_a_hit_needs_no_budget_and_a_miss_does(
+    limit: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(dear(streamed=streamed))
+    async with proxied(tmp_path, upstream, limit) as (proxy, client):
+        body: dict[str, Any] = {"max_tokens": 100_000, "stream": streamed}
+        first_item = await ask(client, **body)
+        repeated = await ask(client, **body)
+        other_item = await ask(client, **body, prompt="another question")
+        records = await proxy.sink.wait(3)
+
+    assert [first_item[0], repeated[0], other_item[0]] == [200, 200, 429]
+    assert repeated[1]["x-headrace-cache"] == "hit"
+    assert other_item[2]["error"]["code"] in ("budget_exceeded", "rate_limit_exceeded")
+    assert len(upstream.requests) == 1
+    assert [record.outcome for record in records] == ["success", "success", "limited"]
+    assert records[1].billing.cost == 0
+
+
+async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(dear(streamed=False))
+    limits = (SPENT, "{name: calls, requests: 3 per day}")
+    async with proxied(tmp_path, upstream, *limits) as (proxy, client):
+        statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(4)]
+        refused = await ask(client, **MANY_TOKENS)
+
+        assert statuses == [200, 200, 200, 429]
+        assert (
+            "calls" in refused[2]["error"]["message"] or "money" in refused[2]["error"]["message"]
+        )
+        denials = 'headrace_limit_decisions_total{decision="deny",limit="calls"} 2.0'
+        assert denials in await proxy.metrics()
+
+
+async def test_budget_refusal_spends_no_limit(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    """A key without budget must not use up the requests that all keys share."""
+    upstream.answer_with(answer(chat(usage=usage(2_000_000, 0))))
+    limits = (
+        "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",
+        "{name: calls, requests: 5 per day}",
+    )
+    async with proxied(tmp_path, upstream, *limits) as (proxy, client):
+        spender = [await chatted(client, BEARER, "support-chat", f"x{n}") for n in range(10)]
+        other_item = [await chatted(client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
+        records = await proxy.sink.wait(12)
+
+    assert spender == [200] + [429] * 9
+    assert other_item == [200, 200]
+    assert [record.outcome for record in records].count("limited") == 9
+
+
+async def chatted(client: ClientSession, key: dict[str, str], model: str, text: str) -> int:
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+    async with client.post("/v1/chat/completions", headers=key, json=body) as response:
+        await response.read()
+        return response.status
+
+
+async def test_cache_hit_holds_its_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(dear(streamed=False))
+    async with proxied(tmp_path, upstream, SPENT, "{name: at-once, concurrency: 1}") as (_, client):
+        statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(5)]
+        missed = [(await ask(client, **MANY_TOKENS, prompt=f"p{n}"))[0] for n in range(5)]
+
+    assert (statuses, missed) == ([200] * 5, [429] * 5)
+
+
+async def test_budget_precedes_remote_guards(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(dear(streamed=False))
+    text = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
+    hook = f", input: [{{guard: webhook, {text}}}]"
+    async with proxied(tmp_path, upstream, SPENT, extra=hook) as (_, client):
+        assert (await ask(client, **MANY_TOKENS))[0] == 200
+        count_before = len(upstream.requests)
+
+        assert (await ask(client, **MANY_TOKENS))[0] == 429
+        assert len(upstream.requests) == count_before

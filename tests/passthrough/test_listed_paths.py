@@ -1,0 +1,227 @@
+"""Listed paths take the model of their target, and no JSON in disguise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import ClientSession
+
+from proxy.dialects import BODILESS, ROUTES
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import ScriptedUpstream, answer
+from tests.for_each import for_each
+from tests.passthrough.world import BEARER, RANKED, digest, policies
+
+ALIAS, MODEL, NAME = "old-files", "file-keeper", "support-files"
+IDS = {"deployment": NAME, "id": "conv_1", "item": "msg_1", "model": MODEL}
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+QUESTIONS: list[dict[str, Any]] = [HELLO, {"input": "Hello"}, {"prompt": "Hello"}, {}]
+BODIES = [
+    {**question, **named}
+    for question in QUESTIONS
+    for named in ({"model": NAME}, {"model": ALIAS}, {"model": MODEL}, {})
+]
+SERVED = {"chat", "completions", "conversations", "embeddings", "responses"}
+
+
+def policy(upstream: str, *, only: bool) -> str:
+    return f"""
+upstreams: {{openai: {{dialect: openai, base_url: '{upstream}/v1'}}}}
+keys: {{support-widget: {{sha256: {digest(KEY)}, deployments: [{NAME}]}}}}
+deployments:
+  {NAME}:
+    also_known_as: [{ALIAS}]
+    targets: [{{upstream: openai, model: {MODEL}, price: {{input: 0, output: 0}}}}]
+    only_passthrough: {str(only).lower()}
+    passthrough: [/v1/files]
+"""
+
+
+async def asked(folder: Path, policies: str, named: str | None) -> tuple[list[Any], list[Any]]:
+    """Return the records and the answers of requests by all routes, each with all bodies."""
+    headers = {name: KEY for name in ("apikey", "x-api-key")}
+    headers |= {"authorization": f"Bearer {KEY}"}
+    headers |= {} if named is None else {"x-headrace-deployment": named}
+    answers = []
+    async with (
+        running_proxy(folder, policies, id_secrets=("a secret of replicas",)) as proxy,
+        ClientSession(base_url=proxy.url, headers=headers) as client,
+    ):
+        for (method, route), (_, endpoint) in ROUTES.items():
+            has_body = method == "POST" and endpoint not in BODILESS
+            for body in BODIES if has_body else [None]:
+                async with client.request(method, route.format(**IDS), json=body) as response:
+                    answers.append((endpoint, response.status, await response.text()))
+        return await proxy.sink.wait(len(answers)), answers
+
+
+@pytest.mark.parametrize("name", [None, NAME, ALIAS])
+async def test_others_skip(name: str | None, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    records, answers = await asked(tmp_path / "p", policy(upstream.url, only=True), name)
+
+    assert upstream.requests == []
+    assert not any(record.attempts or record.billing.cost for record in records)
+    for endpoint, status, text in answers:
+        assert (status == 200 and endpoint == "models") or 400 <= status < 500
+        assert status != 200 or (MODEL not in text and NAME not in text)
+
+
+async def test_unlisted_target_takes_routes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.answer_with(answer({"id": "x"}))
+
+    records, _ = await asked(tmp_path / "p", policy(upstream.url, only=False), None)
+
+    assert {record.head.endpoint for record in records if record.attempts} >= SERVED
+
+
+TARGETS = {
+    "priced": "{upstream: openai, model: image-1, price: {input: 5, output: 40}}",
+    "unpriced": "{upstream: openai, model: image-2}",
+    "free": "{upstream: openai, model: files, price: {input: 0, output: 0}}",
+    "in the URL": "{upstream: azure, model: image-3}",
+}
+EDITS, CANCEL = "/v1/images/edits", "/v1/batches/{id}/cancel"
+FORM_BODIES: dict[str, dict[str, Any]] = {
+    "a form": {"name": "prompt", "filename": None},
+    "a form with a file": {"name": "image", "filename": "a.png"},
+    "a form with a list of models": {"name": "model[]", "filename": None},
+    "JSON": {},
+}
+REQUIRED = {"priced", "unpriced"}
+"""Targets at which the upstream would choose a model that the policy does not name."""
+
+
+def target_policies(url: str) -> str:
+    listed = "\n".join(
+        f"  {name.replace(' ', '-').lower()}: "
+        f"{{targets: [{target}], passthrough: [{EDITS}, '{CANCEL}']}}"
+        for name, target in TARGETS.items()
+    )
+    return f"""
+upstreams:
+  openai: {{dialect: openai, base_url: '{url}/v1'}}
+  azure: {{dialect: azure, base_url: '{url}', query: {{api-version: "1"}}}}
+keys:
+  app: {{sha256: {digest(KEY)}, deployments: [priced, unpriced, free, in-the-url]}}
+deployments:
+{listed}
+"""
+
+
+@pytest.fixture
+async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[ClientSession]:
+    upstream.then(answer({}))
+    async with (
+        running_proxy(tmp_path / "policies", target_policies(upstream.url)) as proxy,
+        ClientSession(base_url=proxy.url, headers=BEARER) as session,
+    ):
+        yield session
+
+
+async def post(client: ClientSession, target: str, path: str, body: str) -> tuple[int, Any]:
+    if body == "JSON":
+        sent_value: Any = {"json": {"prompt": "A cat."}}
+    else:
+        form = aiohttp.FormData(default_to_multipart=True, quote_fields=False)
+        model = TARGETS[target].partition("model: ")[2].split(",")[0].strip("}")
+        form.add_field(value=model, **FORM_BODIES[body])
+        sent_value = {"data": form}
+    headers = {"x-headrace-deployment": target.replace(" ", "-").lower()}
+    async with client.post(path, headers=headers, **sent_value) as response:
+        return response.status, await response.json()
+
+
+@pytest.mark.parametrize("body", FORM_BODIES)
+@pytest.mark.parametrize("path", [EDITS, CANCEL.format(id="batch_1")])
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_body_names_the_model_of_the_target(
+    target: str, path: str, body: str, client: ClientSession, upstream: ScriptedUpstream
+) -> None:
+    requires_model = target in REQUIRED and path == EDITS
+
+    status, event = await post(client, target, path, body)
+
+    if body != "JSON" and requires_model:
+        assert (status, event["error"]["param"], upstream.requests) == (400, "model", [])
+    else:
+        [request] = upstream.requests
+        assert status == 200
+        assert body != "JSON" or ("model" in request.json) == requires_model
+
+
+MEANT = json.dumps({"model": "the-dearest", "api_base": "http://127.0.0.1:1"}).encode()
+JSON_TYPES = ["application/x+json", "text/json", "Application/Vnd.Api+JSON; v=1", "text/json;a=b"]
+OTHER_TYPES = ["text/plain", "application/octet-stream", "multipart/form-data; boundary=x", "x/y"]
+NO_TYPES = ["application/json, text/plain", "a/json,x/y", "json", "a/b/c", "a /b", "/json,"]
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    upstream.answer_with(answer(RANKED))
+    folder = tmp_path / "policies"
+    async with running_proxy(folder, policies(upstream.url), body_bytes=1024) as proxy:
+        yield proxy
+
+
+async def status_of(proxy: Proxy, body: bytes | AsyncIterator[bytes], media_type: str) -> int:
+    headers = {**BEARER, "content-type": media_type}
+    async with (
+        ClientSession() as session,
+        session.post(f"{proxy.url}/v1/rerank", data=body, headers=headers) as response,
+    ):
+        assert "error" in await response.json() or response.status == 200
+        return response.status
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+@for_each("media_type", [*JSON_TYPES, *OTHER_TYPES])
+async def test_json_in_disguise(media_type: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    assert await status_of(proxy, MEANT, media_type) == 415
+    assert await status_of(proxy, pieces(b" \n", b"\t", MEANT), media_type) == 415
+    assert await status_of(proxy, b" [" + MEANT + b"]", media_type) == 415
+    for begin in (b"\xef\xbb\xbf", b" " * 200_000):
+        assert await status_of(proxy, begin + MEANT, media_type) in {413, 415}
+    assert await status_of(proxy, MEANT.decode().encode("utf-16"), media_type) == 415
+
+    assert [request.body for request in upstream.requests if MEANT in request.body] == []
+    for record in await proxy.sink.wait(6):
+        assert record.outcome == "client_error"
+
+
+@for_each("media_type", NO_TYPES)
+async def test_bad_media_type(media_type: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    assert await status_of(proxy, MEANT, media_type) in {400, 415}
+    assert upstream.requests == []
+
+
+async def test_refuses_oversized_json(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    body = json.dumps({"model": "the-dearest", "more": "a" * 2048}).encode()
+
+    assert await status_of(proxy, body, "application/json") == 413
+    assert await status_of(proxy, pieces(body), "application/json") == 413
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("name", ["Model", "MODEL", "mo_del", "mod-el", "\uff4dodel"])
+async def test_other_model_spelling(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    """Servers in Go read a name in any case, and of two that are one to them the last."""
+    body = json.dumps({"model": "rerank-1", name: "the-dearest"}).encode()
+
+    assert await status_of(proxy, body, "application/json") == 400
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("body", [b"plain {", b"--x\r\n{", b"\x00\x00\x00\x18ftyp{", b" "])
+async def test_passes_other_body(body: bytes, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    upstream.then(answer(RANKED))
+    assert await status_of(proxy, body, "application/octet-stream") == 200
+    assert [request.body for request in upstream.requests] == [body]
