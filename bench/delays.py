@@ -17,8 +17,8 @@ from bench.results import Results
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.guard_kind import NO_CONTEXT
+from proxy.guards.kinds import KINDS
 from proxy.guards.kinds.pii import ENTITIES
-from proxy.guards.kinds.table import KINDS
 from proxy.guards.stream.placeholders import Masks, placeholder_key
 from proxy.guards.stream.window import Window
 from proxy.types.guard import GuardRule, PromptContext

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from proxy import __version__
 from proxy.demo.examples import KEY, examples
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.policy import schema
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder

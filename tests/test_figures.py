@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from proxy import egress, ledger
+from proxy import egress
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
@@ -16,7 +16,7 @@ from proxy.dialects.wire import large_json, upstream_json
 from proxy.errors import words
 from proxy.fields import token_bounds
 from proxy.guards import engine
-from proxy.guards.kinds import grounded, pii, secrets, system_prompt
+from proxy.guards.kinds import grounded, passages, pii, secrets
 from proxy.guards.services import judge, moderation, presidio, webhook
 from proxy.guards.text import base64_text
 from proxy.guards.text import documents as guard_documents
@@ -85,12 +85,12 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("ledger.md", "five times a second at most", 1 / 5, writer.GATHER_S),
     ("ledger.md", "with the next rows or within a minute", MINUTE, writer.IDLE_S),
-    ("ledger.md", "for at most 5 seconds", 5, ledger.CLOSE_S),
+    ("ledger.md", "for at most 5 seconds", 5, writer.CLOSE_S),
     ("ledger.md", "some 10 seconds after they ended", 10, audit.CHECKS_OF_LAG * audit.BETWEEN_S),
     ("ledger.md", "some 500 calls at a time", 500, statements.PRUNE_BATCH),
     ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.INTERVAL_S),
     ("ledger.md", "for at most a twentieth of the time", 20, reconcile.IDLE_FACTOR),
-    ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.MAX_CHARACTERS),
+    ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, passages.MAX_PROMPT),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.MAX_CONTEXT),
     ("limits.md", "`pii` withholds at most 400 characters", 400, pii.LOOKBACK),
     ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),

@@ -18,13 +18,11 @@ import yaml
 
 from proxy.guards.kinds import language
 from proxy.guards.kinds.grounded import Grounded
-from proxy.guards.kinds.injection import Injection
-from proxy.guards.kinds.nsfw import Nsfw
+from proxy.guards.kinds.injection import OTHER_LANGUAGES, Injection, language_rules
 from proxy.guards.kinds.relevant import Relevant
 from proxy.guards.kinds.topic import Topic
-from proxy.guards.kinds.toxicity import Toxicity
-from proxy.guards.matching import word_overlap
-from proxy.guards.matching.injection_rules import english_rules, other_languages
+from proxy.guards.kinds.wordlist import Nsfw, Toxicity
+from proxy.guards.matching import english
 from proxy.types.guard import Detector
 from tools import boundary_quality, disguises, generated_texts, injection_data
 from tools.injection_data import Example, Source
@@ -283,7 +281,7 @@ def grounded() -> Iterator[str]:
         guard = Grounded(context["context"])
         for key, key_scores in scores.items():
             for text in context[key]:
-                sentences = word_overlap.sentences(text)
+                sentences = english.sentences(text)
                 key_scores.append(max(guard.judge(sentence)[1] for sentence in sentences))
     relevant: list[float] = []
     irrelevant: list[float] = []
@@ -328,11 +326,11 @@ def triples() -> Iterator[str]:
 
 def fingerprint() -> str:
     """Return a digest of the rules. The page contains the digest of the measured rules."""
-    rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in english_rules().rules]
+    rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in language_rules("en").rules]
     rules += [
         (rule.kind, rule.score, rule.pattern)
-        for language_rules in other_languages()
-        for rule in language_rules.rules
+        for language_set in map(language_rules, OTHER_LANGUAGES)
+        for rule in language_set.rules
     ]
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:16]
 

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from proxy.config.scalars import Section, descriptions_of
 from proxy.guards.guard_kind import NO_CONTEXT, GuardKind, MostCost
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.guards.text.members import SILENT_ANSWER
 from proxy.guards.text.walk import SILENT
 from proxy.policy.schema.guards import COMMON, GuardConfig

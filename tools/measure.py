@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.guards.guard_kind import NO_CONTEXT, MostCost
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.guards.text.normalize import variants
 from proxy.types.guard import Detector, is_detector
 

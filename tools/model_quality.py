@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.guards.kinds.nli import EntailmentModel
+from proxy.guards.kinds.grounded import EntailmentModel
 from proxy.guards.services.judge import GROUNDED, Judge
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.guards.services.wire import BadAnswer, Unsure
@@ -93,7 +93,7 @@ def judge_score(url: str, model: str) -> Score:
     judge = Judge(
         name="judge",
         stage="output",
-        deployment="judge",
+        asked_deployment="judge",
         rule=GROUNDED,
         kind="unsupported",
         threshold=0.5,

@@ -12,7 +12,7 @@ import io
 from collections import defaultdict
 from pathlib import Path
 
-from proxy.guards.matching.wordlist import WORDS_FILE
+from proxy.guards.kinds.wordlist import WORDS_FILE
 from tools.injection_data import member
 
 KINDS = {

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from structlog.typing import FilteringBoundLogger
 
 from proxy.call.record import Record, TraceIds
-from proxy.ledger import Ledger
+from proxy.ledger.writer import Ledger
 from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
 from proxy.telemetry.log import LogLevel

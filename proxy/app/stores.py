@@ -24,8 +24,9 @@ from proxy.cache.semantic import SemanticCache
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.cache.vector_index import VectorIndex
-from proxy.ledger import Ledger, budgets
+from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
+from proxy.ledger.writer import Ledger
 from proxy.limits import Limiter
 from proxy.limits.backfill import BackfillUnavailable, BudgetBackfill
 from proxy.limits.reconcile import Reconciler
@@ -129,7 +130,7 @@ async def _book(ledger: Ledger, counters: CounterStore) -> None:
         for name in names:
             loop.call_soon_threadsafe(bills.put_nowait, name)
 
-    ledger.on_bills(put)
+    ledger.on_bills = put
     while True:
         await counters.book(await bills.get())
 

@@ -7,7 +7,7 @@ it, ``semantic`` also finds responses to similar prompts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
@@ -60,15 +60,10 @@ class AnswerCache:
         if lookup is None:
             await forward(client)
         else:
-            cache_call = CacheCall(
-                lookup=lookup,
-                flights=self._flights,
-                record=record,
-                client=client,
-                forward=forward,
-                turns=self.turns,
-            )
-            await cache_call.run()
+            flights, turns = self._flights, self.turns
+            await CacheCall(
+                lookup, flights, record, client=client, forward=forward, turns=turns
+            ).run()
 
     async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
@@ -76,29 +71,21 @@ class AnswerCache:
         if rule is None or backend is None or len(plan.model_calls) != 1:
             return None
         control = read_cache_control(call.head.headers)
-        if control.bypasses_cache and not plan.may_refresh:
+        if not plan.may_refresh and (control.no_cache or control.max_age is not None):
             # A refresh costs money, so it requires a permission.
             record.warn([REFRESH_IGNORED])
-            control = control.without_refresh()
+            control = replace(control, no_cache=False, max_age=None)
         if control.no_cache and not control.keep:
             return None
 
         async def key_of(call: Call) -> bytes:
-            scope, namespace = plan.key, control.namespace
-            compute = partial(
-                digest, backend.secret, call, scope=scope, plan=plan, rule=rule, namespace=namespace
-            )
+            compute = partial(digest, backend.secret, call, plan, rule, control.namespace)
             return await self.offload.run(call.size, compute, call.scheduling_key)
 
         semantic = None
         if self.semantic is not None and rule.semantic is not None and control.keep:
             semantic = SemanticLookup(
-                cache=self.semantic,
-                rule=rule,
-                semantic=rule.semantic,
-                plan=plan,
-                call=call,
-                key_of=key_of,
+                self.semantic, rule, rule.semantic, plan=plan, call=call, key_of=key_of
             )
         return CacheLookup(
             plan=plan,

@@ -66,13 +66,6 @@ class CacheLookup:
     offload: Offload = Offload()
 
     @property
-    def flight_id(self) -> object:
-        """Identity of the flight that this call may share: the same store, key, response form,
-        timeout and use of the cache."""
-        call = self.call
-        return self.rule.store, self.key, call.stream, call.timeout_s, self.control.no_cache
-
-    @property
     def echoed(self) -> Call | None:
         """The call if its response repeats its request, otherwise None."""
         return self.call if self.call.head.endpoint in ECHOING else None
@@ -115,15 +108,10 @@ class CacheLookup:
 
     async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
         caller, size = self.call.scheduling_key, len(value) * RATIO
-        if size <= LARGE_BYTES:
-            text = inflate(key, value, self.rule.max_bytes)
-        else:
-            decompress = partial(inflate, key, value, self.rule.max_bytes)
-            text = await self.offload.run(size, decompress, caller)
+        decompress = partial(inflate, key, value, self.rule.max_bytes)
+        text = await self.offload.run(size, decompress, caller)
         if text is None:
             return None
-        if len(text) <= LARGE_BYTES:
-            return parse(text, self.call)
         return await self.offload.run(len(text), partial(parse, text, self.call), caller)
 
     def _age(self, answer: CachedAnswer) -> float:
@@ -182,26 +170,25 @@ class CacheCall:
     _upstream_failures: int = 0
 
     async def run(self) -> None:
-        if not self.lookup.control.keep:
-            await self._run_unshared()
+        if not self.lookup.control.keep:  # the response must be neither stored nor shared
+            answer = await self.lookup.find(self.record)
+            if answer is not None and self.lookup.is_acceptable(answer):
+                await self._replay(answer)
+            else:
+                self.record.cache = "miss"
+                await self.forward(self.client)
             return
         is_served = False
         while not is_served:
-            flight_id = self.lookup.flight_id
+            lookup, call = self.lookup, self.lookup.call
+            # Calls share a flight for the same store, key, response form, timeout and cache use.
+            form = call.stream, call.timeout_s, lookup.control.no_cache
+            flight_id = lookup.rule.store, lookup.key, *form
             flight = self.flights.get(flight_id)
             if flight is not None and flight.is_joinable:
                 is_served = await self._join(flight)
             else:
                 is_served = await self._lead(flight_id)
-
-    async def _run_unshared(self) -> None:
-        """Serve a call whose response must be neither stored nor shared."""
-        answer = await self.lookup.find(self.record)
-        if answer is not None and self.lookup.is_acceptable(answer):
-            await self._replay(answer)
-        else:
-            self.record.cache = "miss"
-            await self.forward(self.client)
 
     async def _serve_cached(self, answer: CachedAnswer) -> bool:
         """Send a cached response. Return False, and refresh next time, if it is too old."""
@@ -307,7 +294,7 @@ class Fill:
     _store_error: Exception | None = None
 
     async def __aenter__(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._fill())
+        self._task = asyncio.get_running_loop().create_task(self._fetch())
 
     async def __aexit__(self, *exc_info: object) -> None:
         task = self._task
@@ -322,7 +309,7 @@ class Fill:
         if self._store_error is not None:
             raise self._store_error from None
 
-    async def _fill(self) -> None:
+    async def _fetch(self) -> None:
         try:
             await self.forward(self)
         except ProxyError as error:

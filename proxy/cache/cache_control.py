@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 
 from proxy.dialects import request_headers
 from proxy.runtime.frozen import frozen
@@ -23,14 +22,6 @@ class CacheControl:
     keep: bool = True
     max_age: float | None = None
     namespace: str = ""
-    bypasses_cache: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bypasses_cache", self.no_cache or self.max_age is not None)
-
-    def without_refresh(self) -> CacheControl:
-        """Return the directives for a client that may not bypass cached responses."""
-        return replace(self, no_cache=False, max_age=None)
 
 
 DEFAULT = CacheControl()
@@ -50,7 +41,9 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     if _HEADERS.isdisjoint(headers):
         return DEFAULT
     words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
-    is_disabled = request_headers.flag(_SKIP, headers) or not _is_enabled(headers)
+    is_disabled = request_headers.flag(_SKIP, headers)
+    if headers.get(_ENABLED, "").strip():
+        is_disabled |= not request_headers.flag(_ENABLED, headers)
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
         no_cache=is_disabled or "no-cache" in words or request_headers.flag(_REFRESH, headers),
@@ -58,10 +51,6 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),
     )
-
-
-def _is_enabled(headers: Mapping[str, str]) -> bool:
-    return not headers.get(_ENABLED, "").strip() or request_headers.flag(_ENABLED, headers)
 
 
 def _max_age(word: str) -> float | None:

@@ -78,15 +78,8 @@ def dump(
     pairs = zip(TOKEN_TYPES, metadata.tokens.counts(), strict=True)
     counts = {name: count for name, count in pairs if count}
     counts |= metadata.tokens.extra_counts()
-    head = [
-        metadata.ended_at,
-        metadata.streamed,
-        metadata.upstream,
-        metadata.model,
-        counts,
-        metadata.family,
-    ]
-    text = b"\n".join((orjson.dumps(head), *lines))
+    origin = metadata.ended_at, metadata.streamed, metadata.upstream, metadata.model
+    text = b"\n".join((orjson.dumps([*origin, counts, metadata.family]), *lines))
     if skip_short and len(text) <= SHORT_BYTES:
         return b"".join((PLAIN_VERSION, key, text))
     compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)

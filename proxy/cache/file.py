@@ -137,12 +137,3 @@ def remove_log(path: Path) -> None:
     """Remove the write-ahead log of a deleted file, which SQLite would apply to a new one."""
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file, None if it does not exist."""
-    try:
-        about = path.stat()
-    except FileNotFoundError:
-        return None
-    return about.st_dev, about.st_ino

@@ -74,7 +74,9 @@ class Flight:
         self.frames.append(frame)
         self.is_complete = frame.last
         self.notify()
-        while self.is_oversize and not self.is_complete and self._lagging():
+        while self.is_oversize and not self.is_complete:
+            if all(listener.position >= self._end for listener in self.listeners):
+                break
             await self.wait_for_change()
         if self.is_oversize and not self.is_complete:
             self.base = self._end
@@ -88,9 +90,6 @@ class Flight:
             must_wake = not listener.deliver(frame, position) or must_wake
         if must_wake:
             self.notify()
-
-    def _lagging(self) -> bool:
-        return any(listener.position < self._end for listener in self.listeners)
 
     def close(self, error: ProxyError | None = None) -> None:
         """End the flight. Without a last frame, listeners get ``error``."""

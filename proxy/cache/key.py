@@ -18,7 +18,7 @@ from proxy.dialects.wire.large_json import write_pieces
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
 from proxy.runtime.offload import LARGE_BYTES
-from proxy.types import CacheRule, Call, Json, ModelCall, ParameterOverrides, Plan, Target
+from proxy.types import CacheRule, Call, ModelCall, ParameterOverrides, Plan, Target
 
 BYTES = 32
 TRANSPORT = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
@@ -34,16 +34,17 @@ def derive_secret(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=BYTES, person=b"headrace cache").digest()
 
 
-def digest(
-    secret: bytes, call: Call, *, scope: str, plan: Plan, rule: CacheRule, namespace: str
-) -> bytes:
+def digest(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: str) -> bytes:
     """Return the key of a call, ``BYTES`` long.
 
-    ``scope`` separates responses of different callers; ``namespace`` is the client's. ``secret``
-    has at most 64 bytes.
+    The plan's key separates responses of different callers; ``namespace`` is the client's.
+    ``secret`` has at most 64 bytes.
     """
-    prefix = _prefix(scope, plan, call, rule, namespace)
-    request = _request_fields(call.body, by_user=rule.by_user)
+    prefix = _prefix(plan, call, rule, namespace)
+    # Sorted by name, but not within a field, where order may matter to a model. The list is flat,
+    # because a body may already have the greatest depth that can be encoded.
+    names = call.body.keys() - (TRANSPORT if rule.by_user else TRANSPORT_AND_CALLER)
+    request = [part for name in sorted(names) for part in (name, call.body[name])]
     if call.state_ref is not None:  # the provider adds it to the request
         request = [*request, PREVIOUS, call.state_ref.client_id]
     if call.item_ids:
@@ -61,7 +62,7 @@ def digest(
     return hasher.digest()
 
 
-def _prefix(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
+def _prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
     """Return everything but the request as the begin of a JSON list. It is cached in the plan
     unless it depends on the call."""
     head = call.head
@@ -69,11 +70,11 @@ def _prefix(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str)
     if call.stream and head.endpoint in DIALECTS[head.dialect].families:
         form += ", streamed"  # these streams have events without a counterpart in a body
     form_key = head.dialect, form  # the meaning of a field depends on the dialect
-    is_shared = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
+    is_shared = rule is plan.cache and not rule.by_user and not namespace
     prefix = plan.cache_key_prefixes.get(form_key) if is_shared else None
     if prefix is None:
         parts = [
-            scope,
+            plan.key,
             plan.deployment,
             [rule.namespace, ascii(namespace)],
             form_key,
@@ -85,14 +86,6 @@ def _prefix(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str)
         if is_shared:
             plan.cache_key_prefixes[form_key] = prefix
     return prefix
-
-
-def _request_fields(body: Json, *, by_user: bool) -> list[Any]:
-    """Return the fields sorted by name, but not within a field, where order may matter to a
-    model. The list is flat, because a body may already have the greatest depth that can be
-    encoded."""
-    names = body.keys() - (TRANSPORT if by_user else TRANSPORT_AND_CALLER)
-    return [part for name in sorted(names) for part in (name, body[name])]
 
 
 def _model_call(model_call: ModelCall) -> list[Any]:

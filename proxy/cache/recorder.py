@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from proxy.dialects.families import FAMILIES, client_family
@@ -141,9 +140,8 @@ def _documents(encoded: bytes) -> list[bytes]:
 
 def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
     """Return the recorder of a response to a call."""
-    writer = partial(_native_writer, call, is_whole=not head.streamed)
-    return AnswerRecorder(rule, expected, client_family(call), writer, streamed=head.streamed)
 
+    def open_writer(family: FamilyName) -> FamilyWriter:
+        return FAMILIES[family].writer(WriteOptions(call, not head.streamed, nobody, complete=True))
 
-def _native_writer(call: Call, family: FamilyName, *, is_whole: bool) -> FamilyWriter:
-    return FAMILIES[family].writer(WriteOptions(call, is_whole, nobody, complete=True))
+    return AnswerRecorder(rule, expected, client_family(call), open_writer, streamed=head.streamed)

@@ -60,7 +60,10 @@ class SemanticLookup:
         search = partial(self._search, prompt, record, take)
         if self.semantic.mode == "serve":
             return await search()
-        await record.run_in_background(search, self._fail)
+        on_lookup = self.cache.on_lookup
+        await record.run_in_background(
+            search, lambda reason: on_lookup("busy" if reason == "busy" else "failed")
+        )
         return None
 
     def keep(self, key: bytes) -> None:
@@ -74,7 +77,9 @@ class SemanticLookup:
         vector = await self._embed(prompt, record)
         if vector is None:
             return None
-        call_of_space = replace(self.call, body=_without_prompt(self.call.body))
+        *earlier, message = self.call.body["messages"]
+        body = {**self.call.body, "messages": [*earlier, {**message, "content": None}]}
+        call_of_space = replace(self.call, body=body)
         self._space = self.rule.store, self.semantic.embeddings, await self.key_of(call_of_space)
         for match in self.cache.index.find(self._space, vector, self.semantic.threshold):
             answer = await take(match)
@@ -110,9 +115,6 @@ class SemanticLookup:
         if self._key is not None and self._vector is not None:
             self.cache.index.add(self._space, self._key, self._vector)
 
-    def _fail(self, reason: str) -> None:
-        self.cache.on_lookup("busy" if reason == "busy" else "failed")
-
     def _is_eligible(self, record: Record) -> bool:
         """Return True if the call uses no tools, asks for little variation, and no guard has a
         finding in its prompt."""
@@ -140,11 +142,6 @@ def prompt_of(body: Json) -> str | None:
     return (
         text if all(message.get("role") in ("system", "developer") for message in earlier) else None
     )
-
-
-def _without_prompt(body: Json) -> Json:
-    *earlier, prompt = body["messages"]
-    return {**body, "messages": [*earlier, {**prompt, "content": None}]}
 
 
 def _temperature(plan: Plan, body: Json) -> float:

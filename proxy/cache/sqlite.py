@@ -15,6 +15,7 @@ from typing import Self
 
 from proxy.cache import file as files
 from proxy.cache.store import StoreEvents
+from proxy.runtime.spool import file_identity
 
 ROW_BYTES = 400  # key, index entries and unused page space of a row
 MAX_PENDING_BYTES = 16 * 1024 * 1024
@@ -215,23 +216,23 @@ class Sqlite:
 
     def _is_in_place(self) -> bool:
         """Return True if the path still has the file that the writer has open."""
-        return self._identity is not None and self._identity == files.identity(self._file)
+        return self._identity is not None and self._identity == file_identity(self._file)
 
     def _open(self) -> None:
         """Open the file. Replace an unreadable one unless another process has replaced it."""
-        identity = files.identity(self._file)
+        identity = file_identity(self._file)
         try:
             self._writer.database = files.open_file(self._file)
         except files.UnreadableFile as error:
             self._move_damaged(identity, str(error))
             self._writer.database = files.open_file(self._file)
-        self._identity = files.identity(self._file)
+        self._identity = file_identity(self._file)
 
     def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
         self._writer.close()
         identity, self._identity = self._identity, None  # until a file is open
-        if files.identity(self._file) is not None:
+        if file_identity(self._file) is not None:
             self._move_damaged(identity, "damaged")
         elif identity is not None:
             files.remove_log(self._file)
@@ -240,7 +241,7 @@ class Sqlite:
         self._damaged = False
 
     def _move_damaged(self, identity: tuple[int, int] | None, reason: str) -> None:
-        if files.identity(self._file) == identity:
+        if file_identity(self._file) == identity:
             self._replaced(reason, files.move_damaged(self._file))
 
     def _open_reader(self) -> None:

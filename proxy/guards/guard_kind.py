@@ -53,6 +53,7 @@ class ByContext(Generic[D_co]):
 
     about: Callable[[PromptContext], D_co | None]
     lookback: int | None = None
+    asked_deployment: str | None = None  # deployment of the model that detectors ask
 
 
 @frozen

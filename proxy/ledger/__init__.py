@@ -1,26 +1,22 @@
-"""Ledger: exactly one row per call and one per attempt. It never raises and never waits."""
+"""Ledger: exactly one row per call and one per attempt."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar
 
-from proxy.call.record import Record
 from proxy.ledger import call_counters
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.crashes import Crash
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
-from proxy.ledger.rows import entry_of
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
-from proxy.ledger.writer import Writer
+from proxy.ledger.writer import Ledger
 from proxy.ports import EventLog
 from proxy.settings import LedgerAt
 
-CLOSE_S = 5.0
 DAY_MS = 86_400_000
 OpenStore = Callable[
     [Path, ProcessRun, Callable[[Crash], None], Callable[[Path | None], None]], LedgerStore
@@ -30,54 +26,6 @@ STORES: Mapping[str, OpenStore] = {
     "sqlite": SqliteStore,
     "jsonl": lambda path, run, on_crash, on_new_file: JsonlStore(path, run.name),
 }
-
-
-class Ledger:
-    """Sink that passes the summaries of calls to the thread of its writer."""
-
-    name: ClassVar[str] = "ledger"
-
-    def __init__(
-        self, run: str, store: LedgerStore, writer: Writer, counters: CallCounters
-    ) -> None:
-        self.run = run
-        self._store = store
-        self._writer = writer
-        self._counters = counters
-        self._seq = 0
-
-    @property
-    def dead_runs(self) -> frozenset[str]:
-        """Names of the runs that were found dead when the ledger opened."""
-        return self._store.dead
-
-    def on_bills(self, callback: Callable[[Sequence[str]], None]) -> None:
-        """Call ``callback``, also in the ledger's thread, with the names of bills whose rows are
-        written or dropped."""
-        self._writer.on_bills = callback
-
-    @property
-    def waiting(self) -> int:
-        """Calls that are not written yet."""
-        return self._writer.waiting
-
-    def begin(self, record: Record) -> None:
-        self._counters.begin()
-
-    def count_end(self, record: Record) -> None:
-        if record.reported:
-            self._counters.end()
-        else:
-            self._counters.forget()
-
-    def end(self, record: Record) -> None:
-        if record.reported:
-            self._seq += 1
-            self._writer.put(entry_of(self._seq, record))
-
-    def close(self) -> None:
-        """Write the waiting calls, for at most ``CLOSE_S`` seconds. Blocks."""
-        self._writer.close(CLOSE_S)
 
 
 def open_ledger(
@@ -134,8 +82,7 @@ def open_ledger(
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
     refused = RefusedRows(refused_path(location.path), run.name)
-    writer = Writer(store, refused, counters, dropped, failed, log)
-    return Ledger(run.name, store, writer, counters)
+    return Ledger(store, refused, counters, dropped, failed, log)
 
 
 def now_ms() -> int:

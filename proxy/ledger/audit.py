@@ -24,6 +24,9 @@ from proxy.runtime.frozen import frozen
 MAX_SHOWN = 5
 CHECKS_OF_LAG = 40  # before a ledger that is behind its proxy is a violation
 BETWEEN_S = 0.25
+MARKED_CRASHES = (
+    "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"
+)
 
 # A sum is unknown if one of its parts is, as in the row of the call.
 CHECKS: dict[str, str] = {
@@ -165,7 +168,10 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             "SELECT (SELECT COUNT(*) FROM calls), (SELECT COUNT(*) FROM attempts), "
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
-        marked = tuple(_marked_crashes(file))
+        marked = [
+            Crash(run=run, unwritten=unwritten, running=running, exact=bool(exact))
+            for run, unwritten, running, exact in file.execute(MARKED_CRASHES)
+        ]
         dead = tuple(dict(crashes(file, folder, position)).values())
         violations = tuple(_violations(file))
         pruned_calls, pruned_nano_usd = file.execute(
@@ -214,14 +220,6 @@ def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
     with reading(path) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())
-
-
-def _marked_crashes(file: sqlite3.Connection) -> Iterator[Crash]:
-    rows = file.execute(
-        "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"
-    )
-    for run, unwritten, running, exact in rows:
-        yield Crash(run=run, unwritten=unwritten, running=running, exact=bool(exact))
 
 
 def _violations(file: sqlite3.Connection) -> Iterator[str]:

@@ -125,12 +125,12 @@ class RefusedRows:
 
     def __init__(self, path: Path, run: str) -> None:
         self.path = path
-        self._run = run
+        self.run = run
 
     def add(self, reason: str, rows: Rows) -> None:
         """Write the rows of a call. Raises ``Unwritten``, or ``Unusable`` if no retry can help."""
         line = {
-            "run": self._run,
+            "run": self.run,
             "reason": reason,
             "call": dict(zip(CALL, rows.calls[0], strict=True)),
             "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in rows.attempts],

@@ -79,11 +79,12 @@ def table(report: SpendingReport) -> str:
     rows = [heads, *body, total_row]
     widths = [max(len(row[n]) for row in rows) for n in range(len(heads))]
     bars = ["", *_bars(report.lines), ""]
-    lines = (
-        f"{_aligned(row, widths, len(report.by))}  {bar}".rstrip()
-        for row, bar in zip(rows, bars, strict=True)
-    )
-    return "\n".join([f"{report.start:%Y-%m-%d %H:%M} to {report.end:%Y-%m-%d %H:%M} UTC", *lines])
+    lines = [f"{report.start:%Y-%m-%d %H:%M} to {report.end:%Y-%m-%d %H:%M} UTC"]
+    for row, bar in zip(rows, bars, strict=True):
+        names = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        values = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join([*names[: len(report.by)], *values[len(report.by) :], bar]).rstrip())
+    return "\n".join(lines)
 
 
 def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
@@ -95,11 +96,6 @@ def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
         f"{attempts:,}",
         *("-" if part is None else f"{part:.1%}" for part in shares),
     ]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], names: int) -> str:
-    cells = zip(row, widths, range(len(row)), strict=True)
-    return "  ".join(c.ljust(width) if n < names else c.rjust(width) for c, width, n in cells)
 
 
 def _bars(lines: Sequence[SpendingLine]) -> Iterator[str]:

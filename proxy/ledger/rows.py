@@ -6,7 +6,7 @@ Texts of clients are bounded and printable. Rows contain no prompt, no response 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
@@ -15,8 +15,6 @@ import orjson
 
 from proxy.call.attempts import BilledAttempt, CacheSavings
 from proxy.call.facts import CallSummary
-from proxy.call.record import Record
-from proxy.call.summary import summarize
 from proxy.errors.words import word
 from proxy.money.usage import TOKEN_TYPES
 from proxy.types import EPOCH
@@ -69,20 +67,10 @@ class CallEntry(NamedTuple):
     facts: CallSummary
 
 
-def entry_of(seq: int, record: Record) -> CallEntry:
-    """Return the entry of a finished call, without its body."""
-    return CallEntry(seq, summarize(record))
-
-
-def bills_of(entry: CallEntry) -> list[str]:
-    """Return the names of a call's bills, which its rows do not contain."""
-    return [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
-
-
 def rows_of(entry: CallEntry) -> Rows:
     """Return the rows of a call. Attempts are in the order of their start."""
     seq, facts = entry
-    started_ms = (facts.started_at - EPOCH) // MILLISECOND
+    started_ms = to_ms(facts.started_at)
     attempts = [
         _attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)
     ]
@@ -94,6 +82,11 @@ def rows_of(entry: CallEntry) -> Rows:
     ]
     calls = [_call_row(seq, facts, started_ms, attempts, charges)]
     return Rows(calls=calls, attempts=attempts, charges=charges)
+
+
+def to_ms(moment: datetime) -> int:
+    """Return a moment in milliseconds of UTC."""
+    return (moment - EPOCH) // MILLISECOND
 
 
 def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:

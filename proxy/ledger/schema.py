@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
@@ -157,10 +156,6 @@ CREATE TABLE charged_since (
   since_ms INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-FIRST_CHARGES = """
-SELECT b.name AS name, MIN(c.started_ms) AS since_ms
-FROM budgets b JOIN charges c ON c.budget = b.id GROUP BY b.name
-"""
 
 LOSS = """
 CASE money WHEN 'retried' THEN 'retry' WHEN 'blocked' THEN 'guard' WHEN 'abandoned' THEN
@@ -205,7 +200,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
         "ALTER TABLE runs ADD COLUMN charges INTEGER NOT NULL DEFAULT 0",
     ),
-    (CHARGED_SINCE, f"INSERT INTO charged_since {FIRST_CHARGES}"),
+    (
+        CHARGED_SINCE,
+        "INSERT INTO charged_since SELECT b.name, MIN(c.started_ms) "
+        "FROM budgets b JOIN charges c ON c.budget = b.id GROUP BY b.name",
+    ),
     (
         "ALTER TABLE attempts ADD COLUMN cache_write_1h_tokens INTEGER",
         "ALTER TABLE attempts ADD COLUMN web_searches INTEGER",
@@ -223,49 +222,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-NO_BUDGETS = (
-    "CREATE TEMP VIEW budgets AS SELECT 0 AS id, '' AS name, '' AS scope WHERE 0",
-    "CREATE TEMP VIEW charges AS SELECT 0 AS run, 0 AS seq, 0 AS budget, 0 AS started_ms, "
-    "0 AS cost_nano_usd WHERE 0",
-)
-
-
-def views(version: int) -> Iterator[str]:
-    """Yield views with the current columns for a ledger of an earlier version that is only read."""
-    if version < 5:
-        yield from NO_BUDGETS
-    if version < 6:
-        yield f"CREATE TEMP VIEW charged_since AS {FIRST_CHARGES}"
-    for table in ("runs", "calls", "attempts"):
-        added = [columns for name, columns in _added_since(version) if name == table]
-        if added:
-            listed = ", ".join(["*", *added])
-            yield f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}"  # noqa: S608
-
-
-ADDED = (
-    (2, "runs", "0 AS pruned, 0 AS pruned_nano_usd"),
-    (3, "attempts", f"{LOSS} AS loss"),
-    (5, "runs", "0 AS charges"),
-    (7, "attempts", "NULL AS cache_write_1h_tokens, NULL AS web_searches"),
-    (8, "attempts", "NULL AS response_id"),
-    (9, "attempts", "NULL AS upstream_error_cause, NULL AS upstream_error_text"),
-    (10, "calls", "NULL AS charge_count, NULL AS charged_nano_usd, NULL AS charges_checksum"),
-)
-"""Columns that later migrations added, by their number."""
-
-
-def _added_since(version: int) -> Iterator[tuple[str, str]]:
-    """Yield by table the columns that a version lacks."""
-    if version < 4:
-        for table, column in MONEY:
-            if column != "pruned" or version > 1:
-                yield table, f"{column}_micro_usd * 1000 AS {column}_nano_usd"
-    for version_added, table, columns in ADDED:
-        if version < version_added:
-            yield table, columns
-
-
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     """Migrate a ledger. Raises ``Unusable`` for any other file, and while another process writes
     it, whose counts are in ``folder``."""
@@ -277,14 +233,18 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     elif version < len(MIGRATIONS) or _is_narrow(file):
         _require_no_process(file, folder)
         _back_up(path, version)
-    applied = version or 0
-    for number, statements in enumerate(MIGRATIONS[applied:], applied + 1):
+    upgrade(file, version or 0)
+    file.execute("COMMIT")
+
+
+def upgrade(file: sqlite3.Connection, version: int) -> None:
+    """Apply the migrations after ``version``."""
+    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
         for statement in statements:
             file.execute(statement)
         file.execute("INSERT INTO migrations VALUES (?)", [number])
     if _is_narrow(file):
         _widen(file)
-    file.execute("COMMIT")
 
 
 def require_current(file: sqlite3.Connection) -> None:

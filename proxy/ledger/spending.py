@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from proxy.errors.words import quoted
+from proxy.ledger.rows import to_ms
 from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from proxy.runtime.frozen import frozen
-from proxy.types import EPOCH
 
-MILLISECOND = timedelta(milliseconds=1)
 COLUMNS = {
     "key": "c.key",
     "deployment": "c.deployment",
@@ -62,8 +62,7 @@ SUMS = (
 )
 
 
-@frozen
-class SpendingLine:
+class SpendingLine(NamedTuple):
     """Usage of a group, which has a value or None for each dimension.
 
     Cost is in nano-USD, None if no part of it has a known price. ``attempts`` counts the attempts
@@ -102,7 +101,7 @@ def read_spending(path: Path, by: Sequence[str], start: datetime, end: datetime)
     columns = [_column(name) for name in by]
     if end < start:
         raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
-    bounds = {"since": _ms(start), "until": _ms(end)}
+    bounds = {"since": to_ms(start), "until": to_ms(end)}
     tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
     with reading(path) as file:
         [total] = file.execute(_query(()), bounds)
@@ -116,8 +115,13 @@ def read_spending(path: Path, by: Sequence[str], start: datetime, end: datetime)
     if unknown:
         raise Unusable(f"no call in this ledger has the tag {quoted(unknown[0])}")
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
-    day = by.index("day") if "day" in by else None
-    lines.sort(key=lambda line: ((line.group[day] or "") if day is not None else "", *_rank(line)))
+
+    def rank(line: SpendingLine) -> tuple[str, int, int, tuple[str, ...]]:
+        values = tuple(value or "" for value in line.group)
+        day = values[by.index("day")] if "day" in by else ""
+        return day, -(line.cost or 0), -line.calls, values
+
+    lines.sort(key=rank)
     return SpendingReport(
         by=tuple(by), start=start, end=end, lines=tuple(lines), total=_line((), total)
     )
@@ -125,20 +129,11 @@ def read_spending(path: Path, by: Sequence[str], start: datetime, end: datetime)
 
 def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
     """Return a group. A sum is unknown only if none of its parts has a known price."""
-    *counted, losses, unknown = row
-    calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, unpriced, estimated = counted
-    return SpendingLine(
-        group=tuple(group),
-        calls=calls,
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
-        cost=None if unpriced and unpriced == attempts else cost,
-        lost_cost=None if unknown and unknown == losses else lost_cost,
-        saved=saved,
-        attempts=attempts,
-        unpriced=unpriced,
-        estimated=estimated,
-    )
+    *columns, losses, unknown = row
+    line = SpendingLine._make([tuple(group), *columns])
+    if line.unpriced and line.unpriced == line.attempts:
+        line = line._replace(cost=None)
+    return line._replace(lost_cost=None) if unknown and unknown == losses else line
 
 
 def _column(name: str) -> str:
@@ -161,11 +156,3 @@ def _query(columns: Sequence[str]) -> str:
         sums=", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMS),
         grouped=f"GROUP BY {names[:-2]}" if columns else "",
     )
-
-
-def _ms(moment: datetime) -> int:
-    return (moment - EPOCH) // MILLISECOND
-
-
-def _rank(line: SpendingLine) -> tuple[int, int, tuple[str, ...]]:
-    return -(line.cost or 0), -line.calls, tuple(value or "" for value in line.group)

@@ -16,10 +16,11 @@ from pathlib import Path
 from proxy.ledger import call_counters
 from proxy.ledger.crashes import Crash, Position, crashes, mark, read_position, write_position
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import migrate, read_version, require_current, views
+from proxy.ledger.schema import MIGRATIONS, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, insert, prune, prune_limit_ms
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
 from proxy.runtime.frozen import frozen
+from proxy.runtime.spool import file_identity
 
 WAIT_S = 0.5
 READ_WAIT_S = 5.0
@@ -107,8 +108,9 @@ class SqliteStore:
         with self._writing() as file:
             new_calls = insert(file, self._id, rows)
             self._update_run(file, counts, self._written + len(rows.calls), new_calls)
-            position = self._position(file)
-        write_position(self._path, position)
+            query = "SELECT written FROM runs WHERE id = ?"
+            [written] = file.execute(query, [self._id]).fetchone()
+        write_position(self._path, Position(self._run.name, written))
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
@@ -136,7 +138,7 @@ class SqliteStore:
     def _is_another(self) -> bool:
         """Return True if the path has another file than before, False if that is unknown."""
         try:
-            return self._file_identity != identity(self._path)
+            return self._file_identity != file_identity(self._path)
         except OSError:
             return False
 
@@ -144,7 +146,7 @@ class SqliteStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Run a transaction. After a failure the next one gets a new connection."""
         try:
-            if self._file is None or self._file_identity != identity(self._path):
+            if self._file is None or self._file_identity != file_identity(self._path):
                 self._file = self._opened()
             self._file.execute("BEGIN IMMEDIATE")
             require_current(self._file)
@@ -167,13 +169,13 @@ class SqliteStore:
 
     def _opened(self) -> sqlite3.Connection:
         """Open the file at the path. SQLite would continue to write to a moved or deleted one."""
-        file_identity, log = identity(self._path), None
-        is_another = self._file_identity is not None and self._file_identity != file_identity
-        self._disconnect()  # after `identity`: a freed inode number could be reused
-        if is_another and file_identity is None:
+        identity, log = file_identity(self._path), None
+        is_another = self._file_identity is not None and self._file_identity != identity
+        self._disconnect()  # after `file_identity`: a freed inode number could be reused
+        if is_another and identity is None:
             log = _preserve_log(self._path, self._run.now_ms())
         file = _connect(self._path, self._run.folder)
-        self._file_identity = identity(self._path)
+        self._file_identity = file_identity(self._path)
         if is_another:
             self._on_new_file(log)
         return file
@@ -210,10 +212,6 @@ class SqliteStore:
             },
         )
 
-    def _position(self, file: sqlite3.Connection) -> Position:
-        query = "SELECT written FROM runs WHERE id = ?"
-        return Position(self._run.name, file.execute(query, [self._id]).fetchone()[0])
-
     def _disconnect(self) -> None:
         if self._file is not None:
             with suppress(sqlite3.Error):
@@ -221,21 +219,12 @@ class SqliteStore:
             self._file = None
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file, None if it does not exist."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 def _preserve_log(path: Path, now_ms: int) -> Path | None:
     """Rename the write-ahead log of a moved or deleted file. It has the last rows, and SQLite would
     delete it. Return its new path, if there is one."""
     log = Path(f"{path}-wal")
     Path(f"{path}-shm").unlink(missing_ok=True)
-    if identity(log) is None or not log.stat().st_size:
+    if file_identity(log) is None or not log.stat().st_size:
         return None
     return log.replace(f"{path}.{now_ms}-wal")
 
@@ -246,11 +235,7 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
     file = sqlite3.connect(
-        path,
-        timeout=WAIT_S,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=16,
+        path, timeout=WAIT_S, isolation_level=None, check_same_thread=False, cached_statements=16
     )
     try:
         file.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
@@ -303,24 +288,32 @@ def to_ledger_error(error: sqlite3.Error) -> Unwritten:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading in one transaction, while a proxy may write it.
 
-    Views give a ledger of an earlier version the current columns. Raises ``Unusable``, also for
-    errors while it is read.
+    Of a ledger of an earlier version, a temporary copy is migrated and read. Raises ``Unusable``,
+    also for errors while it is read.
     """
+    address = f"{path.absolute().as_uri()}?mode=ro"
     try:
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        file = sqlite3.connect(address, uri=True, timeout=READ_WAIT_S, isolation_level=None)
-        try:
-            file.row_factory = sqlite3.Row
-            file.execute("BEGIN")
-            version = read_version(file)
-            if version is None:
-                raise Unusable("the file is not a Headrace ledger")
-            for view in views(version):
-                file.execute(view)
-            yield file
-        finally:
-            file.close()
+        with (
+            closing(sqlite3.connect(address, READ_WAIT_S, uri=True, isolation_level=None)) as file,
+            closing(sqlite3.connect("", isolation_level=None)) as copy,
+        ):
+            current = _current(file, copy)
+            current.row_factory = sqlite3.Row
+            yield current
     except sqlite3.Error as error:
         raise Unusable(f"{path} cannot be read: {to_ledger_error(error).reason}") from None
     except Unusable as error:
         raise Unusable(f"{path} cannot be read: {error.reason}") from None
+
+
+def _current(file: sqlite3.Connection, copy: sqlite3.Connection) -> sqlite3.Connection:
+    """Return a ledger, or its migrated copy if an earlier version has written it."""
+    file.execute("BEGIN")
+    version = read_version(file)
+    if version is None:
+        raise Unusable("the file is not a Headrace ledger")
+    if version == len(MIGRATIONS):
+        return file
+    file.backup(copy)
+    upgrade(copy, version)
+    return copy

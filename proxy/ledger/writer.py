@@ -1,4 +1,4 @@
-"""Writes rows to the store, in the thread of a spool.
+"""Sink that writes the rows of calls to a store, in the thread of a spool.
 
 A failed batch is retried without limit. A row that the store refuses is set aside, so that the rows
 after it are written.
@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import ClassVar
 
+from proxy.call.record import Record
+from proxy.call.summary import summarize
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import RefusedRows
-from proxy.ledger.rows import CallEntry, Rows, bills_of, joined, rows_of
+from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 from proxy.ports import EventLog
 from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 
+CLOSE_S = 5.0
 MAX_CALLS = 10_000
 SLICE = 32  # calls in a transaction: 2 ms of work
 MAX_SLICED = MAX_CALLS // 10  # waiting calls up to which batches are sliced
@@ -28,14 +32,15 @@ BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
 )
 
 
-class Writer:
-    """Writes entries in batches. ``put`` never waits.
+class Ledger:
+    """Writes the summaries of calls in batches. ``begin`` and ``end`` never wait or raise.
 
-    ``dropped`` gets the reason and the number of calls without a row, ``failed`` each unexpected
-    exception. ``on_bills`` gets the names of bills whose rows are written, set aside or dropped, in
-    the thread or by ``put``.
+    ``run`` names this process. ``dropped`` gets the reason and the number of calls without a row,
+    ``failed`` each unexpected exception. ``on_bills`` gets the names of bills whose rows are
+    written, set aside or dropped, in the thread or by ``put``.
     """
 
+    name: ClassVar[str] = "ledger"
     on_bills: Callable[[Sequence[str]], None]
 
     def __init__(
@@ -47,6 +52,8 @@ class Writer:
         failed: Callable[[Exception], None],
         log: EventLog,
     ) -> None:
+        self.run = refused.run
+        self._seq = 0
         self._store = store
         self._refused = refused
         self._counters = counters
@@ -59,6 +66,25 @@ class Writer:
         self.on_bills = lambda names: None
         self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune, self._finish)
 
+    @property
+    def dead_runs(self) -> frozenset[str]:
+        """Names of the runs that were found dead when the ledger opened."""
+        return self._store.dead
+
+    def begin(self, record: Record) -> None:
+        self._counters.begin()
+
+    def count_end(self, record: Record) -> None:
+        if record.reported:
+            self._counters.end()
+        else:
+            self._counters.forget()
+
+    def end(self, record: Record) -> None:
+        if record.reported:
+            self._seq += 1
+            self.put(CallEntry(self._seq, summarize(record)))
+
     def put(self, entry: CallEntry) -> None:
         """Queue a call, or drop it if the queue is full."""
         if not self._spool.put(entry):
@@ -67,7 +93,8 @@ class Writer:
     def _report_bills(self, entries: Sequence[CallEntry]) -> None:
         for entry in entries:
             try:
-                if bills := bills_of(entry):
+                names = [billed.attempt.bill_name for billed in entry.facts.attempts]
+                if bills := [name for name in names if name]:
                     self.on_bills(bills)
             except Exception as error:  # noqa: BLE001  # other rows must be written
                 self._failed(error)
@@ -77,10 +104,10 @@ class Writer:
         """Calls that are not written yet."""
         return self._spool.waiting
 
-    def close(self, timeout: float) -> None:
-        """Write the waiting calls, for at most ``timeout`` seconds, and count the others as
-        dropped. A write in progress may still succeed. The next process counts them too."""
-        self._spool.close(timeout)
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Write the waiting calls, for at most ``timeout_s`` seconds, and count the others as
+        dropped. A write in progress may still succeed. The next process counts them too. Blocks."""
+        self._spool.close(timeout_s)
         self._counters.close(settled=self._is_settled)
 
     def _finish(self) -> None:
@@ -95,7 +122,12 @@ class Writer:
             if self._spool.given_up:
                 break
             part = batch[start : start + size]
-            rows = self._build(part)
+            rows: list[Rows] = []
+            for entry in part:
+                try:
+                    rows.append(rows_of(entry))
+                except Exception as error:  # noqa: BLE001  # other rows must be written
+                    self._failed(error)
             self._write_rows(rows)
             if not self._spool.given_up:
                 self._spool.drop("invalid", len(part) - len(rows))
@@ -150,21 +182,15 @@ class Writer:
             self._log.warning("ledger.unpruned", reason=failure.reason)
         return GATHER_S if has_more else IDLE_S
 
-    def _build(self, entries: list[CallEntry]) -> list[Rows]:
-        rows: list[Rows] = []
-        for entry in entries:
-            try:
-                rows.append(rows_of(entry))
-            except Exception as error:  # noqa: BLE001  # other rows must be written
-                self._failed(error)
-        return rows
-
     def _retry(self, step: Callable[[Counts], None]) -> bool:
         """Retry a step until it succeeds. Return False when the time to stop is over. Raises errors
         that no retry can help."""
         while not self._spool.given_up:
             try:
-                step(self._counts())
+                # The dropped calls first: a call is counted as ended before it can be dropped.
+                dropped = self._spool.lost
+                ended, started = self._counters.ended, self._counters.started
+                step(Counts(started, ended, dropped, failures=self._failures))
             except RowsRefused:
                 self._failures += 1
                 raise
@@ -180,11 +206,3 @@ class Writer:
                     self._log.info("ledger.mended", failures=self._failures)
                 return True
         return False
-
-    def _counts(self) -> Counts:
-        """Read the dropped calls first: a call is counted as ended before it can be dropped."""
-        dropped = self._spool.lost
-        ended = self._counters.ended
-        return Counts(
-            started=self._counters.started, ended=ended, dropped=dropped, failures=self._failures
-        )

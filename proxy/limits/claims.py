@@ -7,7 +7,7 @@ target with a known price. Settlement returns what was not used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
@@ -16,19 +16,12 @@ from proxy.dialects.requests.upstream_request import parameters, translate_reque
 from proxy.errors import InvalidField
 from proxy.fields.token_bounds import answers_of, max_reasoning_tokens
 from proxy.limits.kinds.usd import highest_cost
-from proxy.money.estimate import (
-    NO_ESTIMATES,
-    NOTHING_HIDDEN,
-    HiddenOutput,
-    estimate_quarters,
-    to_tokens,
-)
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_quarters, to_tokens
 from proxy.money.usage import price_on
 from proxy.types import (
     UNBILLED,
     UNCHANGED,
     Call,
-    Json,
     ModelCall,
     ParameterOverrides,
     Plan,
@@ -201,9 +194,11 @@ def _size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize
         request = translate_request(call, target, client, upstream, overrides)
     except InvalidField:
         return None
-    field_quarters = NO_ESTIMATES
-    if call.field_quarters:
-        field_quarters = _unchanged_fields(call, request.body)
+    field_quarters = {  # of the fields that are sent unchanged
+        name: quarters
+        for name, quarters in call.field_quarters.items()
+        if request.body.get(name) is call.body.get(name)
+    }
     prompt = min(to_tokens(estimate_quarters(request.body, field_quarters)), MAX_AMOUNT)
     output = min(request.max_output_tokens, MAX_AMOUNT)
     return CallSize(target, prompt, output=output, body=request.body)
@@ -218,12 +213,6 @@ def _passthrough_size(call: Call, target: Target, fixed_cost: int | None) -> Cal
         return CallSize(target, prompt=0, output=0, body=call.body, fixed_cost=0)
     prompt = min(to_tokens(estimate_quarters(call.body, call.field_quarters)), MAX_AMOUNT)
     return CallSize(target, max(1, prompt), output=0, body=call.body, fixed_cost=fixed_cost)
-
-
-def _unchanged_fields(call: Call, body: Json) -> Mapping[str, int]:
-    """Return the estimates of the fields that are sent unchanged."""
-    fields = call.field_quarters.items()
-    return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
 
 
 def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:

@@ -69,8 +69,9 @@ class Tokens:
 
     def billed(self) -> tuple[int, ...]:
         """Return the billed counts in the order of ``BILLED_COUNTS``."""
-        short_lived = replace(self, cache_write=self.cache_write - self.cache_write_1h)
-        return (*short_lived.counts(), self.cache_write_1h, self.web_searches)
+        prompt = self.input, self.cached_input, self.cache_write - self.cache_write_1h
+        completion = self.output, self.reasoning, self.audio_input, self.audio_output
+        return (*prompt, *completion, self.cache_write_1h, self.web_searches)
 
     def at_least(self, prompt: int, completion: int) -> Tokens:
         """Return counts with at least as many prompt and completion tokens. Missing ones are added
@@ -272,9 +273,7 @@ class Price:
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a used type has no price."""
         price, total = self._for_prompt(tokens) if self.tier_prices else self, 0
-        has_extras = tokens.cache_write_1h or tokens.web_searches
-        counts = tokens.billed() if has_extras else tokens.counts()
-        for rate, count in zip(price.rates, counts, strict=False):
+        for rate, count in zip(price.rates, tokens.billed(), strict=True):
             if count:
                 if rate is None:
                     return None
@@ -297,9 +296,7 @@ class Price:
         price = self._for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
-        has_extras = tokens.cache_write_1h or tokens.web_searches
-        counts = tokens.billed() if has_extras else tokens.counts()
-        for kind, rate, count in zip(_KINDS, price.rates, counts, strict=False):
+        for kind, rate, count in zip(_KINDS, price.rates, tokens.billed(), strict=True):
             if count and rate:
                 total += count * rate
                 cost = total if price.unit == 1 else _divide(total, price.unit)

@@ -29,7 +29,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.guards.engine import Engine
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
 from proxy.limits.claims import estimate_claims

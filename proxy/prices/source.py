@@ -6,7 +6,7 @@ The package is an extra, so this module is imported on demand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from importlib import metadata
@@ -115,11 +115,11 @@ def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPri
             hours |= {constraint.start_time, constraint.end_time}
     for day in (FIRST_DAY, *sorted(days)):
         prices = [model.get_prices(datetime.combine(day, hour)) for hour in hours]
-        yield (None if day == FIRST_DAY else day), max(prices, key=_base_prices)
-
-
-def _base_prices(source: types.ModelPrice) -> tuple[Decimal, ...]:
-    return tuple(_base(getattr(source, key) or Decimal(0)) for key in UNITS.values())
+        highest = max(
+            prices,
+            key=lambda price: [_base(getattr(price, key) or Decimal(0)) for key in UNITS.values()],
+        )
+        yield (None if day == FIRST_DAY else day), highest
 
 
 def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
@@ -137,25 +137,17 @@ def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
 
 def _row_text(amounts: Amounts) -> str:
     text = yaml_members({name: _base(amount) for name, amount in amounts.items()})
-    starts = sorted({start for amount in amounts.values() for start in _starts(amount)})
-    if not starts:
-        return text
-    tiers = ", ".join(f"{{above: {start}, {_tier(amounts, start)}}}" for start in starts)
-    return f"{text}, tiers: [{tiers}]"
-
-
-def _tier(amounts: Amounts, start: int) -> str:
-    """Return the prices that differ above a number of prompt tokens."""
-    prices = {name: _price_above(amount, start) for name, amount in amounts.items()}
-    return yaml_members({n: price for n, price in prices.items() if price != _base(amounts[n])})
+    tiered = [amount for amount in amounts.values() if isinstance(amount, types.TieredPrices)]
+    tiers = []
+    for start in sorted({tier.start for amount in tiered for tier in amount.tiers}):
+        prices = {name: _price_above(amount, start) for name, amount in amounts.items()}
+        changed = {name: usd for name, usd in prices.items() if usd != _base(amounts[name])}
+        tiers.append(f"{{above: {start}, {yaml_members(changed)}}}")
+    return f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text
 
 
 def _base(amount: Amount) -> Decimal:
     return amount.base if isinstance(amount, types.TieredPrices) else amount
-
-
-def _starts(amount: Amount) -> Iterable[int]:
-    return (t.start for t in amount.tiers) if isinstance(amount, types.TieredPrices) else ()
 
 
 def _price_above(amount: Amount, start: int) -> Decimal:

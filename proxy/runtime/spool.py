@@ -233,11 +233,19 @@ def append(fd: int, data: bytes) -> tuple[int, OSError | None]:
     return written, None
 
 
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file, None if it does not exist."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def is_in_place(fd: int, path: Path) -> bool:
     """Return True if an open file still exists under its path."""
-    file_stat = os.fstat(fd)
+    status = os.fstat(fd)
     try:
-        path_stat = path.stat()
+        return file_identity(path) == (status.st_dev, status.st_ino)
     except OSError:
         return False
-    return (file_stat.st_dev, file_stat.st_ino) == (path_stat.st_dev, path_stat.st_ino)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.ledger.rows import entry_of, rows_of
+from proxy.ledger.rows import rows_of
 from proxy.money.usage import Price
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
@@ -29,6 +29,7 @@ from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.trace import Traces
 from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
+from tests.ledger.kept import call_entry
 
 TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # these the policies have written
 OF_THE_CALL = (Call, RequestHead, Plan)  # these end with it
@@ -91,7 +92,7 @@ class Remains:
         traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
-        entry = entry_of(1, record)
+        entry = call_entry(1, record)
         rows = rows_of(entry)
         sizes = {
             "the record": deep(record, *OF_THE_CALL),

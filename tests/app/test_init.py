@@ -10,11 +10,9 @@ from pathlib import Path
 import aiohttp
 
 from proxy import app
-from proxy.guards.kinds.injection import MAX_LENGTH
+from proxy.guards.kinds.injection import RuleBook
 from proxy.guards.kinds.pii import Pii
 from proxy.guards.kinds.secrets import Secrets
-from proxy.guards.matching.injection_rules import LanguageBook, english_rules
-from proxy.guards.matching.phrase_rules import PhraseRules
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.runtime.background import run_in_background
@@ -25,7 +23,7 @@ from proxy.telemetry.metrics import Metrics
 from tests.conftest import world
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
 from tests.for_each import for_each
-from tests.guards.matching.test_injection_languages import TEXTS as LANGUAGES
+from tests.guards.kinds.test_injection_languages import TEXTS as LANGUAGES
 from tests.policy.test_cold_starts import GUARDS, TEXTS, with_more
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -35,11 +33,10 @@ KEYS = [
     f"password = {'x8Kq02LmvQ77zz'!r}, key=AKIA{'J7Q2' * 4}; gsk_{'aB3' * 17}x",
 ]
 SAMPLES = [*TEXTS, *KEYS, "You stupid idiot.", *(each["attacks"][0] for each in LANGUAGES.values())]
-DETECTORS: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
+DETECTORS: dict[str, Callable[[], Secrets | Pii | RuleBook]] = {
     "secrets": Secrets,
     "pii": Pii,
-    "languages": lambda: LanguageBook(MAX_LENGTH),
-    "english": lambda: PhraseRules(english_rules().rules, MAX_LENGTH),
+    "injection": RuleBook,
 }
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import ForeignFile, identity, move_damaged, open_file
+from proxy.cache.file import ForeignFile, move_damaged, open_file
+from proxy.runtime.spool import file_identity
 
 
 def test_new_file_is_private_and_has_the_application_id(tmp_path: Path) -> None:
@@ -49,8 +50,8 @@ def test_damaged_file_is_renamed_with_its_log(tmp_path: Path) -> None:
 
     path = move_damaged(file)
 
-    assert identity(file) is None
-    assert identity(path) is not None
+    assert file_identity(file) is None
+    assert file_identity(path) is not None
     assert sorted(item.name for item in tmp_path.iterdir()) == [
         "cache.db.damaged",
         "cache.db.damaged-wal",

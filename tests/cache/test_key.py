@@ -42,11 +42,13 @@ CALL = Call(HEAD, BODY, ("gpt-4o-mini",))
 
 
 def key(
-    call: Call = CALL, plan: Plan = PLAN, rule: CacheRule = RULE, namespace: str = "", **fields: Any
+    call: Call = CALL,
+    plan: Plan = PLAN,
+    rule: CacheRule = RULE,
+    namespace: str = "",
+    secret: bytes = SECRET,
 ) -> bytes:
-    options = {"scope": plan.key, "secret": SECRET, **fields}
-    secret = options.pop("secret")
-    return digest(secret, plan=plan, call=call, rule=rule, namespace=namespace, **options)
+    return digest(secret, call, plan, rule, namespace)
 
 
 def call_with(**fields: Any) -> Call:
@@ -67,7 +69,7 @@ FIELDS = {
 
 
 DIFFERENT_KEYS: dict[str, Callable[[], bytes]] = {
-    "tenant": lambda: key(scope="search-box"),
+    "tenant": lambda: key(plan=replace(PLAN, key="search-box")),
     "deployment": lambda: key(plan=replace(PLAN, deployment="search-answers")),
     "endpoint": lambda: key(replace(CALL, head=replace(HEAD, endpoint="chat"))),
     "dialect": lambda: key(replace(CALL, head=replace(HEAD, dialect="scale"))),
@@ -195,7 +197,6 @@ def test_shared_plan_does_not_change_keys() -> None:
     for call in (*calls, *calls):
         for namespace in ("", "trial"):
             assert key(call, shared, RULE, namespace) == key(call, PLAN, RULE, namespace)
-        assert key(call, shared, scope="search-box") == key(call, PLAN, scope="search-box")
     assert len({key(call, shared, RULE) for call in calls}) == len(calls)
 
 

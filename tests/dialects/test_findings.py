@@ -17,7 +17,7 @@ from proxy.dialects.findings import (
 )
 from proxy.dialects.vendors.portkey import hook_results
 from proxy.errors import UpstreamFinding
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.types.guard import GuardResult, GuardResults, Stage
 from tests.for_each import for_each
 

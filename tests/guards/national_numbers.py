@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import re2
 
-from proxy.guards.matching.national_ids import FORMS, SSN, validator
+from proxy.guards.matching.identifiers import FORMS, SSN, validator
 from tests.guards.identifiers import CALLED, VALUES
 
 CLASSES = (string.digits, string.ascii_uppercase, string.ascii_lowercase)

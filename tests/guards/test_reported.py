@@ -19,7 +19,7 @@ from tests.doubles import (
 )
 from tests.guards.calls import ask_route, chat_answer, cut, guarded
 from tests.guards.conftest import Guard
-from tests.guards.matching.test_passages import PROMPT
+from tests.guards.kinds.test_passages import PROMPT
 from tests.test_pipeline import MESSAGES, ROUTES
 
 FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"

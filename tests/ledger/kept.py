@@ -16,8 +16,10 @@ from aiohttp import ClientSession
 from proxy import ledger
 from proxy.app.context import new_record
 from proxy.call.record import Record
-from proxy.ledger import Ledger
+from proxy.call.summary import summarize
+from proxy.ledger.rows import CallEntry
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
+from proxy.ledger.writer import Ledger
 from proxy.money.usage import Price
 from proxy.settings import LedgerAt
 from proxy.types import Call, Plan, RequestHead, Target, Upstream
@@ -148,3 +150,7 @@ async def ledgered(
     position = LedgerAt(kind, path)
     async with running_proxy(folder / "policies", policies, ledger=position) as proxy:
         yield proxy, proxy.client, path
+
+
+def call_entry(seq: int, record: Record) -> CallEntry:
+    return CallEntry(seq, summarize(record))

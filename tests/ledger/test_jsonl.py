@@ -14,10 +14,10 @@ import pytest
 
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, refused_path
-from proxy.ledger.rows import entry_of, rows_of
+from proxy.ledger.rows import rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from tests.for_each import for_each
-from tests.ledger.kept import PRICED, finished
+from tests.ledger.kept import PRICED, call_entry, finished
 from tests.ledger.test_sqlite import batch
 
 NOTHING = Counts(0, 0, 0, 0)
@@ -55,7 +55,7 @@ def test_call_and_attempt_lines_share_the_request_id(tmp_path: Path) -> None:
 def test_call_line_has_its_charges(tmp_path: Path) -> None:
     record = finished(PRICED)
     record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
-    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(entry_of(1, record)), NOTHING)
+    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(call_entry(1, record)), NOTHING)
 
     call, _ = lines(tmp_path / "ledger")
     assert call["charges"] == [
@@ -128,7 +128,7 @@ def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
 def add(path: Path, status: int = 200, tag: str = "support") -> None:
     record = finished(PRICED)
     record.status = status
-    rows = rows_of(entry_of(7, record))
+    rows = rows_of(call_entry(7, record))
     rows.calls[0] = (*rows.calls[0][:-1], tag)
     RefusedRows(path, "run").add("SQLITE_CONSTRAINT", rows)
 

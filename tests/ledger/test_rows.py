@@ -14,16 +14,16 @@ from proxy.call.meter import Meter
 from proxy.call.record import Record
 from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
-from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, entry_of, rows_of
+from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, rows_of
 from proxy.money.usage import Price, read_usage
 from proxy.types import Call
 from tests.doubles import usage
 from tests.for_each import for_each
-from tests.ledger.kept import HEAD, PRICED, UNPRICED, finished
+from tests.ledger.kept import HEAD, PRICED, UNPRICED, call_entry, finished
 
 
 def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    [call], attempts, _ = rows_of(entry_of(1, record))
+    [call], attempts, _ = rows_of(call_entry(1, record))
     by_column = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
     return dict(zip(CALL, call, strict=True)), by_column
 

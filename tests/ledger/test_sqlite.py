@@ -12,16 +12,16 @@ import pytest
 
 from proxy.call.attempts import AttemptReason, SpendUse
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import Rows, entry_of, joined, rows_of
+from proxy.ledger.rows import Rows, joined, rows_of
 from proxy.ledger.schema import APPLICATION
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.money.usage import Source
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import PRICED, finished, kept
+from tests.ledger.kept import PRICED, call_entry, finished, kept
 
 
 def batch(*seqs: int) -> Rows:
-    return joined(rows_of(entry_of(seq, finished(PRICED, PRICED))) for seq in seqs)
+    return joined(rows_of(call_entry(seq, finished(PRICED, PRICED))) for seq in seqs)
 
 
 def counted(ended: int, dropped: int = 0) -> Counts:
@@ -178,7 +178,7 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
 
     record = finished(PRICED, PRICED)
     record.attempts[1].reason = "guard"
-    entry = entry_of(1, record)
+    entry = call_entry(1, record)
     store_after, _ = store(path)
     store_after.write(rows_of(entry), counted(1))
 

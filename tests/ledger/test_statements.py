@@ -15,13 +15,13 @@ import pytest
 
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import CHARGE, Row, Rows, entry_of, joined, rows_of
+from proxy.ledger.rows import CHARGE, Row, Rows, joined, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore
 from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, prune_limit_ms
 from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying, Stores
-from tests.ledger.kept import PRICED, FakeLog, book, finished, kept, ledger_at, until
+from tests.ledger.kept import PRICED, FakeLog, book, call_entry, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 from tests.ledger.test_sqlite import batch, counted
 
@@ -98,7 +98,7 @@ def filled(
     run = ProcessRun("0" * 16, "1", path.parent, clock, keep * DAY_MS)
     store = dying(SqliteStore(path, run, lambda crash: None, lambda log: None))
     rows = joined(
-        rows_of(entry_of(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)
+        rows_of(call_entry(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)
     )
     store.write(rows, Counts(len(ages), len(ages), 0, 0))
     return store

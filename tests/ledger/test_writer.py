@@ -15,12 +15,22 @@ from proxy.app.telemetry import writer_failed
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import RefusedRows, refused_path
-from proxy.ledger.rows import Row, Rows, entry_of
+from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
-from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Writer
+from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Ledger
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
-from tests.ledger.kept import PRICED, FakeLog, book, finished, kept, ledger_at, ledgered, until
+from tests.ledger.kept import (
+    PRICED,
+    FakeLog,
+    book,
+    call_entry,
+    finished,
+    kept,
+    ledger_at,
+    ledgered,
+    until,
+)
 from tests.test_pipeline import BEARER
 
 NOWHERE = Path("/nonexistent")
@@ -54,18 +64,18 @@ class Memory:
         self.counts, self.closed = counts, True
 
 
-def writing(store: Any, fake_log: FakeLog, folder: Path = NOWHERE) -> tuple[Writer, CallCounters]:
+def writing(store: Any, fake_log: FakeLog, folder: Path = NOWHERE) -> tuple[Ledger, CallCounters]:
     tally = CallCounters(None, "")
     refused = RefusedRows(folder / "refused", "run")
     log = cast(Any, fake_log)
-    return Writer(store, refused, tally, fake_log.dropped, fake_log.failed, log), tally
+    return Ledger(store, refused, tally, fake_log.dropped, fake_log.failed, log), tally
 
 
-def put(writer: Writer, tally: CallCounters, count: int) -> None:
+def put(writer: Ledger, tally: CallCounters, count: int) -> None:
     for _ in range(count):
         tally.begin()
         tally.end()
-        writer.put(entry_of(tally.ended, finished()))
+        writer.put(call_entry(tally.ended, finished()))
 
 
 def test_close_writes_all_waiting_calls() -> None:
@@ -98,7 +108,7 @@ def test_hanging_store_drops_beyond_the_queue_bound() -> None:
     store, fake_log = Memory(), FakeLog()
     store.go.clear()
     writer, tally = writing(store, fake_log)
-    entry = entry_of(1, finished())
+    entry = call_entry(1, finished())
     for _ in range(MAX_CALLS * 2):
         tally.begin()
         tally.end()
@@ -118,8 +128,8 @@ def test_unwritten_rows_are_counted_twice_by_design(tmp_path: Path) -> None:
         for _ in range(4):
             record = finished(PRICED)
             book(keeping, record)
-        keeping._writer.close(0.1)
-        keeping._writer._spool._thread.join(5)  # it may still be waiting for the lock, and get it
+        keeping.close(0.1)
+        keeping._spool._thread.join(5)  # it may still be waiting for the lock, and get it
 
     ledger_at(path, log).close()
 
@@ -234,7 +244,7 @@ def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path)
         store.refuses = {1: RowsRefused("SQLITE_CONSTRAINT")}
     record = finished()
     record.attempts[0].bill_name = "bill"
-    entry = entry_of(1, record)
+    entry = call_entry(1, record)
     if fate == "invalid":
         entry.facts.started_at = cast(Any, None)
     writer.put(entry)

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from proxy.call.summary import summarize
 from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.errors import BadRequest, Overloaded
-from proxy.ledger.rows import CALL, entry_of, rows_of
+from proxy.ledger.rows import CALL, rows_of
 from proxy.runtime.offload import LARGE_BYTES, Offload
 from proxy.server.request import Parsing
 from proxy.telemetry.attributes import call_attributes
@@ -27,6 +27,7 @@ from proxy.telemetry.log import canonical
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
+from tests.ledger.kept import call_entry
 from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -183,7 +184,7 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     ):
         name = response.headers["x-request-id"]
     [record] = await proxy.sink.wait()
-    [call] = rows_of(entry_of(1, record)).calls
+    [call] = rows_of(call_entry(1, record)).calls
     line, row = canonical(record), dict(zip(CALL, call, strict=True))
 
     assert (response.status, name) == (status, text or name)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from proxy.app.context import new_record
 from proxy.call.record import Record
 from proxy.errors import BadRequest
-from proxy.ledger import Ledger
+from proxy.ledger.writer import Ledger
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import Candidate
 from proxy.runtime.background import SideTasks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guards.kinds.nsfw import Nsfw
+from proxy.guards.kinds.wordlist import Nsfw
 from tests.for_each import for_each
 from tools import guard_quality
 from tools.measure import wilson

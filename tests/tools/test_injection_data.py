@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from proxy.guards.matching import wordlist
+from proxy.guards.kinds import wordlist
 from tools import injection_data, obscenity
 
 

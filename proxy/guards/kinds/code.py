@@ -11,6 +11,7 @@ from pathlib import Path
 
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.partial_match import Shape, Shapes
 from proxy.guards.matching.re2set import Characters, Pattern, encode, prefilter
 from proxy.types.guard import Finding
@@ -64,10 +65,7 @@ class Code:
             for spans in pattern.find_all(data)
         ]
         characters = Characters(text, data)
-        return [
-            characters.finding(start, end, kind, score)
-            for start, end, kind, score in _without_nested(blocks + lines)
-        ]
+        return resolve_overlaps(characters.finding(*place) for place in sorted(blocks + lines))
 
     def _blocks(self, data: bytes) -> Iterator[Place]:
         end = 0
@@ -100,15 +98,6 @@ class Code:
 
 
 Place = tuple[int, int, str, float]
-
-
-def _without_nested(places: Sequence[Place]) -> list[Place]:
-    """Return the places by their start, without those that start within a previous place."""
-    result: list[Place] = []
-    for place in sorted(places, key=lambda candidate: (candidate[0], -candidate[3])):
-        if not result or place[0] >= result[-1][1]:
-            result.append(place)
-    return result
 
 
 class CodeConfig(Section):

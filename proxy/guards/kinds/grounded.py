@@ -3,30 +3,43 @@
 It compares words, numbers and names. It finds unmentioned facts, and contradictions by another
 number or name, a negation or an opposite. It misses swapped subjects and objects, and flags true
 paraphrases.
+
+With ``nli``, a user's model of natural language inference judges instead: a classifier of text
+pairs in the format of the `onnx` guard, with labels for entailment, contradiction or both. Each
+sentence of a response is paired with the sentences of the context that share the most words. Claims
+that need several sentences look unsupported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import StringConstraints
 
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.findings import inverse_details, inverse_summary
-from proxy.guards.guard_kind import ByContext, GuardContext, GuardKind
-from proxy.guards.kinds.nli import EntailmentModel
-from proxy.guards.matching import polarity, word_overlap
-from proxy.guards.matching.word_overlap import Sentence
+from proxy.guards.guard_kind import ByContext, GuardKind
+from proxy.guards.guard_threads import GuardThreads
+from proxy.guards.kinds.onnx import MAX_CHARACTERS, Model, Unjudged, load_model
+from proxy.guards.matching import english
+from proxy.guards.matching.english import Sentence
+from proxy.guards.matching.re2set import replace_surrogates
+from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding, PromptContext
+from proxy.types.guard import Action, Finding, GuardClient, Piece, PromptContext
 
 KINDS = ("number", "name", "negation", "unsupported")
 MIN_STEMS = 4  # minimum for a sentence without numbers and names
 MAX_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
 MAX_CONTEXT = 64 * 1024  # characters of a context, about 100 ms
 MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable sentences
+
+NEAREST = 4  # sentences of the context per sentence of the response
+MAX_MODEL_PAIRS = 400  # per text
+ENTAILMENT, CONTRADICTION = "entail", "contra"  # prefixes of the labels
 
 
 class Grounded:
@@ -42,7 +55,7 @@ class Grounded:
 
     def __init__(self, context: str, threshold: float = 0.5) -> None:
         self._context, self._threshold = context, threshold
-        self._clauses = cache(polarity.parse_clauses)
+        self._clauses = cache(english.parse_clauses)
 
     @property
     def weight(self) -> int:
@@ -50,7 +63,7 @@ class Grounded:
 
     @cached_property
     def _sentences(self) -> tuple[Sentence, ...]:
-        return tuple(word_overlap.sentences(self._context))
+        return tuple(english.sentences(self._context))
 
     @cached_property
     def _stems(self) -> frozenset[str]:
@@ -58,13 +71,13 @@ class Grounded:
 
     @cached_property
     def _numbers(self) -> frozenset[str]:
-        return frozenset(word_overlap.numbers(self._context))
+        return frozenset(english.numbers(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
         sentences = [
             sentence
-            for sentence in word_overlap.sentences(text)
-            if _has_facts(sentence) or len(sentence.stems) >= polarity.MIN_SHARED
+            for sentence in english.sentences(text)
+            if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED
         ]
         if len(self._context) > MAX_CONTEXT or len(sentences) * len(self._sentences) > MAX_PAIRS:
             raise ValueError("too long to compare")
@@ -90,7 +103,7 @@ class Grounded:
         if sentence.names - self._stems:
             doubts.append(("name", 0.8))
         clauses = [clause for related in nearest for clause in self._clauses(related.text)]
-        if kind := polarity.find_contradiction(polarity.parse_clauses(sentence.text), clauses):
+        if kind := english.find_contradiction(english.parse_clauses(sentence.text), clauses):
             doubts.append((kind, 0.7))
         if _has_facts(sentence):
             doubts.append(("unsupported", round(1 - self._support(sentence, nearest), 2)))
@@ -122,6 +135,99 @@ def _has_facts(sentence: Sentence) -> bool:
     return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_STEMS
 
 
+class EntailmentModel:
+    """Compares responses with the context of their call, using the model in ``folder``.
+
+    A model may have only one of the two labels. Raises ``ValueError`` as ``Onnx`` does, and if the
+    model has neither label.
+    """
+
+    def __init__(self, folder: str, threshold: float) -> None:
+        self.model = load_model(Path(folder))
+        self.entailment_label = _label(self.model, ENTAILMENT)
+        self.contradiction_label = _label(self.model, CONTRADICTION)
+        if self.entailment_label is None and self.contradiction_label is None:
+            raise ValueError(
+                f"the model has no label that begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
+            )
+        self.threshold = threshold
+
+    lookback = None
+
+    def about(self, question: PromptContext) -> EntailmentCheck | None:
+        context = question.context.strip()
+        return EntailmentCheck(self, replace_surrogates(context)) if context else None
+
+    async def judge_claim(
+        self, claim: str, premises: Sequence[str], in_thread: GuardThreads
+    ) -> tuple[str, float]:
+        """Return the kind and the score of the doubt about a claim. Raises ``Unjudged``."""
+        judge_pair = self.model.related
+        # One job per pair, so that a call past its deadline stops soon.
+        results = [await in_thread(partial(judge_pair, premise, claim)) for premise in premises]
+        support, contradiction = 1.0, 0.0
+        if self.entailment_label:
+            support = max((result[self.entailment_label] for result in results), default=0.0)
+        if label := self.contradiction_label:
+            contradiction = max((result[label] for result in results), default=0.0)
+        if contradiction > support or self.entailment_label is None:
+            return "contradicted", contradiction
+        return "unsupported", 1 - support
+
+
+@frozen
+class EntailmentCheck:
+    """Compares the responses to one call with its context."""
+
+    by: EntailmentModel
+    context: str
+
+    async def ask(
+        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    ) -> Sequence[Sequence[Finding]]:
+        """Return the findings for each text. Raises ``Unjudged``, and ``Busy`` if too many calls
+        wait."""
+        if max(len(self.context), sum(len(piece.text) for piece in texts)) > MAX_CHARACTERS:
+            raise Unjudged
+        with self.by.model.pool.call(outside.caller) as in_thread:
+            sources = await in_thread(lambda: list(english.sentences(self.context)))
+            return [
+                await self._judge(replace_surrogates(piece.text), sources, in_thread)
+                for piece in texts
+            ]
+
+    async def _judge(
+        self, text: str, sources: Sequence[Sentence], in_thread: GuardThreads
+    ) -> list[Finding]:
+        findings = []
+        for sentence, premises in await in_thread(partial(self._pairs, text, sources)):
+            claim = text[sentence.start : sentence.end]
+            kind, score = await self.by.judge_claim(claim, premises, in_thread)
+            if score >= self.by.threshold:
+                findings.append(Finding(sentence.start, sentence.end, kind, score=round(score, 3)))
+        return findings
+
+    def _pairs(
+        self, text: str, sources: Sequence[Sentence]
+    ) -> list[tuple[Sentence, Sequence[str]]]:
+        """Return the sentences of a text with the nearest sentences of the context.
+
+        Raises ``Unjudged`` if there are too many pairs.
+        """
+        parts = list(english.sentences(text))
+        if len(parts) * min(NEAREST, len(sources)) > MAX_MODEL_PAIRS:
+            raise Unjudged
+        return [(part, self._nearest(part, sources)) for part in parts]
+
+    def _nearest(self, claim: Sentence, sources: Sequence[Sentence]) -> list[str]:
+        nearest = sorted(sources, key=lambda source: -len(source.stems & claim.stems))[:NEAREST]
+        return [self.context[source.start : source.end] for source in nearest]
+
+
+def _label(model: Model, begins: str) -> str | None:
+    return next((label for label in model.labels if label.lower().startswith(begins)), None)
+
+
 class GroundedConfig(Section):
     """Sentences of a response without support in the `context` of the call, judged by words,
     numbers and names, or by your own model."""
@@ -141,13 +247,11 @@ def grounded(threshold: float) -> ByContext[Grounded]:
     return ByContext(about)
 
 
-def _make(keys: GroundedConfig, context: GuardContext) -> ByContext[Grounded] | EntailmentModel:
-    return EntailmentModel(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
-
-
 KIND = GuardKind(
     GroundedConfig,
-    _make,
+    lambda keys, context: (
+        EntailmentModel(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
+    ),
     fields=frozenset({"content"}),
     answers=True,
     detections=(

@@ -32,7 +32,7 @@ class Keywords:
     ``ValueError`` for an empty list, an empty or overlong word, and as ``Patterns`` does.
     """
 
-    __slots__ = ("_regexes", "_words", "hold", "lookback", "may_find", "name")
+    __slots__ = ("_groups", "hold", "lookback", "may_find", "name")
 
     def __init__(
         self,
@@ -46,27 +46,22 @@ class Keywords:
         word_patterns = dict.fromkeys(_regex(name, word) for word in words)
         if not word_patterns and not regexes:
             raise ValueError("must have words, patterns or words_from")
-        groups = self._words, self._regexes = [
+        self._groups = [
             Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in group])
             for group in (word_patterns, regexes)
+            if group
         ]
-        bounded_lookbacks = [
-            patterns.lookback for patterns in groups if patterns.lookback is not None
-        ]
-        self.lookback: int | None = (
-            max(bounded_lookbacks) if len(bounded_lookbacks) == len(groups) else None
-        )
-        self.may_find = prefilter(
-            [pattern_set for patterns in groups for pattern_set in patterns.sets]
-        )
-        holds = [patterns.hold for patterns in groups if patterns.patterns]
-        matchers = [hold for hold in holds if hold is not None]
+        lookbacks = [p.lookback for p in self._groups if p.lookback is not None]
+        is_bounded = len(lookbacks) == len(self._groups)
+        self.lookback: int | None = max(lookbacks) if is_bounded else None
+        self.may_find = prefilter([patterns.pattern_set for patterns in self._groups])
+        matchers = [p.hold for p in self._groups if p.hold is not None]
         self.hold: PartialMatcher | None = None
-        if len(matchers) == len(holds):
+        if len(matchers) == len(self._groups):
             self.hold = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
 
     def find(self, text: str) -> Sequence[Finding]:
-        return resolve_overlaps([*self._words.hits(text), *self._regexes.hits(text)])
+        return resolve_overlaps(f for patterns in self._groups for f in patterns.hits(text))
 
 
 def parse_words(lines: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,6 @@ from proxy.guards.guard_kind import GuardKind
 from proxy.guards.guard_threads import GuardThreads, ModelPool
 from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.re2set import replace_surrogates
-from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
@@ -38,16 +38,17 @@ class Unjudged(Exception):
     """The text is too long, or the output of the model is invalid."""
 
 
-@frozen
-class Network:
-    """A loaded model with its inputs and labels. With ``is_multi_label``, a text may have
-    several labels."""
+@dataclass(eq=False)
+class Model:
+    """A loaded model, shared by all guards with the same files. With ``is_multi_label``, a text
+    may have several labels."""
 
     session: Any
     tokenizer: Any
     inputs: frozenset[str]
     labels: tuple[str, ...]
     is_multi_label: bool
+    pool: ModelPool = field(default_factory=ModelPool)
 
     def windows(self, text: str) -> list[Any]:
         window = self.tokenizer.encode(text)
@@ -82,16 +83,6 @@ class Network:
         return dict(zip(self.labels, probabilities, strict=True))
 
 
-class Model:
-    """A model and its thread pool, shared by all guards with the same files."""
-
-    __slots__ = ("__weakref__", "network", "pool")
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.pool = ModelPool()
-
-
 class Onnx:
     """Finds windows in which a label has at least its minimum probability in ``labels``.
 
@@ -103,8 +94,8 @@ class Onnx:
     def __init__(self, folder: str, labels: Mapping[str, float]) -> None:
         self._model = load_model(Path(folder))
         for name in labels:
-            if name not in self._model.network.labels:
-                label_list = ", ".join(self._model.network.labels[:20])
+            if name not in self._model.labels:
+                label_list = ", ".join(self._model.labels[:20])
                 raise ValueError(f"the model has no label {name!r}; its labels are {label_list}")
         self._labels = dict(labels)
 
@@ -121,12 +112,11 @@ class Onnx:
     async def _judged(self, text: str, in_thread: GuardThreads) -> Sequence[Finding]:
         if len(text) > MAX_CHARACTERS:
             raise Unjudged
-        network = self._model.network
         findings: list[Finding] = []
-        for window in await in_thread(partial(network.windows, text)):
+        for window in await in_thread(partial(self._model.windows, text)):
             span = _span(window)
             if span is not None:  # one job each, so that a late call stops soon
-                probabilities = await in_thread(partial(network.judge, window))
+                probabilities = await in_thread(partial(self._model.judge, window))
                 findings += (
                     Finding(span[0], span[1], kind=label, score=round(probabilities[label], 3))
                     for label, threshold in self._labels.items()
@@ -154,11 +144,13 @@ def load_model(folder: Path) -> Model:
     for name in (MODEL, TOKENIZER, CONFIG):
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name} does not exist")
-    files = _identity(folder)
+    stats = [(folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG)]
+    versions = [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats]
+    files = (folder.resolve(), *versions)  # changes when a file is replaced
     model = _loaded.get(files)
     if model is None:
         try:
-            model = _loaded[files] = Model(_network(folder))
+            model = _loaded[files] = _load(folder)
         except Exception as error:  # each library raises its own errors
             raise ValueError(
                 f"the model in {folder} cannot be loaded: {type(error).__name__}"
@@ -166,17 +158,7 @@ def load_model(folder: Path) -> Model:
     return model
 
 
-def _identity(folder: Path) -> tuple[object, ...]:
-    """Return values that change when a file is replaced."""
-    states = ((folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG))
-    versions = (
-        (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-        for stat in states
-    )
-    return (folder.resolve(), *versions)
-
-
-def _network(folder: Path) -> Network:
+def _load(folder: Path) -> Model:
     import onnxruntime  # noqa: PLC0415  # an extra
     from tokenizers import Tokenizer  # noqa: PLC0415  # an extra
 
@@ -198,7 +180,7 @@ def _network(folder: Path) -> Network:
         positions = int(config.get("max_position_embeddings", WINDOW_TOKENS + 2))
         size = min(WINDOW_TOKENS, max(2 * OVERLAP_TOKENS, positions - 2))
     tokenizer.enable_truncation(size, stride=OVERLAP_TOKENS)
-    network = Network(
+    model = Model(
         session=session,
         tokenizer=tokenizer,
         inputs=frozenset(tensor.name for tensor in session.get_inputs()),
@@ -206,8 +188,8 @@ def _network(folder: Path) -> Network:
         is_multi_label=config.get("problem_type") == "multi_label_classification",
     )
     with suppress(Unjudged):  # the first run allocates memory, and no call should wait for that
-        network.judge(network.windows("word")[0])
-    return network
+        model.judge(model.windows("word")[0])
+    return model
 
 
 class OnnxConfig(Section):

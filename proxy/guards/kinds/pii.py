@@ -14,9 +14,9 @@ from pydantic import Field
 from proxy.config.scalars import Section, Share, Words
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching import numbers, payments, phones
+from proxy.guards.matching import identifiers, numbers, phones
+from proxy.guards.matching.identifiers import FORMS, national_ids
 from proxy.guards.matching.merge_overlaps import resolve_overlaps
-from proxy.guards.matching.national_ids import FORMS, national_ids
 from proxy.guards.matching.numbers import DigitRun, Ends, is_cut
 from proxy.guards.matching.partial_match import Shape
 from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
@@ -44,7 +44,7 @@ IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 
 # Maximum context behind a number, in characters: a word, an extension, a row of numbers.
-AFTER_NUMBER = max(numbers.CHARS_AFTER, payments.NEARBY_CHARS, phones.ROW)
+AFTER_NUMBER = max(numbers.CHARS_AFTER, identifiers.NEARBY_CHARS, phones.ROW)
 
 # Longer than any e-mail address and any digit run that is searched completely.
 LOOKBACK = 400
@@ -97,7 +97,7 @@ class Pii:
             translated=TRANSLATION,
             has_words="id_GB" in entities,  # as in AB 12 34 56 C
         )
-        self.may_find = prefilter(self._patterns.sets, TRANSLATION)
+        self.may_find = prefilter([self._patterns.pattern_set], TRANSLATION)
         self.hold = self._patterns.hold
 
     lookback = LOOKBACK
@@ -140,7 +140,7 @@ def _forms(
     if entities & {"phone", "card"}:
         yield Shape(numbers.RUN, AFTER_NUMBER), _run(phone_detector, cards="card" in entities)
     if "iban" in entities:
-        yield Shape(payments.ACCOUNT_SHAPE, marker=payments.ACCOUNT), payments.find_iban
+        yield Shape(identifiers.ACCOUNT_SHAPE, marker=identifiers.ACCOUNT), identifiers.find_iban
     if "ip" in entities:
         yield Shape(IP4, numbers.CHARS_AFTER), _ip
         yield Shape(IP6, numbers.CHARS_AFTER), _ip
@@ -157,7 +157,7 @@ def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
 def _run(phones: Phones | None, *, cards: bool) -> Judge:
     def judge(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
-            yield from payments.find_cards(DigitRun(text, start, end))
+            yield from identifiers.find_cards(DigitRun(text, start, end))
         if phones is not None:
             for part in numbers.split_run(text, start, end):
                 yield from phones.find(part)

@@ -11,7 +11,7 @@ from functools import cached_property
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.findings import inverse_details, inverse_summary
 from proxy.guards.guard_kind import ByContext, GuardKind
-from proxy.guards.matching import word_overlap
+from proxy.guards.matching import english
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, PromptContext
 
@@ -38,8 +38,8 @@ class Relevant:
 
     @cached_property
     def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
-        question = (*word_overlap.stems(self._question), *word_overlap.numbers(self._question))
-        return frozenset(question), frozenset(word_overlap.stems(self._context))
+        question = (*english.stems(self._question), *english.numbers(self._question))
+        return frozenset(question), frozenset(english.stems(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
         score = self.judge(text)
@@ -51,10 +51,10 @@ class Relevant:
     def judge(self, text: str) -> float:
         """Return the irrelevance of a response, from 0 to 1."""
         question, context = self._stems
-        stems = frozenset(word_overlap.stems(text))
+        stems = frozenset(english.stems(text))
         if len(stems) < MIN_STEMS or not question:
             return 0.0
-        stems |= frozenset(word_overlap.numbers(text))
+        stems |= frozenset(english.numbers(text))
         shared = min(1.0, len(stems & question) / min(MIN_SHARED, len(question)))
         context_share = len(stems & context) / len(stems) if context else 0.0
         return round(1 - max(shared, context_share), 2)

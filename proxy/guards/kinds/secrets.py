@@ -64,11 +64,6 @@ class Secrets:
     found up to that length.
     """
 
-    __slots__ = (
-        "_assigned", "_assignment", "_key_begun", "_known", "_long", "_names", "_own", "groups",
-        "hold", "kinds", "lookback", "may_find",
-    )  # fmt: skip
-
     def __init__(self, reach: int = REACH) -> None:
         self.lookback = max(reach, MIN_REACH)
         self._long = [
@@ -195,14 +190,12 @@ Place = tuple[int, int, str, float]
 
 
 def _shape(rule: SecretRule) -> Shape:
-    context_length = gitleaks.NEAR_BYTES if rule.looks_behind else 0
-    if rule.kind not in MARKERS:
-        return Shape(rule.pattern, context_length, compiled=rule.compiled)
+    context_length = gitleaks.NEAR_BYTES if rule.kind in gitleaks.KEYWORD_APART else 0
     return Shape(
         rule.pattern,
         context_length,
-        marker=MARKERS[rule.kind],
-        partial_markers=PARTIAL_MARKERS[rule.kind],
+        marker=MARKERS.get(rule.kind, ""),
+        partial_markers=PARTIAL_MARKERS.get(rule.kind),
         compiled=rule.compiled,
     )
 
@@ -221,9 +214,7 @@ def _merge_places(places: Sequence[Place], reach: int) -> list[Place]:
 
 
 # For patterns that make the shared automaton large: a part of all their matches.
-MARKERS = {
-    "kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b",
-}
+MARKERS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
 # Parts of all their partial matches.
 PARTIAL_MARKERS = {
     "kubernetes-secret-yaml": (

@@ -16,7 +16,7 @@ from pydantic import Field
 from proxy.config.scalars import Certain, Name, Section, Words
 from proxy.dialects.findings import inverse_summary
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching import word_overlap
+from proxy.guards.matching import english
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -54,7 +54,7 @@ class Topic:
     lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        if len(set(word_overlap.stems(text))) < MIN_STEMS:
+        if len(set(english.stems(text))) < MIN_STEMS:
             return []
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
         similarity = self.likeness(text)
@@ -80,16 +80,14 @@ class Topic:
         topic.
         """
         rarest = max(self._rarity.values(), default=1.0)
-        counts = Counter(word_overlap.stems(text))
+        counts = Counter(english.stems(text))
         raw = {s: (1 + math.log(n)) * self._rarity.get(s, rarest) for s, n in counts.items()}
         length = math.sqrt(sum(weight * weight for weight in raw.values())) or 1.0
         return {stem: weight / length for stem, weight in raw.items()}
 
 
 def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
-    counts = Counter(
-        s for texts in topics.values() for s in set(word_overlap.stems(" ".join(texts)))
-    )
+    counts = Counter(s for texts in topics.values() for s in set(english.stems(" ".join(texts))))
     return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
 
 

@@ -218,11 +218,6 @@ class SecretRule:
         for allowed in self.allowed:
             yield from (*allowed.patterns, *allowed.partial_patterns)
 
-    @property
-    def looks_behind(self) -> bool:
-        """True if a keyword behind a match may be required."""
-        return self.kind in KEYWORD_APART
-
     def may_be_allowed(self, data: bytes, match: Span) -> bool:
         return any(entry.may_cover(data, match) for entry in self.allowed if entry.partial_patterns)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence, Set
-from pathlib import Path
 
 from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
+from proxy.guards.matching.phrase_rules import DATA
 from proxy.runtime.frozen import frozen
 
 # Seven digits or more with up to three separators between them.
@@ -43,13 +43,10 @@ def word_set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-def _read_words() -> dict[str, frozenset[str]]:
-    data = tomllib.loads((DATA / "number_words.toml").read_text("utf-8"))
-    return {name: word_set(listed) for name, listed in data.items()}
-
-
-DATA = Path(__file__).parent / "data"
-NAMES = _read_words()
+NAMES = {
+    name: word_set(listed)
+    for name, listed in tomllib.loads((DATA / "number_words.toml").read_text("utf-8")).items()
+}
 """Words near a number, by what they tell about it."""
 
 
@@ -68,10 +65,6 @@ class DigitRun:
     @property
     def digits(self) -> str:
         return "".join(GROUP.findall(self.raw))
-
-    @property
-    def is_grouped(self) -> bool:
-        return len(GROUP.findall(self.raw)) > 1
 
     def is_named(self, listed: Set[str]) -> bool:
         """Return True if one of the words is near the run."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_LETTER,
@@ -25,7 +26,7 @@ from proxy.guards.matching.pattern_syntax import (
     relax,
     repeat_pattern,
 )
-from proxy.guards.matching.re2set import SET_MEMORY, Pattern, PatternSet, encode
+from proxy.guards.matching.re2set import SET_MEMORY, Pattern, PatternSet, compile_each, encode
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import is_preparable
 from proxy.types.hold import PartialMatcher
@@ -74,19 +75,6 @@ class Shapes:
     ``ValueError`` as ``PatternSet`` does.
     """
 
-    __slots__ = (
-        "_beginnings",
-        "_open_parts",
-        "_owners",
-        "_patterns",
-        "_translated",
-        "_unspaced",
-        "has_words",
-        "is_open",
-        "pattern_set",
-        "shapes",
-    )  # fmt: skip
-
     def __init__(
         self,
         shapes: Sequence[Shape],
@@ -106,8 +94,10 @@ class Shapes:
         self.pattern_set = PatternSet(patterns, memory, [end for _, end in ends])
         self.is_open = self.pattern_set.may_hit
         self._unspaced: tuple[PatternSet, list[int]] | None = None
-        self._beginnings: dict[tuple[int, bool], Pattern | None] = {}
-        self._patterns: dict[int, Pattern] = {}
+        self._beginnings = [
+            [_beginning(shape, unspaced=unspaced) for unspaced in (False, True)] for shape in shapes
+        ]
+        self._patterns = [shape.compiled or Pattern(shape.pattern, lazy=True) for shape in shapes]
 
     def is_found(self, data: bytes) -> bool:
         return bool(self.pattern_set.hits(data))
@@ -136,13 +126,12 @@ class Shapes:
     def _offset(self, index: int, data: bytes, start: int, *, unspaced: bool) -> int:
         find_open = self._open_parts.get(index)
         offset = find_open(data, start) if find_open else len(data)
-        for kind in (False, True) if unspaced else (False,):
-            beginning = self._beginning(index, unspaced=kind)
+        for beginning in self._beginnings[index][: 1 + unspaced]:
             if beginning is not None and (spans := beginning.search(data, start)) is not None:
                 offset = min(offset, spans[0][0])
         if shape_context := self.shapes[index].context_length:
             context_length = shape_context if data.isascii() else 4 * shape_context
-            while spans := self._pattern(index).search(data, start):
+            while spans := self._patterns[index].search(data, start):
                 start_of_match, end = spans[0]
                 if end + context_length > len(data):
                     return min(offset, start_of_match)
@@ -153,13 +142,9 @@ class Shapes:
         self._unspaced_ends()
 
     def load_rest(self) -> Iterator[None]:
-        for index, shape in enumerate(self.shapes):
-            for unspaced in (False, True):
-                self._beginning(index, unspaced=unspaced)
-                yield
-            if shape.context_length:
-                self._pattern(index).prepare()
-                yield
+        yield from compile_each(filter(None, chain.from_iterable(self._beginnings)))
+        with_context = [index for index, shape in enumerate(self.shapes) if shape.context_length]
+        yield from compile_each(self._patterns[index] for index in with_context)
 
     def _unspaced_ends(self) -> tuple[PatternSet, list[int]]:
         if self._unspaced is None:
@@ -168,22 +153,15 @@ class Shapes:
             self._unspaced = PatternSet([], open_ends=filter(None, ends)), owners
         return self._unspaced
 
-    def _beginning(self, index: int, *, unspaced: bool) -> Pattern | None:
-        key = index, unspaced
-        if key not in self._beginnings:
-            pattern = beginnings(self.shapes[index].pattern, unspaced=unspaced)
-            if pattern and any(
-                int(max_count) > MAX_EXACT_COUNT for max_count in _COUNTED.findall(pattern)
-            ):
-                pattern = relax(pattern)
-            self._beginnings[key] = None if pattern is None else Pattern(pattern)
-        return self._beginnings[key]
 
-    def _pattern(self, index: int) -> Pattern:
-        if index not in self._patterns:
-            shape = self.shapes[index]
-            self._patterns[index] = shape.compiled or Pattern(shape.pattern)
-        return self._patterns[index]
+def _beginning(shape: Shape, *, unspaced: bool) -> Pattern | None:
+    """Return the pattern of partial matches of a shape, relaxed if it compiles too slowly."""
+    pattern = beginnings(shape.pattern, unspaced=unspaced)
+    if pattern is None:
+        return None
+    if any(int(max_count) > MAX_EXACT_COUNT for max_count in _COUNTED.findall(pattern)):
+        pattern = relax(pattern)
+    return Pattern(pattern, lazy=True)
 
 
 def _is_unspaced(text: str) -> bool:

@@ -13,19 +13,8 @@ from math import inf
 
 from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.matching.partial_match import Shape, Shapes
-from proxy.guards.matching.pattern_syntax import (
-    WITHOUT_SPACES,
-    check_syntax,
-    max_length,
-    parse,
-)
-from proxy.guards.matching.re2set import (
-    SET_MEMORY,
-    Characters,
-    PatternSet,
-    compile_pattern,
-    encode,
-)
+from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES, check_syntax, max_length, parse
+from proxy.guards.matching.re2set import SET_MEMORY, Characters, PatternSet, compile_pattern, encode
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
@@ -60,7 +49,7 @@ class Patterns:
     string, and for patterns that need more than ``memory_bytes`` together.
     """
 
-    __slots__ = ("_set", "_singles", "hold", "lookback", "patterns")
+    __slots__ = ("_singles", "hold", "lookback", "pattern_set")
 
     def __init__(
         self,
@@ -71,32 +60,24 @@ class Patterns:
         translated: Mapping[int, str] | None = None,
         has_words: bool = True,
     ) -> None:
-        self.patterns = tuple(patterns)
         self._singles = tuple(_Single(pattern) for pattern in patterns)
         try:
             shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
             self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated, has_words=has_words)
-            self._set = self.hold.pattern_set
+            self.pattern_set = self.hold.pattern_set
         except ValueError:  # too large together with partial matches
             self.hold = None
-            self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
+            self.pattern_set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
         longest = max([single.longest for single in self._singles], default=0)
         # One more on each side: for ^, $, \b and whole words.
         self.lookback: int | None = None if longest == inf else int(longest) + 1
 
-    @property
-    def sets(self) -> list[PatternSet]:
-        """Prefilter sets. Empty without patterns."""
-        return [self._set] if self._singles else []
-
     def hits(self, text: str) -> list[Finding]:
         """Return the findings of each pattern. They may overlap."""
-        if not self._singles:
-            return []
         data = encode(text)
         return [
             finding
-            for index in self._set.hits(data)
+            for index in self.pattern_set.hits(data)
             for finding in self._singles[index].find(text, data)
         ]
 

@@ -77,7 +77,8 @@ class Phones:
             len(part.digits) <= SHORT
             or part.is_named(NAMES["not_phone"])
             or not _has_phone_grouping(part)
-            or _is_in_row(part)
+            or ROW_BEFORE.search(part.text[max(0, part.start - ROW) : part.start])
+            or ROW_AFTER.match(part.text[part.end : part.end + ROW])
         ):
             return 0.0
         if any(region.has(part.digits) for region in self._regions):
@@ -138,13 +139,6 @@ def _has_phone_grouping(part: DigitRun) -> bool:
         return False
     # The area code comes first and is shorter than the rest of the number.
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
-
-
-def _is_in_row(part: DigitRun) -> bool:
-    """Return True if four other numbers precede or follow the run, separated by spaces."""
-    preceding = part.text[max(0, part.start - ROW) : part.start]
-    following = part.text[part.end : part.end + ROW]
-    return bool(ROW_AFTER.match(following) or ROW_BEFORE.search(preceding))
 
 
 def _end_with_extension(part: DigitRun) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes
@@ -25,6 +26,7 @@ from proxy.types.guard import Finding
 from proxy.types.hold import PartialMatcher
 
 T = TypeVar("T")
+DATA = Path(__file__).parent / "data"
 
 # Letters of phrases. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
 # take thirty times as long to compile.
@@ -51,14 +53,12 @@ class PhraseRule:
 class PhraseRules:
     """Compiled rules.
 
-    Matches longer than ``longest`` characters are ignored. The ``context_length`` characters behind
-    a match are its context. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
+    Matches longer than ``longest`` characters are ignored. ``sets`` raises ``ValueError`` for a
+    pattern that RE2 does not accept.
     """
 
-    def __init__(
-        self, rules: Sequence[PhraseRule], longest: int, *, context_length: int = 0
-    ) -> None:
-        self._rules, self._longest, self._context_length = rules, longest, context_length
+    def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
+        self._rules, self._longest = rules, longest
         self._singles = [
             (rule, Pattern(f"(?i){with_both_cases(rule.pattern)}", lazy=True, memory=SET_MEMORY))
             for rule in rules
@@ -71,7 +71,7 @@ class PhraseRules:
 
     @cached_property
     def hold(self) -> PartialMatcher:
-        return partial_matcher(self._rules, self._context_length)
+        return partial_matcher(self._rules)
 
     def may_find(self, lines: bytes) -> bool:
         return any(pattern_set.may_hit(lines) for pattern_set in self.sets)

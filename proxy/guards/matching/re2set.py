@@ -146,10 +146,7 @@ class PatternSet:
     __slots__ = ("_all", "_count", "by_lines", "shared_prefilter")
 
     def __init__(
-        self,
-        patterns: Iterable[str],
-        memory: int = SET_MEMORY,
-        open_ends: Iterable[str] = (),
+        self, patterns: Iterable[str], memory: int = SET_MEMORY, open_ends: Iterable[str] = ()
     ) -> None:
         set_ = re2.Set.SearchSet(_options(memory))
         self._count = 0

@@ -17,8 +17,8 @@ from pydantic import Field, TypeAdapter
 from proxy.config.scalars import Duration, Name, PositiveInt, Prose, Reference, Section, Share
 from proxy.config.shapes import Requirement, equals, has, if_then, not_
 from proxy.dialects.findings import flag_details
-from proxy.guards.guard_kind import GuardContext, GuardKind, WrongKey, only_under
-from proxy.guards.matching import word_overlap
+from proxy.guards.guard_kind import ByContext, GuardContext, GuardKind, WrongKey, only_under
+from proxy.guards.matching import english
 from proxy.guards.services.wire import (
     MEANINGFUL_KINDS,
     BadAnswer,
@@ -138,17 +138,13 @@ class Judge:
 
     name: str
     stage: str
-    deployment: str
+    asked_deployment: str
     rule: str
     kind: str
     threshold: float
     longest: int
     check: Check = "criteria"
     mark: Callable[[], str] = partial(secrets.token_hex, 8)
-
-    @property
-    def asked_deployment(self) -> str:
-        return self.deployment
 
     async def ask(
         self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
@@ -160,7 +156,7 @@ class Judge:
         if len(places) > MAX_PLACES or sum(len(place.text) for place in places) > self.longest:
             raise TooLong
         body = self._body(places, evidence)
-        answer = await outside.complete(self.name, self.deployment, body)
+        answer = await outside.complete(self.name, self.asked_deployment, body)
         return self._findings(texts, places, read(ANSWER, answer))
 
     def _places(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
@@ -175,7 +171,7 @@ class Judge:
             elif self.check == "relevant":
                 yield _place(number, piece.text)
             else:
-                for sentence in word_overlap.sentences(piece.text):
+                for sentence in english.sentences(piece.text):
                     yield _place(number, piece.text, sentence.start, sentence.end)
 
     def evidence(self, question: PromptContext) -> str:
@@ -207,11 +203,7 @@ class Judge:
             "max_tokens": ANSWER_TOKENS,
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {
-                    "name": "verdict",
-                    "strict": True,
-                    "schema": schema(len(places)),
-                },
+                "json_schema": {"name": "verdict", "strict": True, "schema": schema(len(places))},
             },
         }
 
@@ -244,20 +236,12 @@ def _place(
     return JudgedText(number=number, start=start, end=end, text=text[start:end], title=title)
 
 
-@frozen
-class ResponseJudge:
-    """Judge of responses that applies only to calls with evidence."""
-
-    judge: Judge
-
-    @property
-    def asked_deployment(self) -> str:
-        return self.judge.deployment
-
-    lookback = None
-
-    def about(self, question: PromptContext) -> Judge | None:
-        return self.judge if self.judge.evidence(question) else None
+def response_judge(judge: Judge) -> ByContext[Judge]:
+    """Return a judge of responses that applies only to calls with evidence."""
+    return ByContext(
+        lambda question: judge if judge.evidence(question) else None,
+        asked_deployment=judge.asked_deployment,
+    )
 
 
 class ByModelConfig(Section):
@@ -303,7 +287,7 @@ def make_judge(
     return Judge(
         name=context.name,
         stage=context.stage,
-        deployment=keys.deployment,
+        asked_deployment=keys.deployment,
         rule=rule,
         kind=kind,
         threshold=keys.threshold,
@@ -312,13 +296,13 @@ def make_judge(
     )
 
 
-def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ResponseJudge:
+def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[Judge]:
     if keys.check == "criteria":
         return make_judge(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
         raise WrongKey("check", only_under(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
-    return ResponseJudge(make_judge(keys, context, rule, kind, keys.check))
+    return response_judge(make_judge(keys, context, rule, kind, keys.check))
 
 
 KIND = GuardKind(JudgeConfig, _make, fields=MEANINGFUL_KINDS, asks=True)
@@ -335,14 +319,11 @@ class BiasConfig(ByModelConfig):
     """Prejudice against groups of people, as judged by a model."""
 
 
-def _policy_judge(keys: PolicyViolationConfig, context: GuardContext) -> Judge:
-    rule = f"A text must not break this policy:\n{keys.policy}"
-    return make_judge(keys, context, rule, "policy_violation")
-
-
 POLICY_VIOLATION = GuardKind(
     PolicyViolationConfig,
-    _policy_judge,
+    lambda keys, context: make_judge(
+        keys, context, f"A text must not break this policy:\n{keys.policy}", "policy_violation"
+    ),
     fields=MEANINGFUL_KINDS,
     asks=True,
     detections=(

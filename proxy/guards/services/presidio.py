@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from proxy.config.scalars import Duration, Reference, Section, Share, Url, text
 from proxy.dialects.findings import PII
-from proxy.guards.guard_kind import GuardContext, GuardKind
+from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.merge_overlaps import resolve_overlaps
 from proxy.guards.services.wire import BadAnswer, ServiceAnswer, nonblank_indexes, post, read
 from proxy.runtime.frozen import frozen
@@ -67,13 +67,13 @@ class Presidio:
             "score_threshold": self.threshold,
         }
         analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", body, {}))
-        return resolve_overlaps(self._finding(result, len(text)) for result in analysis)
-
-    def _finding(self, result: Recognized, length: int) -> Finding:
-        if not result.start < result.end <= length:
+        if not all(entity.start < entity.end <= len(text) for entity in analysis):
             raise BadAnswer
-        kind = result.entity_type.lower() if result.entity_type in self.entities else OTHER_ENTITY
-        return Finding(start=result.start, end=result.end, kind=kind, score=result.score)
+        kinds = {name: name.lower() for name in self.entities}
+        return resolve_overlaps(
+            Finding(e.start, e.end, kinds.get(e.entity_type, OTHER_ENTITY), score=e.score)
+            for e in analysis
+        )
 
 
 Entity = Annotated[
@@ -100,13 +100,11 @@ class PresidioConfig(Section):
     """Maximum time for all texts of a call. Default 2s."""
 
 
-def _make(keys: PresidioConfig, context: GuardContext) -> Presidio:
-    return Presidio(
-        url=keys.url.rstrip("/"),
-        entities=tuple(keys.entities),
-        language=keys.language,
-        threshold=keys.threshold,
-    )
-
-
-KIND = GuardKind(PresidioConfig, _make, asks=True, detections=(PII,))
+KIND = GuardKind(
+    PresidioConfig,
+    lambda keys, context: Presidio(
+        keys.url.rstrip("/"), tuple(keys.entities), keys.language, threshold=keys.threshold
+    ),
+    asks=True,
+    detections=(PII,),
+)

@@ -119,7 +119,10 @@ class ServiceCalls:
             is_away = False
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
             detector = FailedDetector(error, lookback=None)
-            is_away = not _is_of_text(error)
+            if isinstance(error, ProxyError):  # of the guard's deployment
+                is_away = error.status not in OF_REQUEST
+            else:
+                is_away = not isinstance(error, TooLong | Unsure)
         tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
         tally.waited = self.now() - started_at
         return tally
@@ -137,12 +140,6 @@ class ServiceCalls:
                 raise Unfit
             findings_by_text.setdefault(read.text, []).extend(findings)
         return findings_by_text
-
-
-def _is_of_text(error: Exception) -> bool:
-    if isinstance(error, ProxyError):  # of the guard's deployment
-        return error.status in OF_REQUEST
-    return isinstance(error, TooLong | Unsure)
 
 
 def uncalled_tallies(
@@ -180,19 +177,6 @@ class ServiceStage:
     sent at once, and the services are called in the background. ``run_job`` runs heavy inspections.
     """
 
-    __slots__ = (
-        "_calls",
-        "_collected",
-        "_collecting",
-        "_kept",
-        "_most_texts",
-        "_replace",
-        "_rules",
-        "_run_job",
-        "_tallies",
-        "holds",
-    )  # fmt: skip
-
     def __init__(
         self,
         rules: Sequence[GuardRule],
@@ -227,11 +211,8 @@ class ServiceStage:
         if self.holds:
             return await self._ended() if ended else []
         if ended:
-            await self._calls.record.run_in_background(self._watch, self._fail)
+            await self._calls.record.run_in_background(self._ended, self._fail)
         return frames
-
-    async def _watch(self) -> None:
-        await self._ended()
 
     def _fail(self, error: str) -> None:
         self._tallies = uncalled_tallies(self._rules, self._calls.clock, error)

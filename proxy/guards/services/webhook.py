@@ -82,13 +82,10 @@ class Webhook:
                 ],
             }
         )
-        return self._findings(texts, await post(outside, self.url, body, self._signed(body)))
-
-    def _signed(self, body: bytes) -> dict[str, str]:
-        moment = str(int(self.now()))
-        secret = self.secret.reveal().encode()
+        moment, secret = str(int(self.now())), self.secret.reveal().encode()
         digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
-        return {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
+        headers = {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
+        return self._findings(texts, await post(outside, self.url, body, headers))
 
     def _findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
@@ -124,13 +121,8 @@ class WebhookConfig(Section):
 
 
 def _make(keys: WebhookConfig, context: GuardContext) -> Webhook:
-    return Webhook(
-        name=context.name,
-        stage=context.stage,
-        url=keys.url,
-        secret=context.secrets[keys.secret],
-        kinds=frozenset(keys.kinds),
-    )
+    secret, kinds = context.secrets[keys.secret], frozenset(keys.kinds)
+    return Webhook(context.name, context.stage, keys.url, secret=secret, kinds=kinds)
 
 
 KIND = GuardKind(WebhookConfig, _make, asks=True)

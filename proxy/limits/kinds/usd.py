@@ -6,7 +6,7 @@ a cache, or fell in a tier. The estimate takes the most expensive rate that may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -127,30 +127,28 @@ def _requests_audio(body: Mapping[str, Any]) -> bool:
 
 def _caches_for_an_hour(body: Mapping[str, Any]) -> bool:
     """Return True if a part of the prompt requests the cache lifetime of one hour."""
-    pending: list[Any] = [body]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if value.get("ttl") == "1h":
-                return True
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return False
+    return any(isinstance(value, dict) and value.get("ttl") == "1h" for value in _nested(body))
 
 
 def _has_audio(body: Mapping[str, Any]) -> bool:
     """Return True if a part of the prompt may contain audio."""
-    pending = [body[name] for name in PROMPT_FIELDS if name in body]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, list):
-            pending += value
-        elif isinstance(value, dict):
+    for value in _nested(*(body[name] for name in PROMPT_FIELDS if name in body)):
+        if isinstance(value, dict):
             names = f"{value.get('type')} {' '.join(value)}".lower()
             if any(word in names for word in AUDIO_WORDS):
                 return True
-            pending += value.values()
         elif isinstance(value, str) and value.startswith("data:audio"):
             return True
     return False
+
+
+def _nested(*values: Any) -> Iterator[Any]:
+    """Yield JSON values and all values in them."""
+    pending = [*values]
+    while pending:
+        value = pending.pop()
+        yield value
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value

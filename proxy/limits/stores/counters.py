@@ -36,29 +36,18 @@ class Rate:
     level_at: int = 0
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
-        unit = limit.debt_per_unit
-        if unit == self.unit:
-            level = (
-                self.debt - (now - self.debt_at) * limit.drain_per_ms
-                if now > self.debt_at
-                else self.debt
-            )
-            level = level if level > 0 else 0
-        else:
-            level = self._drained(limit, now)
+        level = self._drained(limit, now)
         self.level, self.level_at = level, now
         if not 0 <= amount <= limit.capacity:
             return NEVER
-        excess = level + (amount - limit.capacity) * unit
+        excess = level + (amount - limit.capacity) * limit.debt_per_unit
         return 0 if excess <= 0 else -(-excess // limit.drain_per_ms)
 
     def _drained(self, limit: Limit, now: int) -> int:
         debt = self.debt
         if limit.debt_per_unit != self.unit:  # the policy has changed: keep the usage
             debt = int(debt / self.unit * limit.debt_per_unit)
-        return (
-            max(0, debt - (now - self.debt_at) * limit.drain_per_ms) if now > self.debt_at else debt
-        )
+        return max(0, debt - max(0, now - self.debt_at) * limit.drain_per_ms)
 
     def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
         """Charge. Return the mark of the charge, for ``settle``."""

@@ -1,4 +1,4 @@
-"""Counters of one instance during an outage of the shared store, and detection of lost counters."""
+"""Counters of one instance during an outage of the shared store."""
 
 from __future__ import annotations
 
@@ -41,18 +41,32 @@ class LocalFallback:
         self.local = MemoryStore(self.monotonic, self.utc)
         self._seeded.clear()
 
-    def observe(self, decision: LimitDecision) -> None:
-        """Record the readings of a decision of the shared store."""
-        now_ms, readings = int(self.monotonic() * 1000), decision.readings
+    def observe(self, decision: LimitDecision) -> list[Claim]:
+        """Record the readings of a decision of the shared store.
+
+        Returns the claims on budget counters that the store has lost: they are fresh in a window in
+        which this instance has already used them. Beyond ``MAX_COUNTERS`` counters the loss of the
+        oldest is not detected.
+        """
+        now_ms, lost_claims = int(self.monotonic() * 1000), list[Claim]()
         for index, claim in enumerate(decision.claims):
-            limit = claim.limit
-            if limit.on_store_error == "local" and not limit.is_leased:
-                level, reset = readings[index * READING], readings[index * READING + 1]
-                key = limit.key, claim.scope
+            if claim.limit.is_leased:
+                continue
+            key = claim.limit.key, claim.scope
+            level, reset, _, flags = decision.readings[index * READING : (index + 1) * READING]
+            is_fresh = claim.limit.is_budget and flags & FRESH
+            if is_fresh and key in self._reports:
+                _, window_left, reported_ms = self._reports[key]
+                if now_ms < reported_ms + window_left - CLOCK_TOLERANCE_MS:
+                    lost_claims.append(claim)
+            if decision.admitted or not is_fresh:
                 self._reports[key] = level, reset, now_ms
-                self._seeded.discard(key)
-                self.local.drop(key)
-        _drop_oldest(self._reports)
+            self._seeded.discard(key)
+            self.local.drop(key)
+        if len(self._reports) > MAX_COUNTERS:
+            for key in list(self._reports)[: MAX_COUNTERS // 10]:
+                del self._reports[key]
+        return lost_claims
 
     def observe_settlement(
         self, decision: LimitDecision, decided_at_ms: int, actuals: Sequence[int]
@@ -152,38 +166,3 @@ def has_closed_limit(claims: Iterable[Claim]) -> bool:
 
 def _is_local(claim: Claim) -> bool:
     return claim.limit.on_store_error == "local"
-
-
-def _drop_oldest(entries: dict[CounterKey, SharedReading] | dict[CounterKey, int]) -> None:
-    """Drop a tenth of the entries, the oldest, beyond ``MAX_COUNTERS``."""
-    if len(entries) > MAX_COUNTERS:
-        for key in list(entries)[: MAX_COUNTERS // 10]:
-            del entries[key]
-
-
-@dataclass(slots=True)
-class LostCounterDetector:
-    """Detects budget counters that a shared store has lost.
-
-    A counter is lost if it is fresh in a window in which this instance has already used it. Beyond
-    ``MAX_COUNTERS`` budgets the loss of the oldest is not detected.
-    """
-
-    monotonic: Callable[[], float]
-    _window_end_ms: dict[CounterKey, int] = field(default_factory=dict)
-
-    def find(self, decision: LimitDecision) -> list[Claim]:
-        """Return the claims of a decision whose counters were lost."""
-        lost_claims: list[Claim] = []
-        for index, claim in enumerate(decision.claims):
-            limit = claim.limit
-            if not limit.is_budget:
-                continue
-            now_ms, key = int(self.monotonic() * 1000), (limit.key, claim.scope)
-            _, reset, _, flags = decision.readings[index * READING : (index + 1) * READING]
-            if flags & FRESH and now_ms < self._window_end_ms.get(key, 0) - CLOCK_TOLERANCE_MS:
-                lost_claims.append(claim)
-            if decision.admitted:
-                self._window_end_ms[key] = now_ms + reset
-        _drop_oldest(self._window_end_ms)
-        return lost_claims

@@ -17,7 +17,7 @@ from proxy.guards.guard_kind import (
     WrongKey,
     only_under,
 )
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.guards.text.disguises import compositions
 from proxy.guards.text.hosts import entry_of
 from proxy.policy import schema

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from proxy.errors.words import listed, quoted
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.policy import schema
 from proxy.policy.files.source import Document, KeyPath, path_text
 from proxy.policy.schema.guards import GuardConfig, config_of, plugin_entries

@@ -32,7 +32,7 @@ from pydantic_core import CoreSchema
 from proxy.config.scalars import Duration, Label, Name, Section
 from proxy.config.shapes import Requirement, equals, has_size, if_then, not_, one_of
 from proxy.errors.words import quoted
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.policy.schema.deployments import TargetConfig
 from proxy.settings import restore_certificates
 from proxy.types.guard import Action, AnyDetector

@@ -158,11 +158,11 @@ def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str])
 
 def test_a_set_that_gives_up_hides_nothing() -> None:
     patterns = one_pattern("mill")
-    patterns._set.shared_prefilter = patterns._set.shared_prefilter._replace(
+    patterns.pattern_set.shared_prefilter = patterns.pattern_set.shared_prefilter._replace(
         match=re2.Set.SearchSet().Match
     )
 
-    assert patterns._set.hits(b"a mill") == range(1)
+    assert patterns.pattern_set.hits(b"a mill") == range(1)
     assert spans(patterns, "a mill") == ["mill"]
 
 

@@ -8,11 +8,12 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.matching.injection_rules import english_rules
+from proxy.guards.kinds.injection import language_rules
 from proxy.guards.matching.pattern_syntax import relax
 from proxy.guards.matching.re2set import PatternSet
 from tests.for_each import for_each
 
+RULES = language_rules("en").rules
 LETTERS = "aB7_-. é\u0416\u4e2d\u0663\u212a\u017f{,}"
 PIECES = (
     *("a", "b", r"\w", r"\pL", r"\p{L}", r"\pN", r"\PL", r"[^\pL\pN]", r"[\pL\pN_]", r"[^\w\pL]"),
@@ -65,11 +66,9 @@ def test_a_long_repeat_has_no_end(pattern: str, wide: str) -> None:
 def test_within_ascii_a_set_tells_of_our_own_rules_what_they_say_themselves() -> None:
     chance, options = random.Random(7), re2.Options()
     options.case_sensitive = options.log_errors = False
-    words = [
-        word for rule in english_rules().rules for word in re2.findall("[a-z]{3,}", rule.pattern)
-    ]
-    singles = [re2.compile(rule.pattern, options) for rule in english_rules().rules]
-    pattern_set = PatternSet(f"(?i){rule.pattern}" for rule in english_rules().rules)
+    words = [word for rule in RULES for word in re2.findall("[a-z]{3,}", rule.pattern)]
+    singles = [re2.compile(rule.pattern, options) for rule in RULES]
+    pattern_set = PatternSet(f"(?i){rule.pattern}" for rule in RULES)
     for _ in range(200):
         text = " ".join(chance.choices(words, k=40))
         findings = {index for index, single in enumerate(singles) if single.search(text)}

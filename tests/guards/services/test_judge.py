@@ -16,7 +16,7 @@ from proxy.guards.services.judge import (
     RELEVANT,
     SCORES,
     Judge,
-    ResponseJudge,
+    response_judge,
 )
 from proxy.guards.services.wire import BadAnswer, TooLong, Unsure
 from proxy.types.guard import Finding, PromptContext
@@ -218,11 +218,9 @@ async def test_relevant_judges_an_answer_by_the_question() -> None:
 def test_calls_with_nothing_to_judge_by_have_no_judge(check: Any, question: PromptContext) -> None:
     judge = replace(JUDGE, check=check)
 
-    assert ResponseJudge(judge).about(question) is judge
-    assert (
-        ResponseJudge(judge).about(PromptContext(system="Be kind.", asked=" ", context="\n"))
-        is None
-    )
+    assert response_judge(judge).about(question) is judge
+    blank = PromptContext(system="Be kind.", asked=" ", context="\n")
+    assert response_judge(judge).about(blank) is None
 
 
 async def test_evidence_that_is_cut_is_said_to_be() -> None:

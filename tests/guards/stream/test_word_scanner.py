@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import find_matches, masked
 from proxy.guards.guard_kind import NO_CONTEXT
+from proxy.guards.kinds import KINDS
+from proxy.guards.kinds.injection import OTHER_LANGUAGES, language_rules
 from proxy.guards.kinds.pii import ENTITIES
-from proxy.guards.kinds.table import KINDS
-from proxy.guards.matching.injection_rules import english_rules, other_languages
+from proxy.guards.kinds.wordlist import PHRASES_FILE
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
-from proxy.guards.matching.wordlist import PHRASES_FILE
 from proxy.guards.stream.window import Window
 from proxy.guards.stream.word_scanner import LEAST_REACH
 from proxy.guards.text.normalize import variants
@@ -109,7 +109,9 @@ def phrases(rules: Sequence[PhraseRule]) -> list[str]:
     return [*texts, *(text[: len(text) // 2] for text in texts)]
 
 
-ATTACKS = phrases([r for each in (english_rules(), *other_languages()) for r in each.rules])
+ATTACKS = phrases(
+    [rule for name in ("en", *OTHER_LANGUAGES) for rule in language_rules(name).rules]
+)
 RUDE = phrases([*read_rules(orjson.loads(PHRASES_FILE.read_bytes()))])
 PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
 UNSPACED = [

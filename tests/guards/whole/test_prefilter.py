@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.call.record import Record, TraceIds
 from proxy.guards.engine import ABOVE, Engine
 from proxy.guards.inspector import WholeResponseInspector
-from proxy.guards.kinds import code, injection, keywords, nsfw, pii, secrets, toxicity, urls
+from proxy.guards.kinds import code, injection, keywords, pii, secrets, urls, wordlist
 from proxy.guards.text.documents import request_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.prefilter import prefilter_rules
@@ -42,8 +42,8 @@ DETECTORS: dict[str, Detector] = {
     "injection": injection.Injection(),
     "code": code.Code(),
     "urls": urls.Urls(allow=["docs.example.com"]),
-    "toxicity": toxicity.Toxicity(),
-    "nsfw": nsfw.Nsfw(),
+    "toxicity": wordlist.Toxicity(),
+    "nsfw": wordlist.Nsfw(),
 }
 ACTIONS: dict[str, Action] = {"pii": "mask", "secrets": "block", "within": "flag"}
 PIECES = (

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.limits.stores.failover import FailoverStore
-from proxy.limits.stores.local_fallback import (
-    CLOCK_TOLERANCE_MS,
-    LocalFallback,
-    LostCounterDetector,
-)
+from proxy.limits.stores.local_fallback import CLOCK_TOLERANCE_MS, LocalFallback
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import FRESH, Claim, Limit, LimitDecision, OnStoreError, outcome
@@ -110,12 +106,12 @@ class World:
     ms: int = 5_000
 
     def __post_init__(self) -> None:
-        self.losses = LostCounterDetector(lambda: self.ms / 1000)
+        self.fallback = LocalFallback(lambda: self.ms / 1000, lambda: self.ms / 1000)
 
     def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
         readings = [1, -1, 0, FRESH, 1, RESET_MS, wait, FRESH if fresh else 0]
-        return [claim.limit for claim in self.losses.find(outcome(claims, readings))]
+        return [claim.limit for claim in self.fallback.observe(outcome(claims, readings))]
 
 
 @for_each(

@@ -9,15 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.guards.kinds.injection import _english
-from proxy.guards.kinds.table import KINDS
-from proxy.guards.services.judge import Judge, ResponseJudge
+from proxy.guards.guard_kind import ByContext
+from proxy.guards.kinds import KINDS
+from proxy.guards.kinds.injection import rule_book
+from proxy.guards.services.judge import Judge
 from proxy.guards.services.moderation import Moderation
 from proxy.guards.services.webhook import Webhook
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
-from proxy.types.guard import AnyDetector, is_detector
+from proxy.types.guard import AnyDetector, PromptContext, is_detector
 from tests.for_each import for_each
 from tests.guards.networks import classifier
 
@@ -64,11 +65,11 @@ WRITTEN = {
 
 
 def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
-    _english.cache_clear()
+    rule_book.cache_clear()
 
     read(tmp_path, "{guard: injection, action: block}")
 
-    assert _english.cache_info().currsize == 1
+    assert rule_book.cache_info().currsize == 1
 
 
 SONG = "When the river bends below the mill and the evening is slow to go"
@@ -225,9 +226,12 @@ def test_guards_know_their_names_their_stages_and_whom_to_ask(tmp_path: Path) ->
     assert isinstance(moderation, Moderation)
     assert moderation.upstream.base_url == "https://api.example.test"
     assert isinstance(bias, Judge)
-    assert (bias.name, bias.stage, bias.deployment) == ("bias", "output", "chat")
-    assert isinstance(rests, ResponseJudge)
-    assert (rests.judge.name, rests.judge.check) == ("rests", "grounded")
+    assert (bias.name, bias.stage, bias.asked_deployment) == ("bias", "output", "chat")
+    assert isinstance(rests, ByContext)
+    assert rests.asked_deployment == "chat"
+    judge = rests.about(PromptContext(context="Rooms are quiet."))
+    assert isinstance(judge, Judge)
+    assert (judge.name, judge.check) == ("rests", "grounded")
 
 
 def test_no_secret_shows_where_a_guard_is_printed(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.guards.kinds import KINDS
 from proxy.guards.kinds.onnx import HINT, REQUIRED_PACKAGES
-from proxy.guards.kinds.table import KINDS
 from tests.policy.compile.test_guards import POLICIES, SONG, WRITTEN
 
 LOOKS = """

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 import proxy
 from proxy.config.scalars import referring_keys
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.money.usage import Price
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.guards.guard_kind import NO_CONTEXT
-from proxy.guards.kinds.table import KINDS
+from proxy.guards.kinds import KINDS
 from proxy.guards.stream.window import Window
 from proxy.guards.text.base64_text import open_run
 from proxy.policy.files.source import Problem

@@ -1,4 +1,4 @@
-"""Finds offensive English words and phrases, by kind and severity.
+"""The `toxicity` and `nsfw` guards: find offensive and sexual English by words and phrases.
 
 A word list ignores context: it flags quotations, medical texts and surnames, and misses offenses in
 clean words.
@@ -7,22 +7,25 @@ clean words.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 
 import orjson
 import re2
 
+from proxy.config.scalars import Section, Share
+from proxy.dialects.findings import TOXICITY, score_of
+from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.merge_overlaps import resolve_overlaps
-from proxy.guards.matching.phrase_rules import PhraseRule, PhraseRules, read_rules
+from proxy.guards.matching.phrase_rules import DATA, PhraseRule, PhraseRules, read_rules
 from proxy.guards.matching.re2set import prefilter
 from proxy.runtime.frozen import frozen
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, MayFind
 from proxy.types.hold import PartialMatcher
 
-WORDS_FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
-PHRASES_FILE = WORDS_FILE.with_name("offensive_en.json")
+WORDS_FILE, PHRASES_FILE = DATA / "obscenity_en.tsv", DATA / "offensive_en.json"
 MAX_LENGTH = 80  # characters of a finding
+TOXIC_KINDS = ("insult", "profanity", "slur", "threat")
 
 
 @frozen
@@ -91,3 +94,43 @@ def whole_word_pattern(word: str) -> str:
     start = r"\b" if word[0].isalnum() else ""
     end = r"\b" if word[-1].isalnum() else ""
     return f"{start}{re2.escape(word)}{end}"
+
+
+Toxicity = partial(WordList, TOXIC_KINDS)
+Nsfw = partial(WordList, ("sexual", "minors"))
+
+
+class ToxicityConfig(Section):
+    """Insults, profanity, slurs and threats, by a list of English words. It ignores who is
+    addressed, and misses polite malice."""
+
+    threshold: Share = 0.4
+    """Minimum severity of a word."""
+
+
+class NsfwConfig(Section):
+    """Sexual content, by a list of English words. It misses scenes without such words, and may flag
+    medical and legal texts."""
+
+    threshold: Share = 0.4
+    """Minimum severity of a word."""
+
+
+TOXICITY_GUARD = GuardKind(
+    ToxicityConfig,
+    lambda keys, context: Toxicity(keys.threshold),
+    cased=False,
+    detections=(TOXICITY,),
+)
+NSFW_GUARD = GuardKind(
+    NsfwConfig,
+    lambda keys, context: Nsfw(keys.threshold),
+    cased=False,
+    detections=(
+        DetectionFormat(
+            "nsfw",
+            "nsfw",
+            lambda results: {"sfw": score_of(1 - results.score), "nsfw": score_of(results.score)},
+        ),
+    ),
+)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.nli import MAX_PAIRS, EntailmentModel
+from proxy.guards.kinds.grounded import MAX_MODEL_PAIRS, EntailmentModel
 from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, Unjudged
 from proxy.guards.services.stage import NoGuardClients, Reading
 from proxy.types.guard import Finding, PromptContext
@@ -64,7 +64,7 @@ async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
     for text, context in (
         ("x" * (MAX_CHARACTERS + 1), CONTEXT),
         ("Yes.", "x" * (MAX_CHARACTERS + 1)),
-        ("It is open. " * MAX_PAIRS, CONTEXT),
+        ("It is open. " * MAX_MODEL_PAIRS, CONTEXT),
     ):
         with pytest.raises(Unjudged):
             await judged(guard, text, context)

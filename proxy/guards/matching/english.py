@@ -1,7 +1,8 @@
-"""Finds contradictions between English clauses that share words.
+"""Compares English texts by their stems, numbers and names, and finds contradicting clauses.
 
-Two such clauses contradict each other if one negates the other, contains the opposite of one of its
-words, or counts the same things differently. Subjects and objects are not compared.
+Two clauses that share words contradict each other if one negates the other, contains the opposite
+of one of its words, or counts the same things differently. Subjects and objects are not compared.
+Numbers and names work in most languages.
 """
 
 from __future__ import annotations
@@ -11,9 +12,108 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from proxy.guards.matching import word_overlap
-from proxy.guards.matching.word_overlap import DATA
+from proxy.guards.matching.phrase_rules import DATA
 from proxy.runtime.frozen import frozen
+
+MAX_SENTENCE = 600  # characters of a sentence; a longer one is cut at a word
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # the curly apostrophe
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_SENTENCE_END = re.compile(r"[.!?…]+(?=[\s\"'”)\]]|$)|[。！？]|\n+")  # noqa: RUF001  # full-width marks
+_DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
+_SUFFIXES = _DATA["suffixes"].split()
+_MIN_STEM = 3  # minimum letters of a stem
+STOP = frozenset(_DATA["stop_words"].split())
+_NEGATING = frozenset(_DATA["negating"].split())
+_NUMBER_WORDS = {word: str(number) for number, word in enumerate(_DATA["numbers"].split(), start=2)}
+
+
+@frozen
+class Sentence:
+    """A sentence with its stems, numbers and names."""
+
+    start: int
+    end: int
+    text: str
+    stems: frozenset[str]
+    numbers: frozenset[str]
+    names: frozenset[str]
+
+
+def words(text: str) -> Iterator[str]:
+    return (match[0].replace("’", "'") for match in _WORD.finditer(text))  # noqa: RUF001
+
+
+def stem(word: str) -> str:
+    """Remove the English suffix of a lower-case word."""
+    word = word.removesuffix("'s")
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= _MIN_STEM:
+            word = word.removesuffix(suffix)
+            break
+    return word[:-1] if len(word) > _MIN_STEM and word[-1] == word[-2] else word  # planned, plan
+
+
+def stems(text: str) -> list[str]:
+    """Return the stems of all words except stop words and negations. Stems may repeat."""
+    lowered = (word.lower() for word in words(text))
+    return [stem(word) for word in lowered if word not in STOP and word not in _NEGATING]
+
+
+def numbers(text: str) -> set[str]:
+    """Return the numbers of a text in one notation: 1,250.00 becomes 1250, and four becomes 4."""
+    values = {_number(match[0]) for match in _NUMBER.finditer(text)}
+    return values | {
+        _NUMBER_WORDS[word] for word in map(str.lower, words(text)) if word in _NUMBER_WORDS
+    }
+
+
+def _number(notation: str) -> str:
+    *groups, final = re.split(r"[.,]", notation)
+    if groups and len(final) != 3:  # a fraction: groups of thousands have three digits
+        return ("".join(groups).lstrip("0") or "0") + ("." + final.rstrip("0")).rstrip(".")
+    return "".join([*groups, final]).lstrip("0") or "0"
+
+
+def names(text: str) -> set[str]:
+    """Return the stems of capitalized words that are not the first word of a sentence."""
+    result, starts_sentence = set(), True
+    position = 0
+    for match in _WORD.finditer(text):
+        gap = text[position : match.start()]
+        starts_sentence = starts_sentence or bool(_SENTENCE_END.search(gap + " "))
+        if match[0][0].isupper() and not starts_sentence and match[0].lower() not in STOP:
+            result.add(stem(match[0].lower()))
+        starts_sentence, position = False, match.end()
+    return result
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    start = 0
+    for stop in _stops(text):
+        part = text[start:stop]
+        if part.strip():
+            yield Sentence(
+                start=start + len(part) - len(part.lstrip()),
+                end=start + len(part.rstrip()),
+                text=part.strip(),
+                stems=frozenset(stems(part)),
+                numbers=frozenset(numbers(part)),
+                names=frozenset(names(part)),
+            )
+        start = stop
+
+
+def _stops(text: str) -> Iterator[int]:
+    position = 0
+    for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        while end - position > MAX_SENTENCE:
+            space = text.rfind(" ", position + 1, position + MAX_SENTENCE)
+            position = space if space > 0 else position + MAX_SENTENCE
+            yield position
+        position = end
+        yield end
+
 
 MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable clauses
 MIN_SHARED = 2  # minimum shared stems, of which one may be an opposite
@@ -32,12 +132,10 @@ _IDIOMS = re.compile(
     r"no doubt|whether or not|nothing but|with or without|not least|no sooner)\b|\bno\. ?(?=\d)",
     re.IGNORECASE,
 )
-_DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
 FOLLOWING, WHOLE_CLAUSE, PRECEDING = (
     frozenset(_DATA["negations"][scope].split()) for scope in ("following", "whole", "preceding")
 )
 NEGATIONS = FOLLOWING | WHOLE_CLAUSE | PRECEDING
-_STEMS = frozenset(map(word_overlap.stem, NEGATIONS))
 _PASSED_OVER = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
 CALENDAR = frozenset(_DATA["calendar"].split())
 _PIECE = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # curly
@@ -49,14 +147,15 @@ def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
     opposites: dict[str, set[str]] = {}
     for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
-        positive, negative = map(word_overlap.stem, pair.split("/"))
+        positive, negative = map(stem, pair.split("/"))
         if positive != negative:
             opposites.setdefault(positive, set()).add(negative)
             opposites.setdefault(negative, set()).add(positive)
-    return {stem: frozenset(opposite_stems) for stem, opposite_stems in opposites.items()}
+    return {key: frozenset(opposite_stems) for key, opposite_stems in opposites.items()}
 
 
 OPPOSITES = _read_opposites()
+_NEGATION_STEMS = frozenset(map(stem, NEGATIONS))
 
 
 @frozen
@@ -83,7 +182,7 @@ def _parts(sentence: str) -> Iterator[str]:
     pending, pending_count, start = "", 0, 0
     for end in [*(match.start() for match in _BREAK.finditer(sentence)), len(sentence)]:
         part = sentence[start:end]
-        count = len(word_overlap.stems(part))
+        count = len(stems(part))
         if min(pending_count, count) >= MIN_WORDS:
             yield pending
             pending, pending_count = "", 0
@@ -94,18 +193,18 @@ def _parts(sentence: str) -> Iterator[str]:
 
 def _clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _PIECE.finditer(text)]  # noqa: RUF001
-    all_stems = frozenset(word_overlap.stem(piece) for piece in pieces)
-    stems = frozenset(word_overlap.stems(text)) - _STEMS
-    heads, scope, is_negated = _negated(pieces, stems)
+    all_stems = frozenset(stem(piece) for piece in pieces)
+    clause_stems = frozenset(stems(text)) - _NEGATION_STEMS
+    heads, scope, is_negated = _negated(pieces, clause_stems)
     return Clause(
-        stems=stems, heads=heads, scope=scope, is_negated=is_negated,
+        stems=clause_stems, heads=heads, scope=scope, is_negated=is_negated,
         antonyms=all_stems & OPPOSITES.keys(),
         counts=frozenset(_counts(pieces)), days=CALENDAR.intersection(pieces),
     )  # fmt: skip
 
 
 def _negated(
-    pieces: Sequence[str], stems: frozenset[str]
+    pieces: Sequence[str], clause_stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
     """Return the heads and the scope of the negations, and True if their number is odd."""
     heads, scope, remaining, is_negated = set[str](), set[str](), 0, False
@@ -113,25 +212,23 @@ def _negated(
         if piece in NEGATIONS or piece.endswith("n't"):
             is_negated, remaining = not is_negated, SCOPE
             if piece in WHOLE_CLAUSE or piece in PRECEDING:
-                heads |= stems
-                scope |= stems
+                heads |= clause_stems
+                scope |= clause_stems
                 remaining = 0
-        elif (
-            remaining and piece not in _PASSED_OVER and (stem := word_overlap.stem(piece)) in stems
-        ):
+        elif remaining and piece not in _PASSED_OVER and (stemmed := stem(piece)) in clause_stems:
             if remaining == SCOPE:
-                heads.add(stem)
-            scope.add(stem)
+                heads.add(stemmed)
+            scope.add(stemmed)
             remaining -= 1
     return frozenset(heads), frozenset(scope), is_negated
 
 
 def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, piece in enumerate(pieces[:-1]):
-        for number in word_overlap.numbers(piece):
+        for number in numbers(piece):
             unit = next((word for word in pieces[index + 1 : index + 3] if word[0].isalpha()), "")
-            if unit and unit not in word_overlap.STOP:
-                yield number, word_overlap.stem(unit)
+            if unit and unit not in STOP:
+                yield number, stem(unit)
 
 
 def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) -> str | None:

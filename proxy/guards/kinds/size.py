@@ -1,13 +1,18 @@
-"""The `length` guard: limits the characters, lines and estimated tokens of a text."""
+"""The `length` and `economics` guards: limit the size of a text and the estimated cost of a call.
+
+The limiter checks the cost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from proxy.config.scalars import PositiveInt, Section
-from proxy.config.shapes import Requirement, any_of, has
-from proxy.guards.guard_kind import GuardKind
+from proxy.config.scalars import PositiveInt, PositiveUsd, Section
+from proxy.config.shapes import Requirement, any_of, has, is_present, not_
+from proxy.guards.guard_kind import GuardContext, GuardKind, MostCost, only_under
 from proxy.money.estimate import text_quarters, to_tokens
+from proxy.money.usage import NANO
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
@@ -61,8 +66,33 @@ class LengthConfig(Section):
     """Maximum tokens, estimated."""
 
 
-KIND = GuardKind(
+LENGTH_GUARD = GuardKind(
     LengthConfig,
     lambda keys, context: Length(keys.characters, keys.lines, keys.tokens),
     example={"characters": 1},
 )
+
+
+class EconomicsConfig(Section):
+    """Calls whose estimated maximum cost is too high. Allowed under `input` only."""
+
+    REQUIREMENTS = (
+        Requirement(
+            not_(any_of(is_present("roles"), is_present("fields"), is_present("deadline"))),
+            "must not set roles, fields or deadline, because it inspects no text",
+        ),
+    )
+
+    action: Literal["block", "flag"] = "block"
+    """Action on calls that may cost more: `block` or `flag`."""
+    max_cost_usd: PositiveUsd
+    """Maximum cost of a call in USD."""
+
+
+def _cost_cap(keys: EconomicsConfig, context: GuardContext) -> MostCost:
+    if context.stage == "output":
+        raise ValueError(only_under("economics", "input"))
+    return MostCost(int(keys.max_cost_usd * NANO))
+
+
+ECONOMICS_GUARD = GuardKind(EconomicsConfig, _cost_cap, example={"max_cost_usd": 1})

@@ -1,7 +1,8 @@
-"""Finds passages of known texts in other texts, as sequences of words.
+"""The `system_prompt` and `copyright` guards: find passages of known texts in other texts.
 
-Case, punctuation and layout may differ. Translations, paraphrases and encodings are not found. A
-stream withholds the last words while they are consecutive in a known text.
+A passage is a sequence of words. Case, punctuation and layout may differ. Translations, paraphrases
+and encodings are not found. A stream withholds the last words while they are consecutive in a known
+text.
 """
 
 from __future__ import annotations
@@ -10,14 +11,31 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Annotated
 
+from pydantic import Field, StringConstraints
+
+from proxy.config.scalars import FileName, Reference, Section, Share
+from proxy.dialects.findings import similarity_details
+from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching.re2set import encode
-from proxy.types.guard import Finding
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding
 from proxy.types.hold import PartialMatcher
 
 # Longer words are cut, and a longer gap ends a sequence, so that its length is bounded.
 WORD, GAP = 32, 16
 WORD_PATTERN = re.compile(rf"[^\W_]{{1,{WORD}}}")
+
+# Guard `system_prompt`
+LEAK_WORDS, MIN_PROMPT_WORDS = 12, 5
+MAX_PROMPT = 32 * 1024  # characters of a prompt that are compared, about 7 ms
+MAX_CACHED = 16  # cached prompts: most calls of a deployment have the same prompt
+# Guard `copyright`
+GRAM_WORDS = 5  # words per sequence for the share of a response
+MIN_GRAMS = 20  # minimum sequences of a response for its share
+MAX_TEXTS = 1024 * 1024  # characters of all texts together
 
 Word = tuple[int, int, str]
 
@@ -166,3 +184,101 @@ def _words(text: str) -> Iterator[Word]:
     for word in WORD_PATTERN.finditer(text):
         form = word[0] if is_ascii else unicodedata.normalize("NFKC", word[0])
         yield *word.span(), form.casefold()
+
+
+def system_prompt(words: int = LEAK_WORDS) -> ByContext[Passages]:
+    """Return a detector of passages with ``words`` consecutive words of the prompt.
+
+    A shorter prompt is found if it is repeated completely. Prompts of fewer than 5 words are
+    ignored.
+    """
+
+    @lru_cache(maxsize=MAX_CACHED)
+    def passages(prompt: str) -> Passages | None:
+        count = sum(1 for _ in compared_words(prompt))
+        return Passages([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
+
+    lookback = words * (WORD + GAP)
+    return ByContext(lambda question: passages(question.system[:MAX_PROMPT]), lookback)
+
+
+class SystemPromptConfig(Section):
+    """The system prompt of the call, repeated word by word in the response."""
+
+    words: Annotated[int, Field(ge=5, le=100)] = LEAK_WORDS
+    """Number of consecutive words that count as a leak. A shorter prompt counts if it is repeated
+    completely."""
+
+
+SYSTEM_PROMPT_GUARD = GuardKind(
+    SystemPromptConfig,
+    lambda keys, context: system_prompt(keys.words),
+    answers=True,
+    detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity_details),),
+)
+
+
+class Copyright:
+    """Detector of passages with ``words`` consecutive words, and of responses whose share of
+    known five-word sequences is at least ``share``. If ``share`` is None, streams are not
+    delayed to their end.
+
+    Raises ``ValueError`` without texts, if all texts together are too long, or if a text is shorter
+    than a passage.
+    """
+
+    __slots__ = ("_alike", "_passages", "_share")
+
+    def __init__(self, texts: Sequence[str], words: int, share: float | None) -> None:
+        if not texts:
+            raise ValueError("must have texts or texts_from")
+        if sum(map(len, texts)) > MAX_TEXTS:
+            raise ValueError(f"texts must have at most {MAX_TEXTS} characters together")
+        for number, text in enumerate(texts, 1):
+            if sum(1 for _ in compared_words(text)) < words:
+                raise ValueError(f"text {number} must have at least {words} words")
+        self._passages = Passages(texts, words)
+        self._share = share
+        self._alike = Passages(texts if share is not None else (), GRAM_WORDS)
+
+    @property
+    def lookback(self) -> int | None:
+        return self._passages.lookback if self._share is None else None
+
+    @property
+    def hold(self) -> PartialMatcher | None:
+        """Partial matches of passages, or None with a share, which needs the whole text."""
+        return self._passages.hold if self._share is None else None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        if self._share is not None:
+            share, sequences = self._alike.share(text)
+            if sequences >= MIN_GRAMS and share >= self._share:
+                return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
+        return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]
+
+
+class CopyrightConfig(Section):
+    """Passages of protected texts, and responses that consist mostly of such passages."""
+
+    action: Action = "flag"
+    """Action on findings. Default `flag`, because quotations may be lawful."""
+    texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
+    """Protected texts."""
+    texts_from: Annotated[list[FileName], Reference("text")] = Field(default_factory=list)
+    """Files with protected texts, in the policy folder."""
+    words: Annotated[int, Field(ge=5, le=100)] = 20
+    """Minimum number of consecutive words of a passage."""
+    share: Share | None = 0.5
+    """Maximum share of a response that may consist of five-word sequences of the texts. With null
+    only passages are found, and streams are not delayed to their end."""
+
+
+COPYRIGHT_GUARD = GuardKind(
+    CopyrightConfig,
+    lambda keys, context: Copyright(
+        [*keys.texts, *(context.texts[name] for name in keys.texts_from)], keys.words, keys.share
+    ),
+    detections=(DetectionFormat("copyright_ip", "copyright_ip_similarity", similarity_details),),
+    example={"texts": ["word " * 20]},
+)

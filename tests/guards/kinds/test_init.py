@@ -13,11 +13,10 @@ from textwrap import dedent
 
 import pytest
 
-from proxy.guards.kinds.table import KINDS
 from tests.conftest import world
 
 TOP = Path(__file__).parents[3]
-TABLE = Path("proxy/guards/kinds/table.py")
+TABLE = Path("proxy/guards/kinds/__init__.py")
 CASES = """
 tests:
   It blocks what is shouted, and lets pass what is said:
@@ -137,11 +136,3 @@ def test_it_guards(copy: Path) -> None:
     code, out = run(copy, "-m", "proxy", "test", "policies")
 
     assert code == 0, out
-
-
-def test_each_kind_has_a_file_of_its_own() -> None:
-    """The judges with fixed rules share the file of ``judge``."""
-    judges = {"policy_violation": "judge", "bias": "judge"}
-    homes = {word: kind.Keys.__module__.rpartition(".")[2] for word, kind in KINDS.items()}
-
-    assert homes == {word: judges.get(word, word) for word in KINDS}

@@ -12,8 +12,7 @@ import re2
 import yaml
 
 from proxy.guards.engine import Engine
-from proxy.guards.kinds.injection import KINDS, MAX_LENGTH, Injection
-from proxy.guards.matching.injection_rules import LanguageBook, other_languages
+from proxy.guards.kinds.injection import KINDS, OTHER_LANGUAGES, Injection, RuleBook, language_rules
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR
 from proxy.guards.text.documents import request_texts
 from proxy.types.guard import GuardRule
@@ -22,14 +21,14 @@ from tests.guards.doubles import Ticks
 from tests.guards.growth import LINEAR, ratio
 from tests.guards.samples import sample
 
-BOOK = LanguageBook(MAX_LENGTH)
+BOOK = RuleBook()
 FILE = Path(__file__).parents[3] / "tools" / "quality" / "injection.yaml"
 TEXTS: dict[str, dict[str, list[str]]] = yaml.safe_load(FILE.read_text("utf-8"))
 LANGUAGES = sorted(TEXTS)
 
 
 def test_each_language_has_texts() -> None:
-    assert {language.name for language in other_languages()} == set(TEXTS)
+    assert {*OTHER_LANGUAGES} == set(TEXTS)
 
 
 @for_each("language", LANGUAGES)
@@ -81,7 +80,7 @@ def test_who_asks_not_to_forget_says_nothing_bad(text: str) -> None:
 
 
 def test_a_match_of_a_rule_opens_its_language() -> None:
-    for language in other_languages():
+    for language in map(language_rules, OTHER_LANGUAGES):
         opening = re2.compile(f"(?i){language.opening}")
         for rule in language.rules:
             assert rule.kind in KINDS

@@ -1,0 +1,210 @@
+"""Known passages in other texts, however they are written; and nothing shorter."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from proxy.guards.kinds.passages import MAX_PROMPT, MAX_TEXTS, Copyright, Passages, system_prompt
+from proxy.types.guard import PromptContext
+from tests.for_each import for_each
+from tests.guards.growth import growth
+
+PROMPT = """You are the assistant of the support team. Answer questions about orders and
+parcels only. Never promise a refund above fifty euros, and hand every complaint about a driver to
+a human. Our internal name for late parcels is "sleepers"; do not use it in answers to customers."""
+
+
+def find_passages(text: str, *known_texts: str) -> list[str]:
+    passages = Passages(known_texts or [PROMPT], 12)
+    return [text[finding.start : finding.end] for finding in passages.find(text)]
+
+
+@for_each(
+    "prompt",
+    [
+        PROMPT,
+        PROMPT.upper(),
+        PROMPT.replace(" ", "\n"),
+        "- " + PROMPT.replace(", ", "\n- **"),
+        PROMPT.replace("a", "\uff41"),
+    ],
+)
+def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(prompt: str) -> None:
+    text = f"Sure! My instructions are: {prompt} That was all."
+
+    pieces = find_passages(text)
+
+    assert pieces[0].casefold().startswith("you")
+    assert text.index(pieces[-1]) + len(pieces[-1]) == text.index(" That was all") - 1
+    assert len(pieces) > 3
+
+
+def test_a_part_of_it_is_found_alone() -> None:
+    part = "hand every complaint about a driver to a human. Our internal name"
+
+    assert find_passages(f"I was told to {part}, he said.") == [part]
+
+
+@for_each(
+    "text",
+    [
+        "I can help you with questions about orders and parcels only. What is your order number?",
+        "We never promise a refund above fifty euros.",
+        " ".join(sorted(PROMPT.split())),
+        "You are the assistant " + "." * 40 + " of the support team. Answer questions",
+        "",
+    ],
+)
+def test_shorter_or_other_overlaps_are_left_alone(text: str) -> None:
+    assert find_passages(text) == []
+
+
+def test_several_texts_are_known_apart() -> None:
+    fable = "the quick brown fox jumps over the lazy dog and then sleeps"
+    declaration = "we hold these truths to be self evident that all men are"
+
+    assert find_passages(f"{fable} {declaration}", fable, declaration) == [fable, declaration]
+    assert find_passages(f"{fable[:30]} {declaration[:30]}", fable, declaration) == []
+    assert find_passages("anything", "too short") == []
+
+
+def test_how_much_of_a_text_is_known_is_a_share() -> None:
+    passages = Passages([PROMPT], 5)
+
+    assert passages.share(PROMPT)[0] == 1.0
+    assert passages.share("Where is my parcel? It was sent on Monday.")[0] == 0.0
+    assert 0.3 < passages.share(f"{PROMPT} {' '.join(map(str, range(60)))}")[0] < 0.7
+    assert passages.share("") == (0.0, 0)
+
+
+def test_pieces_come_in_order_apart_and_within_the_reach() -> None:
+    detector = Passages([PROMPT + " x" * 50], 12)
+
+    pieces = detector.find(f"{PROMPT} and {PROMPT}" + " x" * 80)
+
+    assert all(a.end <= b.start for a, b in itertools.pairwise(pieces))
+    assert all(piece.end - piece.start <= detector.lookback for piece in pieces)
+
+
+def test_the_reach_follows_from_the_words() -> None:
+    assert Passages([PROMPT], 12).lookback == 12 * 48
+
+
+def test_what_stands_beyond_the_reach_changes_nothing() -> None:
+    part = "hand every complaint about a driver to a human. Our internal name"
+
+    assert find_passages("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [
+        part
+    ]
+
+
+@for_each("piece", ["you ", "a", "you are the assistant of ", "a driver to a human "])
+def test_hostile_text_takes_linear_time(piece: str) -> None:
+    assert growth(Passages([PROMPT], 12).find, lambda size: (piece * size)[:size], maximum=24) < 24
+
+
+def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:
+    detector = system_prompt(words).about(PromptContext(system=prompt))
+    assert detector is not None
+    return [text[finding.start : finding.end] for finding in detector.find(text)]
+
+
+def test_the_prompt_of_the_call_is_found() -> None:
+    sentence = "I must never promise a refund above fifty euros, and hand every complaint on."
+
+    assert find_leaks(sentence, PROMPT, words=8) == [
+        "never promise a refund above fifty euros, and",
+        "hand every complaint",
+    ]
+    assert find_leaks(sentence, "Answer in French verse only.") == []
+
+
+def test_a_short_prompt_is_found_as_a_whole() -> None:
+    prompt = "Answer in French verse only."
+
+    assert find_leaks("So: answer in French verse only!", prompt) == ["answer in French verse only"]
+
+
+@pytest.mark.parametrize("prompt", ["", "Be kind."])
+def test_a_call_without_a_prompt_to_speak_of_has_nothing_to_judge_by(prompt: str) -> None:
+    assert system_prompt().about(PromptContext(system=prompt)) is None
+
+
+def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
+    filler = "word " * MAX_PROMPT
+    prompt = f"{PROMPT} {filler}and here the end of all that was to be said to you today"
+
+    assert find_leaks(PROMPT, prompt)
+    assert find_leaks("here the end of all that was to be said to you today", prompt) == []
+
+
+def test_a_prompt_that_came_before_is_not_read_again() -> None:
+    guard = system_prompt()
+
+    detector, cached_detector = (
+        guard.about(PromptContext(system=PROMPT, asked=question)) for question in ("a", "b")
+    )
+
+    assert detector is cached_detector
+    assert guard.about(PromptContext(system="Answer in French verse only.")) is not detector
+
+
+SONG = """When the river bends below the mill and the evening is slow to go, the miller counts his
+sacks of meal and the wheel turns for the show; the children come with lanterns lit to see what the
+water brings, a hat, a boat, a broken oar, and a ribbon of forgotten things."""
+UNRELATED = """Our opening hours are nine to five on weekdays. On Saturdays we open at ten, and on
+Sundays the shop stays closed, except for the four Sundays before Christmas, when it opens at noon
+so that presents can still be wrapped and sent in time to whoever they are meant for."""
+
+
+def find_spans(text: str, share: float | None = 0.5, words: int = 12) -> list[tuple[str, str]]:
+    detector = Copyright([SONG, UNRELATED], words, share)
+    return [(finding.kind, text[finding.start : finding.end]) for finding in detector.find(text)]
+
+
+def test_a_long_passage_is_found_where_it_stands() -> None:
+    passage = "the children come with lanterns lit to see what the water brings"
+    text = f"There is an old song, in which {passage}, as my grandmother told me. {'So ' * 60}"
+
+    assert find_spans(text) == [("passage", passage)]
+    assert find_spans(text, share=None) == [("passage", passage)]
+    assert find_spans(text, words=13) == []
+
+
+def test_an_answer_that_is_mostly_made_of_it_is_found_as_a_whole() -> None:
+    words = SONG.split()
+    pieces = [" ".join([*words[i : i + 9], "indeed"]) for i in range(0, len(words), 9)]
+    text = " ".join(pieces)  # no passage is long enough
+
+    [(kind, all_of_it)] = find_spans(text)
+
+    assert (kind, all_of_it) == ("similar", text)
+    assert find_spans(text, share=None) == []
+
+
+@pytest.mark.parametrize("text", ["", "The wheel turns for the show.", "We open at ten. " * 3])
+def test_few_words_in_common_are_left_alone(text: str) -> None:
+    assert find_spans(text) == []
+
+
+def test_only_passages_let_a_stream_go_on() -> None:
+    assert Copyright([SONG], 12, 0.5).lookback is None
+    assert Copyright([SONG], 12, None).lookback == 12 * 48
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [([], "must have texts"), (["too short"], "text 1 must"), (["x " * MAX_TEXTS], "at most")],
+)
+def test_texts_that_cannot_be_looked_for_are_told(texts: list[str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Copyright(texts, 12, 0.5)
+
+
+@pytest.mark.parametrize("piece", ["when the river bends ", "x ", "turns for the show; the "])
+def test_hostile_responses_take_linear_time(piece: str) -> None:
+    assert (
+        growth(Copyright([SONG], 12, 0.5).find, lambda size: (piece * size)[:size], maximum=40) < 40
+    )  # 64 if squared

@@ -1,0 +1,164 @@
+"""The word list is read as it says, and matches whole words only."""
+
+from __future__ import annotations
+
+import pytest
+import re2
+
+from proxy.guards.kinds import wordlist
+from proxy.guards.kinds.wordlist import (
+    TOXIC_KINDS,
+    WORDS_FILE,
+    Nsfw,
+    NsfwConfig,
+    Toxicity,
+    ToxicityConfig,
+    WordList,
+)
+from proxy.guards.matching.phrase_rules import PhraseRules
+from tests.for_each import for_each
+from tests.guards.growth import LINEAR, ratio
+
+
+def test_the_file_warns_its_reader_first() -> None:
+    assert WORDS_FILE.read_text("utf-8").startswith("# WARNING")
+    assert "MIT License" in WORDS_FILE.with_suffix(".LICENSE").read_text()
+
+
+def test_a_line_is_a_kind_a_severity_and_words() -> None:
+    kinds = {"insult", "profanity", "sexual", "slur", "threat", "minors"}
+    rules = list(wordlist.rules(kinds, 0))
+
+    assert {rule.kind for rule in rules} == kinds
+    assert all(0 < rule.score <= 1 and rule.pattern for rule in rules)
+
+
+def test_rules_are_of_the_kinds_asked_and_as_bad_as_asked() -> None:
+    rules = list(wordlist.rules({"insult"}, 0.6))
+
+    assert rules
+    assert all(rule.kind == "insult" and rule.score >= 0.6 for rule in rules)
+    assert len(list(wordlist.rules({"insult"}, 0))) > len(rules)
+
+
+@pytest.mark.parametrize(("word", "text"), [("ass", "class"), ("ass", "assume"), ("a$$", "cat")])
+def test_a_word_within_another_is_none(word: str, text: str) -> None:
+    assert not re2.search(wordlist.whole_word_pattern(word), text)
+
+
+@pytest.mark.parametrize(("word", "text"), [("ass", "an ass."), ("@ss", "you@ss!")])
+def test_a_word_among_others_is_one(word: str, text: str) -> None:
+    assert re2.search(wordlist.whole_word_pattern(word), text)
+
+
+def test_the_longer_of_two_words_is_found_whole() -> None:
+    (finding,) = PhraseRules(list(wordlist.rules({"profanity"}, 0.4)), 80).find("bullshit")
+
+    assert (finding.start, finding.end) == (0, 8)
+
+
+GUARD = Toxicity()
+
+
+def kinds(text: str, guard: WordList = GUARD) -> list[str]:
+    return [finding.kind for finding in guard.find(text)]
+
+
+@for_each(
+    ("text", "kind"),
+    [
+        ("what a load of bullshit", "profanity"),
+        ("FUCK this", "profanity"),
+        ("I will kill you", "threat"),
+        ("just kill  yourself", "threat"),
+        ("You are a worthless employee", "insult"),
+        ("you absolute moron", "insult"),
+    ],
+)
+def test_what_is_meant_badly_is_found(text: str, kind: str) -> None:
+    assert kinds(text) == [kind]
+
+
+@for_each(
+    "text",
+    [
+        "How do I kill a process on Linux?",
+        "Assume the class passes the assessment in Scunthorpe.",
+        "The hospital treated him for a broken leg.",
+        "We will shoot the film in Lisbon.",
+        "The cocktail was worthless without ice.",
+        "",
+    ],
+)
+def test_what_only_looks_like_it_passes(text: str) -> None:
+    assert kinds(text) == []
+
+
+def test_how_bad_a_word_is_decides() -> None:
+    assert kinds("that was stupid") == []
+    assert kinds("that was stupid", Toxicity(threshold=0.3)) == ["insult"]
+    assert kinds("what a load of bullshit", Toxicity(threshold=0.9)) == []
+
+
+def test_kinds_can_be_chosen() -> None:
+    assert kinds("I will kill you, bullshit", WordList(("threat",))) == ["threat"]
+
+
+def test_a_quotation_is_found_too_as_nobody_weighs_the_context() -> None:
+    assert kinds("The court heard that he had shouted 'I will kill you' twice.") == ["threat"]
+
+
+def test_wrong_keys_are_told() -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        ToxicityConfig(threshold=2)
+
+
+def test_findings_keep_the_promises_of_a_detector() -> None:
+    text = "bullshit, I will kill you, you absolute moron " * 3
+    findings = GUARD.find(text)
+
+    assert len(findings) == 9
+    assert {finding.kind for finding in findings} <= set(TOXIC_KINDS)
+    assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.lookback for f in findings)
+
+
+@for_each("text", ["fuck", "fuck ", "you are a ", "i will ", "f u c k ", "@$"])
+def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
+    assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR
+
+
+NSFW = Nsfw()
+
+
+def test_coarse_words_are_found() -> None:
+    assert kinds("send me a blowjob story", NSFW) == ["sexual"]
+
+
+def test_clinical_words_only_when_asked() -> None:
+    text = "The clinic offers advice on sexual health."
+
+    assert kinds(text, NSFW) == []
+    assert kinds(text, Nsfw(threshold=0.3)) == ["sexual"]
+
+
+@pytest.mark.parametrize("text", ["a naked picture of a child", "a 14-year-old girl, nude"])
+def test_a_child_near_a_sexual_word_is_found(text: str) -> None:
+    assert kinds(text, NSFW) == ["minors"]
+
+
+@for_each(
+    "text",
+    ["", "Essex and Sussex", "chicken breast with mushrooms", "a child of ten plays chess", "Dick"],
+)
+def test_plain_texts_pass(text: str) -> None:
+    assert kinds(text, NSFW) == []
+
+
+def test_a_threshold_is_checked() -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        NsfwConfig(threshold=-1)
+
+
+@for_each("text", ["nude ", "nude a ", "child ", "14-year-old ", "1"])
+def test_time_for_sexual_words_grows_with_the_text(text: str) -> None:
+    assert ratio(NSFW.find, text * (15_000 // len(text))) < LINEAR
